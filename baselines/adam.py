@@ -36,6 +36,32 @@ class AdamSettings(NamedTuple):
     epsilon: float = 1e-8
 
 
+class _UpdateConstants(NamedTuple):
+    """The constants of one update, in the type of the weights, as mixed types would be computed in double precision.
+
+    Attributes
+    ----------
+    l1, l2, beta_1, beta_2, epsilon
+        As in `AdamSettings`.
+    rest_1, rest_2
+        1 minus `beta_1`, and 1 minus `beta_2`.
+    step
+        Step size divided by 1 minus beta_1 to the power of the number of updates.
+    correction
+        1 divided by the root of 1 minus beta_2 to the power of the number of updates.
+    """
+
+    l1: Any
+    l2: Any
+    beta_1: Any
+    rest_1: Any
+    beta_2: Any
+    rest_2: Any
+    step: Any
+    correction: Any
+    epsilon: Any
+
+
 class AdamState:
     """Weights and Adam's running means, which start at 0.
 
@@ -104,22 +130,21 @@ def _train(
     """
     n_columns, n_batches, n = matrix.shape[1], len(batches), batches.shape[1]
     weight, mean, square = state[0], state[1], state[2]
-    constants = np.zeros(9, state.dtype)  # the weights' type, as mixed types would be computed in double precision
     gradient, residual = np.empty(_BLOCK, state.dtype), np.zeros(n, state.dtype)
     odds, intercept = np.zeros(n), state[:, n_columns]
     for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch
         if update >= 0:
-            _begin(odds, target, batches[update], n_updates + update, settings, intercept, residual, constants)
+            constants = _begin(odds, target, batches[update], n_updates + update, settings, intercept, residual)
         odds[:] = intercept[0]
         for start in range(0, n_columns, _BLOCK):
-            part = slice(start, min(start + _BLOCK, n_columns))
+            columns = slice(start, min(start + _BLOCK, n_columns))
             if update >= 0:
-                slope = gradient[: part.stop - start]
+                slope = gradient[: columns.stop - start]
                 slope[:] = 0
-                _add_rows(matrix, batches[update], part, residual, slope)
-                _adam(slope, weight[part], mean[part], square[part], constants)
+                _add_rows(matrix, batches[update], columns, residual, slope)
+                _adam(slope, weight[columns], mean[columns], square[columns], constants)
             if update + 1 < n_batches:
-                _dot_rows(matrix, batches[update + 1], part, weight[part], odds)
+                _dot_rows(matrix, batches[update + 1], columns, weight[columns], odds)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -131,71 +156,84 @@ def _begin(
     settings: NDArray[np.float64],
     intercept: NDArray[Any],
     residual: NDArray[Any],
-    constants: NDArray[Any],
-) -> None:
-    """Compute a batch's residuals, (n,), and the constants of an update, and change the intercept."""
-    rate, l1, l2, beta1, beta2, epsilon = settings
+) -> _UpdateConstants:
+    """Compute a batch's residuals, (n,), change the intercept, and return the constants of the update."""
+    rate, l1, l2, beta_1, beta_2, epsilon = settings
     slope = 0.0
     for i in range(len(rows)):
         error = (1 / (1 + np.exp(-odds[i])) - target[rows[i]]) / len(rows)
         residual[i] = error
         slope += error
-    step, correction = rate / (1 - beta1 ** (update + 1)), 1 / np.sqrt(1 - beta2 ** (update + 1))
-    constants[:] = np.array([l1, l2, beta1, 1 - beta1, beta2, 1 - beta2, step, correction, epsilon])
-    intercept[1] = beta1 * intercept[1] + (1 - beta1) * slope
-    intercept[2] = beta2 * intercept[2] + (1 - beta2) * slope * slope
+    step, correction = rate / (1 - beta_1 ** (update + 1)), 1 / np.sqrt(1 - beta_2 ** (update + 1))
+    intercept[1] = beta_1 * intercept[1] + (1 - beta_1) * slope
+    intercept[2] = beta_2 * intercept[2] + (1 - beta_2) * slope * slope
     intercept[0] -= step * intercept[1] / (np.sqrt(intercept[2]) * correction + epsilon)
+    cast = intercept.dtype.type
+    return _UpdateConstants(
+        cast(l1),
+        cast(l2),
+        cast(beta_1),
+        cast(1 - beta_1),
+        cast(beta_2),
+        cast(1 - beta_2),
+        cast(step),
+        cast(correction),
+        cast(epsilon),
+    )
 
 
 @njit(nogil=True)
 def _add_rows(
-    matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, factors: NDArray[Any], total: NDArray[Any]
+    matrix: NDArray[Any], rows: NDArray[np.int64], columns: slice, factors: NDArray[Any], total: NDArray[Any]
 ) -> None:
     """Add rows times factors to the total, four rows at a time: four streams keep the memory busy."""
     i = 0
     while i + 4 <= len(rows):
         p, q, r, s = (
-            matrix[rows[i], part],
-            matrix[rows[i + 1], part],
-            matrix[rows[i + 2], part],
-            matrix[rows[i + 3], part],
+            matrix[rows[i], columns],
+            matrix[rows[i + 1], columns],
+            matrix[rows[i + 2], columns],
+            matrix[rows[i + 3], columns],
         )
         add_four_rows((p, q, r, s), factors[i : i + 4], total)
         i += 4
     while i < len(rows):
-        add_row(matrix[rows[i], part], factors[i], total)
+        add_row(matrix[rows[i], columns], factors[i], total)
         i += 1
 
 
 @njit(nogil=True, error_model="numpy")
 def _adam(
-    gradient: NDArray[Any], weight: NDArray[Any], mean: NDArray[Any], square: NDArray[Any], constants: NDArray[Any]
+    gradient: NDArray[Any],
+    weight: NDArray[Any],
+    mean: NDArray[Any],
+    square: NDArray[Any],
+    constants: _UpdateConstants,
 ) -> None:
     """Change the weights and their running means in place by the gradient of the loss."""
-    l1, l2, beta1, rest1 = constants[0], constants[1], constants[2], constants[3]
-    beta2, rest2, step, correction = constants[4], constants[5], constants[6], constants[7]
-    epsilon, zero = constants[8], gradient.dtype.type(0)
+    l1, l2, beta_1, rest_1, beta_2, rest_2, step, correction, epsilon = constants
+    zero = gradient.dtype.type(0)
     for column in range(len(weight)):
         w = weight[column]
         decay = l1 if w > zero else (-l1 if w < zero else zero)
         g = gradient[column] + decay + l2 * w
-        mean[column] = beta1 * mean[column] + rest1 * g
-        square[column] = beta2 * square[column] + rest2 * g * g
+        mean[column] = beta_1 * mean[column] + rest_1 * g
+        square[column] = beta_2 * square[column] + rest_2 * g * g
         weight[column] = w - step * mean[column] / (np.sqrt(square[column]) * correction + epsilon)
 
 
 @njit(nogil=True)
 def _dot_rows(
-    matrix: NDArray[Any], rows: NDArray[np.int64], part: slice, weight: NDArray[Any], total: NDArray[np.float64]
+    matrix: NDArray[Any], rows: NDArray[np.int64], columns: slice, weight: NDArray[Any], total: NDArray[np.float64]
 ) -> None:
     """Add the product of each row with the weights to the total, (n,)."""
     i = 0
     while i + 4 <= len(rows):
         p, q, r, s = (
-            matrix[rows[i], part],
-            matrix[rows[i + 1], part],
-            matrix[rows[i + 2], part],
-            matrix[rows[i + 3], part],
+            matrix[rows[i], columns],
+            matrix[rows[i + 1], columns],
+            matrix[rows[i + 2], columns],
+            matrix[rows[i + 3], columns],
         )
         a, b, c, d = _dot_four(p, q, r, s, weight)
         total[i] += a
@@ -204,7 +242,7 @@ def _dot_rows(
         total[i + 3] += d
         i += 4
     while i < len(rows):
-        total[i] += _dot_one(matrix[rows[i], part], weight)
+        total[i] += _dot_one(matrix[rows[i], columns], weight)
         i += 1
 
 

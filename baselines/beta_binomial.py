@@ -81,21 +81,21 @@ def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size
         while True:
             step = _step(by_rate, by_size, curvature, damping)
             new = rate + step[0], min(max(size + step[1], _MIN_SIZE), _MAX_SIZE)
-            found = _loss(k, n, weights, *_alpha_beta(*new))
-            if found <= loss or damping > _MAX_DAMPING:
+            new_loss = _loss(k, n, weights, *_alpha_beta(*new))
+            if new_loss <= loss or damping > _MAX_DAMPING:
                 break
             damping *= 10
-        if found > loss or loss - found <= 1e-14 * abs(loss):
-            return (rate, size) if found > loss else new
-        (rate, size), loss, damping = new, found, max(damping / 100, _MIN_DAMPING)
+        if new_loss > loss or loss - new_loss <= 1e-14 * abs(loss):
+            return (rate, size) if new_loss > loss else new
+        (rate, size), loss, damping = new, new_loss, max(damping / 100, _MIN_DAMPING)
     return rate, size
 
 
 def _step(by_rate: float, by_size: float, curvature: tuple[float, float, float], damping: float) -> tuple[float, float]:
     """Return Newton's step; enough is added to both second derivatives that the step lowers the loss."""
     a, b, mixed = curvature
-    middle, spread = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))
-    added = max(0.0, spread - middle) + damping * (abs(middle) + spread) + 1e-300
+    middle, radius = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))  # the eigenvalues are middle +- radius
+    added = max(0.0, radius - middle) + damping * (abs(middle) + radius) + 1e-300
     a, b = a + added, b + added
     scale = a * b - mixed**2
     x, y = (mixed * by_size - b * by_rate) / scale, (mixed * by_rate - a * by_size) / scale
@@ -111,15 +111,15 @@ def _derivatives(
     k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
     """Return the first derivatives of the loss by rate and size, and the second ones: by rate, by size, mixed."""
-    size, spread = alpha + beta, alpha * beta / (alpha + beta)
+    size, half_mean = alpha + beta, alpha * beta / (alpha + beta)  # half the harmonic mean of alpha and beta
     counts = ((k, alpha), (n - k, beta), (n, size))
-    one = [float((weights * (digamma(m + x) - digamma(x))).sum()) for m, x in counts]
-    two = [float((weights * (zeta(2, m + x) - zeta(2, x))).sum()) for m, x in counts]  # zeta(2, x): digamma's slope
-    by_alpha, by_beta = one[0] - one[2], one[1] - one[2]
-    by_rate, by_size = spread * (by_alpha - by_beta), alpha * by_alpha + beta * by_beta
-    rate_rate = spread**2 * (two[0] + two[1]) + by_rate * (beta - alpha) / size
-    size_size = alpha**2 * two[0] + beta**2 * two[1] - size**2 * two[2] + by_size
-    mixed = spread * (alpha * two[0] - beta * two[1]) + by_rate
+    first = [float((weights * (digamma(m + x) - digamma(x))).sum()) for m, x in counts]
+    second = [float((weights * (zeta(2, m + x) - zeta(2, x))).sum()) for m, x in counts]  # zeta(2, x): digamma's slope
+    by_alpha, by_beta = first[0] - first[2], first[1] - first[2]
+    by_rate, by_size = half_mean * (by_alpha - by_beta), alpha * by_alpha + beta * by_beta
+    rate_rate = half_mean**2 * (second[0] + second[1]) + by_rate * (beta - alpha) / size
+    size_size = alpha**2 * second[0] + beta**2 * second[1] - size**2 * second[2] + by_size
+    mixed = half_mean * (alpha * second[0] - beta * second[1]) + by_rate
     return (-by_rate, -by_size), (-rate_rate, -size_size, -mixed)
 
 

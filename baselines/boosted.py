@@ -23,7 +23,14 @@ from deeprc.baselines.diversity import (
     prepare_abundances,
 )
 from deeprc.baselines.gapped import list_gapped_offsets
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, has_genes, list_genes
+from deeprc.baselines.gene_usage import (
+    GENE_FIELDS,
+    centred_log_ratios,
+    count_genes_by_field,
+    has_genes,
+    learn_gene_names,
+    list_genes,
+)
 from deeprc.baselines.parameters import check_positive, check_whole_number
 from deeprc.baselines.trees import Trees
 from deeprc.compilation import njit
@@ -42,7 +49,6 @@ _MIN_LENGTH, _MAX_LENGTH = 6, 35  # lengths of a sequence; shorter and longer on
 _N_LENGTH_FEATURES = _MAX_LENGTH - _MIN_LENGTH + 3
 _MIN_VARIANCE = 1e-9  # smallest variance of a component, as a share of that of the first
 _L2, _FEATURE_SHARE = 1.0, 0.3  # penalty of the leaves; share of the features that each split may choose from
-_FIELDS = ("v_call", "j_call")
 
 
 class _BoostedTrees(RepertoireEstimator):
@@ -117,7 +123,7 @@ class _BoostedTrees(RepertoireEstimator):
             compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
         for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
             compute_kmer_matrix(X[:0], offsets)
-        for field in _FIELDS:
+        for field in GENE_FIELDS:
             if has_genes(X, field):
                 list_genes(X[:0], field)
         _compute_length_features(X[:0])
@@ -128,8 +134,7 @@ class _BoostedTrees(RepertoireEstimator):
         self.check_parameters()
         self.loadings_, self.origin_ = _principal_components(X, self.n_components)
         self.patterns_, self.kmers_ = _select_most_correlated(X, labels, self.n_selected, self.max_gap)
-        names = [list_genes(X, field) if has_genes(X, field) else [] for field in _FIELDS]
-        self.v_names_, self.j_names_ = (np.array(each, np.str_) for each in names)
+        self.v_names_, self.j_names_ = learn_gene_names(X, X.gene_fields)
         self.depth_ = find_common_depth(X)
         kind = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
         model = kind(
@@ -154,11 +159,7 @@ class _BoostedTrees(RepertoireEstimator):
 
     def _compute_features(self, X: RepertoireDataset) -> Floats:
         """Return the features, (B, F); each row depends on its own repertoire only."""
-        usage = [
-            centred_log_ratios(count_named_genes(X, field, names))
-            for field, names in zip(_FIELDS, (self.v_names_.tolist(), self.j_names_.tolist()), strict=True)
-            if names
-        ]
+        usage = [centred_log_ratios(counts) for counts in count_genes_by_field(X, self.v_names_, self.j_names_)]
         parts = [
             self._project_components(X),
             self._take_selected(X),
@@ -176,11 +177,11 @@ class _BoostedTrees(RepertoireEstimator):
 
     def _take_selected(self, X: RepertoireDataset) -> Floats:
         patterns = list_gapped_offsets(_SELECTED_K, self.max_gap)
-        columns = np.zeros((len(X), len(self.kmers_)))
+        features = np.zeros((len(X), len(self.kmers_)))
         for pattern in np.unique(self.patterns_).tolist():
-            own = np.flatnonzero(self.patterns_ == pattern)
-            columns[:, own] = compute_kmer_frequencies(X, patterns[pattern], kmers=self.kmers_[own])
-        return columns
+            columns = np.flatnonzero(self.patterns_ == pattern)
+            features[:, columns] = compute_kmer_frequencies(X, patterns[pattern], kmers=self.kmers_[columns])
+        return features
 
     def _compute_outputs(self, X: RepertoireDataset) -> Floats:
         return self.baseline_ + self._trees.sum_leaves(self._compute_features(X))

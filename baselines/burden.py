@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from deeprc.baselines.association import phi_coefficients
-from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
+from deeprc.baselines.association_tests import phi_coefficients
+from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers, run_over_clones
 from deeprc.baselines.parameters import check_choice, check_whole_number
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import find_shared_clones, hash_sequences, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.counters import draw_words
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.representations import compute_kmer_matrix
+from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
@@ -29,7 +30,7 @@ from deeprc.labels import canonical_order, encode_two_classes
 __all__ = ["BurdenTest"]
 
 _K = 4
-_N_AT_ONCE = 64  # number of carriers whose k-mer counts are in memory at a time
+_N_AT_ONCE = 64  # number of units (repertoires or donors) whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
@@ -42,7 +43,7 @@ class BurdenTest(BinaryClassifier):
     the repertoires. Sequences are compared without their genes, and only those that at least two training repertoires
     carry are considered.
 
-    If `fit` gets `groups`, features are selected by donors: a donor's repertoires with the same label are one carrier,
+    If `fit` gets `groups`, features are selected by donors: a donor's repertoires with the same label are one unit,
     which carries what any of them carries. The score of a repertoire is its own, as without groups.
 
     Parameters
@@ -111,12 +112,12 @@ class BurdenTest(BinaryClassifier):
         self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
     ) -> None:
         check_choice("feature", self.feature, ("4mer", "sequence"))
-        carriers = Carriers.of(X, positive, groups)
+        units = CountedUnits.of(X, positive, groups)
         if self.feature == "4mer":
-            self.kmers_, self.phi_ = _select_kmers(X, carriers, self.n_features)
+            self.kmers_, self.phi_ = _select_kmers(X, units, self.n_features)
         else:
-            numbers, self.phi_ = _select_sequences(X, carriers, self.n_features)
-            chosen = take_sequences(X, numbers)
+            numbers, self.phi_ = _select_sequences(X, units, self.n_features)
+            chosen = X.take_clones(numbers)
             self.residues_, self.offsets_ = chosen.residues, chosen.offsets
 
     def _make_clone_set(self) -> CloneSet:
@@ -136,27 +137,27 @@ class BurdenTest(BinaryClassifier):
 
 
 def _select_kmers(
-    X: RepertoireDataset, carriers: Carriers, number: int
+    X: RepertoireDataset, units: CountedUnits, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
-    of_row = carriers.index_of[X.rows]
-    by_carrier = np.argsort(of_row, kind="stable")
-    starts = np.searchsorted(of_row[by_carrier], np.arange(len(carriers.n_all) + 1))
+    unit_of_row = units.unit_of[X.rows]
+    by_unit = np.argsort(unit_of_row, kind="stable")
+    starts = np.searchsorted(unit_of_row[by_unit], np.arange(len(units.weight) + 1))
     a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
-    for part in _split_range(len(carriers.n_all)):
+    for part in _split_range(len(units.weight)):
         bounds = starts[part.start : part.stop + 1]
-        present = _find_present_kmers(X[by_carrier[bounds[0] : bounds[-1]]])
+        present = _find_present_kmers(X[by_unit[bounds[0] : bounds[-1]]])
         carried = np.logical_or.reduceat(present, bounds[:-1] - bounds[0], axis=0)
-        n += carriers.n_all[part] @ carried
-        a += carriers.label_sum[part] @ carried
-    phi = phi_coefficients(a, n, int(carriers.label_sum.sum()), int(carriers.n_all.sum()))
+        n += units.weight[part] @ carried
+        a += units.label_sum[part] @ carried
+    phi = phi_coefficients(a, n, int(units.label_sum.sum()), int(units.weight.sum()))
     codes = np.arange(len(phi))
     best = np.lexsort((draw_words(0, codes), -phi))[:number]
     return best, phi[best]
 
 
 def _select_sequences(
-    X: RepertoireDataset, carriers: Carriers, number: int
+    X: RepertoireDataset, units: CountedUnits, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the sequences of the container with the highest phi coefficients, and these coefficients, (J,) each.
 
@@ -165,10 +166,10 @@ def _select_sequences(
     one.
     """
     clones = find_shared_clones(X)
-    n_positive, n_all = int(carriers.label_sum.sum()), int(carriers.n_all.sum())
+    n_positive, n_all = int(units.label_sum.sum()), int(units.weight.sum())
 
     def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, a, n = count_clone_carriers(clones, start, stop, carriers)
+        numbers, a, n = count_clone_carriers(clones, start, stop, units)
         return numbers, n * (n_positive + 1) + a
 
     counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
@@ -182,9 +183,9 @@ def _select_sequences(
     order = occurring[np.argsort(-phi[occurring], kind="stable")]
     enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
     good = phi >= phi[enough].min(initial=np.inf)
-    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_over_clones(pairs, len(clones))]
-    tied = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)])
-    strength = np.concatenate([np.zeros(0), *(each[1] for each in found)])
+    blocks = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_over_clones(pairs, len(clones))]
+    tied = np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in blocks)])
+    strength = np.concatenate([np.zeros(0), *(coefficients for _, coefficients in blocks)])
     best = np.lexsort((hash_sequences(X, clones.representative[tied]), -strength))[:number]
     return np.asarray(clones.representative[tied[best]]), np.asarray(strength[best])
 

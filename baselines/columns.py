@@ -65,11 +65,11 @@ class Columns:
         self.shape: tuple[int, int] = matrix.shape
         self.weights: Floats = np.ones(self.shape[0]) if weights is None else weights
         self.centre: Floats = self._products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
-        spread = np.sqrt(self._squares() / max(self.shape[0], 1))
-        varies = spread > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
+        sd = np.sqrt(self._squares() / max(self.shape[0], 1))
+        varies = sd > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
         if scale == "common" and varies.any():
-            spread = np.full(len(spread), np.sqrt(np.mean(spread[varies] ** 2)))
-        self.factor: Floats = np.where(varies, 1 / np.where(varies, spread, 1), 0)
+            sd = np.full(len(sd), np.sqrt(np.mean(sd[varies] ** 2)))
+        self.factor: Floats = np.where(varies, 1 / np.where(varies, sd, 1), 0)
 
     def products(self, vector: Floats) -> Floats:
         """Return the product of each column z with a vector (B,): (M,)."""
@@ -143,13 +143,13 @@ def _add_products(z: Floats, total: Floats, tile: tuple[slice, slice]) -> None:
 
 @njit(nogil=True)
 def _dense_products(start: int, stop: int, matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
-    n_rows, part, row = len(matrix), slice(start, stop), 0
+    n_rows, columns, row = len(matrix), slice(start, stop), 0
     while row + 4 <= n_rows:  # four streams at once keep the memory busy
-        rows = matrix[row, part], matrix[row + 1, part], matrix[row + 2, part], matrix[row + 3, part]
-        add_four_rows(rows, vector[row : row + 4], total[part])
+        rows = matrix[row, columns], matrix[row + 1, columns], matrix[row + 2, columns], matrix[row + 3, columns]
+        add_four_rows(rows, vector[row : row + 4], total[columns])
         row += 4
     while row < n_rows:
-        add_row(matrix[row, part], vector[row], total[part])
+        add_row(matrix[row, columns], vector[row], total[columns])
         row += 1
 
 
@@ -171,9 +171,9 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
 
 @njit(nogil=True)
 def _dense_squares(start: int, stop: int, matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats) -> None:
-    part = slice(start, stop)
+    columns = slice(start, stop)
     for row in range(len(matrix)):
-        _add_squares(matrix[row, part], centre[part], weights[row], total[part])
+        _add_squares(matrix[row, columns], centre[columns], weights[row], total[columns])
 
 
 @njit(nogil=True)
@@ -205,15 +205,15 @@ def _sparse_squares(
     rows: NDArray[Any],
     starts: NDArray[Any],
     centre: Floats,
-    squared: Floats,
-    every: float,
+    squared_weights: Floats,
+    sum_of_squared_weights: float,
     total: Floats,
 ) -> None:
-    """Write the sum over the rows of squared weight * (x - centre)^2, (M,); `every` is the sum of squared weights."""
+    """Write the sum over the rows of squared weight * (x - centre)^2, (M,)."""
     for column in range(start, stop):
-        zeros = every
+        weight_of_zeros = sum_of_squared_weights
         for at in range(starts[column], starts[column + 1]):
-            zeros -= squared[rows[at]]
-        total[column] = zeros * centre[column] ** 2
+            weight_of_zeros -= squared_weights[rows[at]]
+        total[column] = weight_of_zeros * centre[column] ** 2
         for at in range(starts[column], starts[column + 1]):
-            total[column] += squared[rows[at]] * (data[at] - centre[column]) ** 2
+            total[column] += squared_weights[rows[at]] * (data[at] - centre[column]) ** 2

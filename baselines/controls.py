@@ -11,7 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, has_genes, list_genes
+from deeprc.baselines.gene_usage import (
+    GENE_FIELDS,
+    centred_log_ratios,
+    count_genes_by_field,
+    has_genes,
+    learn_gene_names,
+    list_genes,
+)
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
@@ -159,19 +166,18 @@ class _GeneFeatures(RepertoireEstimator):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Count and cache the genes of the container's repertoires."""
-        for field in ("v_call", "j_call"):
+        for field in GENE_FIELDS:
             if has_genes(X, field):
                 list_genes(X[:0], field)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("v_call", "both"))
-        self.v_names_ = np.array(list_genes(X, "v_call"), np.str_)
-        self.j_names_ = np.array(list_genes(X, "j_call") if self.genes == "both" else [], np.str_)
+        fields = GENE_FIELDS if self.genes == "both" else ("v_call",)
+        self.v_names_, self.j_names_ = learn_gene_names(X, fields)
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        named = (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
-        parts = [centred_log_ratios(count_named_genes(X, field, names)) for field, names in named if names]
-        return np.hstack(parts or [np.zeros((len(X), 0))])
+        counts = count_genes_by_field(X, self.v_names_, self.j_names_)
+        return np.hstack([np.zeros((len(X), 0)), *map(centred_log_ratios, counts)])
 
 
 class VGeneUsage(_GeneFeatures, PenalisedClassifier):

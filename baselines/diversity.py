@@ -19,9 +19,8 @@ from deeprc.baselines.parameters import check_whole_number
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
-from deeprc.datasets.clones import list_gene_fields
+from deeprc.datasets.clones.distinct import sum_clone_abundances
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.distinct import sum_clone_abundances
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
@@ -226,15 +225,15 @@ def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
 
 
 def _load_abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
-    fields = list_gene_fields(X.whole())
+    fields = X.gene_fields
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        counted = [np.unique(sum_clone_abundances(each, fields), return_counts=True) for each in whole]
+        histograms = [np.unique(sum_clone_abundances(each, fields), return_counts=True) for each in whole]
         empty = [np.zeros(0, np.int64)]
         return {
-            "values": np.concatenate([*empty, *(values for values, _ in counted)]),
-            "times": np.concatenate([*empty, *(times.astype(np.int64) for _, times in counted)]),
-            "offsets": compute_offsets(np.array([len(values) for values, _ in counted], np.int64)),
+            "values": np.concatenate([*empty, *(values for values, _ in histograms)]),
+            "times": np.concatenate([*empty, *(times.astype(np.int64) for _, times in histograms)]),
+            "offsets": compute_offsets(np.array([len(values) for values, _ in histograms], np.int64)),
         }
 
     return load_or_compute(X, "abundances", {"fields": fields}, compute)

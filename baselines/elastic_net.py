@@ -131,16 +131,16 @@ def _fit_sparse_path(
     steepest = float(np.abs(products).max(initial=0))
     smallest = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
     null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
-    start, n_steps, found = null, 0, {}
+    start, n_steps, solution_of = null, 0, {}
     for C in sorted(set(Cs)):
         if smallest >= C:
-            found[C] = _make_solution(columns, null, C, tolerance)
+            solution_of[C] = _make_solution(columns, null, C, tolerance)
             continue
         while smallest * _GRID ** (n_steps + 1) <= C:
             n_steps += 1
             start = _solve(columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
-        found[C] = _make_solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
-    return iter([found[C] for C in Cs])
+        solution_of[C] = _make_solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
+    return iter([solution_of[C] for C in Cs])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 
-from deeprc.baselines.gene_usage import count_named_genes, has_genes, list_genes
+from deeprc.baselines.gene_usage import GENE_FIELDS, count_genes_by_field, has_genes, learn_gene_names, list_genes
 from deeprc.baselines.linear import Matrix, PenalisedClassifier
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
@@ -69,28 +69,19 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("auto", "none"))
-        names = {}
-        for field in ("v_call", "j_call"):
-            wanted = self.genes == "auto" and has_genes(X, field)
-            names[field] = list_genes(X, field) if wanted else []
-        self.v_names_ = np.array(names["v_call"], np.str_)
-        self.j_names_ = np.array(names["j_call"], np.str_)
+        self.v_names_, self.j_names_ = learn_gene_names(X, X.gene_fields if self.genes == "auto" else ())
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the k-mer counts, for each pattern of gaps, and the gene counts of the container."""
         for offsets in list_gapped_offsets(self.k, self.max_gap):
             compute_kmer_matrix(X[:0], offsets, weighted=self.weighted)
-        for field in ("v_call", "j_call"):
+        for field in GENE_FIELDS:
             if self.genes == "auto" and has_genes(X, field):
                 list_genes(X[:0], field)
 
     def _compute_features(self, X: RepertoireDataset) -> Matrix:
         patterns = list_gapped_offsets(self.k, self.max_gap)
-        genes = [
-            _normalise_rows(count_named_genes(X, field, names))
-            for field, names in (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
-            if names
-        ]
+        genes = [_normalise_rows(counts) for counts in count_genes_by_field(X, self.v_names_, self.j_names_)]
         if self.k > _MAX_DENSE_K:
             kmers = [csr_matrix(compute_kmer_frequencies(X, offsets, weighted=self.weighted)) for offsets in patterns]
             return csr_matrix(hstack([*kmers, *map(csr_matrix, genes)], format="csr", dtype=np.float32))

@@ -5,26 +5,36 @@ Letters: B repertoires, G genes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.cache import Arrays, load_or_compute
-from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import count_genes
 from deeprc.errors import InputError
 
-__all__ = ["centred_log_ratios", "count_named_genes", "has_genes", "list_genes"]
+__all__ = [
+    "GENE_FIELDS",
+    "centred_log_ratios",
+    "count_genes_by_field",
+    "count_named_genes",
+    "has_genes",
+    "learn_gene_names",
+    "list_genes",
+]
+
+GENE_FIELDS = ("v_call", "j_call")
+"""Fields whose genes are counted, in the order of the features."""
 
 _PSEUDOCOUNT = 0.5
 
 
 def has_genes(X: RepertoireDataset, field: str) -> bool:
     """Return whether the container has a column of gene calls, `v_call` or `j_call`."""
-    return field in list_gene_fields(X)
+    return field in X.gene_fields
 
 
 def list_genes(X: RepertoireDataset, field: str) -> list[str]:
@@ -47,13 +57,39 @@ def count_named_genes(X: RepertoireDataset, field: str, names: Sequence[str]) ->
     InputError
         If the container has no calls of this field.
     """
-    counts, known = _load_gene_counts(X, field)
-    index_of = {name: index for index, name in enumerate(known)}
+    counts, counted_names = _load_gene_counts(X, field)
+    index_of = {name: index for index, name in enumerate(counted_names)}
     table = np.zeros((len(X), len(names)), np.int64)
     for column, name in enumerate(names):
         if name in index_of:
             table[:, column] = counts[:, index_of[name]]
     return table
+
+
+def learn_gene_names(X: RepertoireDataset, fields: Collection[str]) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+    """Return the names of the V and of the J genes of training repertoires; none for a field that is not asked for.
+
+    Raises
+    ------
+    InputError
+        If the container has no calls of one of the fields.
+    """
+    v_names, j_names = (np.array(list_genes(X, field) if field in fields else [], np.str_) for field in GENE_FIELDS)
+    return v_names, j_names
+
+
+def count_genes_by_field(
+    X: RepertoireDataset, v_names: NDArray[np.str_], j_names: NDArray[np.str_]
+) -> list[NDArray[np.int64]]:
+    """Return the number of sequences with each V gene and each J gene, (B, G) each; a field without names is left out.
+
+    Raises
+    ------
+    InputError
+        If the container has no calls of a field that has names.
+    """
+    names_by_field = zip(GENE_FIELDS, (v_names.tolist(), j_names.tolist()), strict=True)
+    return [count_named_genes(X, field, names) for field, names in names_by_field if names]
 
 
 def centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:

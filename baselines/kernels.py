@@ -26,9 +26,9 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
-__all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "torch_kernel"]
+__all__ = ["KERNELS", "KernelClassifier", "compute_dataset_kernel", "cross_kernel", "gram", "torch_kernel"]
 
-KINDS = ("minmax", "jaccard")
+KERNELS = ("minmax", "jaccard")
 """Names of the kernels."""
 
 Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
@@ -42,7 +42,7 @@ _PARTS = ("data", "indices", "indptr")  # arrays of a sparse matrix
 
 
 def gram(
-    dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
+    dataset: RepertoireDataset, kernel: str, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
 ) -> Floats:
     """Return the kernel between every two repertoires of a dataset, (B, B), symmetric and 1 on the diagonal.
 
@@ -52,7 +52,7 @@ def gram(
     ----------
     dataset
         The repertoires.
-    kind
+    kernel
         `minmax` or `jaccard`; see `cross_kernel`.
     kmer_offsets, weighted
         See `compute_kmer_frequencies`. The Jaccard kernel has no weights.
@@ -60,51 +60,53 @@ def gram(
     Raises
     ------
     InputError
-        If the kind is none of these, or the offsets are not those of a k-mer.
+        If there is no such kernel, or the offsets are not those of a k-mer.
     """
-    return _load_container_gram(dataset, kind, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
+    return _load_container_gram(dataset, kernel, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
 
 
-def similarity(
-    one: RepertoireDataset,
-    other: RepertoireDataset,
-    kind: str,
+def compute_dataset_kernel(
+    first: RepertoireDataset,
+    second: RepertoireDataset,
+    kernel: str,
     kmer_offsets: Sequence[int] = (0, 1, 2, 3),
     *,
     weighted: bool = False,
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
-    if _share_container(one, other):
-        return _load_container_gram(other, kind, kmer_offsets, weighted)[np.ix_(one.rows, other.rows)]
-    a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (one, other))
-    return cross_kernel(a, b, kind)
+    if _share_container(first, second):
+        return _load_container_gram(second, kernel, kmer_offsets, weighted)[np.ix_(first.rows, second.rows)]
+    a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
+    return cross_kernel(a, b, kernel)
 
 
-def _share_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
+def _share_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
     """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
-    a, b = one.container, other.container
+    a, b = first.container, second.container
     if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
         return a is b or digest_container(a) == digest_container(b)
     return a is b
 
 
-def _load_container_gram(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int], weighted: bool) -> Floats:
-    weighted = weighted and _validate_kernel(kind) == "minmax"  # weights do not change whether a k-mer occurs
-    settings = {"kind": kind, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
+def _load_container_gram(
+    dataset: RepertoireDataset, kernel: str, kmer_offsets: Sequence[int], weighted: bool
+) -> Floats:
+    weighted = weighted and _validate_kernel(kernel) == "minmax"  # weights do not change whether a k-mer occurs
+    settings = {"kind": kernel, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
         n, step = len(whole), _choose_chunk_size(whole, 20 ** len(kmer_offsets))
-        kernel = np.empty((n, n))
+        matrix = np.empty((n, n))
         for i in range(0, n, step):
             rows = compute_kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
-            kernel[i : i + step, i : i + step] = cross_kernel(rows, rows, kind)
+            matrix[i : i + step, i : i + step] = cross_kernel(rows, rows, kernel)
             for j in range(i + step, n, step):
                 others = compute_kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
-                part = cross_kernel(rows, others, kind)
-                kernel[i : i + step, j : j + step], kernel[j : j + step, i : i + step] = part, part.T
-        return {"kernel": kernel}
+                block = cross_kernel(rows, others, kernel)
+                matrix[i : i + step, j : j + step], matrix[j : j + step, i : i + step] = block, block.T
+        return {"kernel": matrix}
 
-    return load_or_compute(dataset, f"gram-{kind}", settings, compute)["kernel"]
+    return load_or_compute(dataset, f"gram-{kernel}", settings, compute)["kernel"]
 
 
 def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
@@ -114,7 +116,7 @@ def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
     return max(_TILE, _CHUNK_BYTES // n_bytes)
 
 
-def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> Floats:
+def cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
     """Return the kernel between every two representations, (A, B), in [0, 1].
 
     MinMax is the sum of minima divided by the sum of maxima (Ralaivola et al. 2005, paper line 8947). Jaccard is MinMax
@@ -127,26 +129,26 @@ def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> Floats:
     ----------
     rows_a, rows_b
         Representations, (A, M) and (B, M) float32 without negative entries: dense or CSR matrices.
-    kind
+    kernel
         `minmax` or `jaccard`.
 
     Raises
     ------
     InputError
-        If the kind is none of these, or the rows differ in their number of k-mers.
+        If there is no such kernel, or the rows differ in their number of k-mers.
     """
-    _validate_kernel(kind)
+    _validate_kernel(kernel)
     if rows_a.shape[1] != rows_b.shape[1]:
         raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
     if _has_cuda():
-        return torch_kernel(rows_a, rows_b, kind, device="auto")
-    return _ratio(*_sum_overlaps(rows_a, rows_b, kind))
+        return torch_kernel(rows_a, rows_b, kernel, device="auto")
+    return _ratio(*_sum_overlaps(rows_a, rows_b, kernel))
 
 
-def _validate_kernel(kind: str) -> str:
-    if kind not in KINDS:
-        raise InputError(f"kernel: expected one of {', '.join(KINDS)}, found {kind!r}")
-    return kind
+def _validate_kernel(kernel: str) -> str:
+    if kernel not in KERNELS:
+        raise InputError(f"kernel: expected one of {', '.join(KERNELS)}, found {kernel!r}")
+    return kernel
 
 
 def _ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
@@ -157,28 +159,28 @@ def _ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
 
 def _list_pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
     """Return pairs of rows, (P, 2), tile by tile; with `upper` only those whose first row is not above the second."""
-    parts = [np.zeros((0, 2), np.int64)]
+    tiles = [np.zeros((0, 2), np.int64)]
     for i in range(0, n_a, _TILE):
         for j in range(i if upper else 0, n_b, _TILE):
-            part = np.indices((min(_TILE, n_a - i), min(_TILE, n_b - j))).reshape(2, -1).T + np.array([i, j])
-            parts.append(part[part[:, 0] <= part[:, 1]] if upper else part)
-    return np.concatenate(parts).astype(np.int32)
+            tile = np.indices((min(_TILE, n_a - i), min(_TILE, n_b - j))).reshape(2, -1).T + np.array([i, j])
+            tiles.append(tile[tile[:, 0] <= tile[:, 1]] if upper else tile)
+    return np.concatenate(tiles).astype(np.int32)
 
 
 def _list_diagonal_pairs(n: int) -> NDArray[np.int32]:
     return np.repeat(np.arange(n, dtype=np.int32), 2).reshape(n, 2)
 
 
-def _sum_overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[Floats]:
+def _sum_overlaps(rows_a: Rows, rows_b: Rows, kernel: str) -> list[Floats]:
     """Return sums of minima, or numbers of common k-mers: of all pairs, (A, B), and of each row, (A,) and (B,)."""
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
     pairs = [_list_pairs(n_a, n_b, upper=rows_a is rows_b), _list_diagonal_pairs(n_a), _list_diagonal_pairs(n_b)]
-    sums = [np.zeros(len(each), np.float64 if kind == "minmax" else np.int64) for each in pairs]
+    sums = [np.zeros(len(row_pairs), np.float64 if kernel == "minmax" else np.int64) for row_pairs in pairs]
     for piece_a, piece_b in _iterate_pieces(rows_a, rows_b, _width(rows_a, rows_b)):
-        a, b = (piece_a, piece_b) if kind == "minmax" else (_pack_bits(piece_a), _pack_bits(piece_b))
-        add = _add_minima if kind == "minmax" else _add_common
-        for one, other, each, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
-            add(one, other, each, total)
+        a, b = (piece_a, piece_b) if kernel == "minmax" else (_pack_bits(piece_a), _pack_bits(piece_b))
+        add = _add_minima if kernel == "minmax" else _add_common
+        for first, second, row_pairs, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
+            add(first, second, row_pairs, total)
     common = np.empty((n_a, n_b))
     i, j = pairs[0].T
     common[i, j] = sums[0]
@@ -215,13 +217,15 @@ def _iterate_dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32
         return
     if not rows.has_sorted_indices:
         rows = rows.sorted_indices()
-    of_row = [rows.indices[first:last] for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
-    bounds = [first + np.searchsorted(c, [*starts, n_kmers]) for first, c in zip(rows.indptr[:-1], of_row, strict=True)]
+    columns = [rows.indices[first:last] for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
+    bounds = [
+        first + np.searchsorted(c, [*starts, n_kmers]) for first, c in zip(rows.indptr[:-1], columns, strict=True)
+    ]
     for index, start in enumerate(starts):
         piece = np.zeros((n, min(width, n_kmers - start)), np.float32)
         for row, bound in enumerate(bounds):
-            here = slice(bound[index], bound[index + 1])
-            piece[row, rows.indices[here] - start] = rows.data[here]
+            entries = slice(bound[index], bound[index + 1])
+            piece[row, rows.indices[entries] - start] = rows.data[entries]
         yield piece
 
 
@@ -287,7 +291,7 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto") -> Floats:
+def torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
     """Compute `cross_kernel`, (A, B), by torch on a device.
 
     MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
@@ -297,16 +301,16 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto")
 
     from deeprc.device import resolve_device
 
-    where = resolve_device(device)
+    torch_device = resolve_device(device)
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
-    common = torch.zeros(n_a, n_b, dtype=torch.float64, device=where)
-    size_a, size_b = (torch.zeros(n, dtype=torch.float64, device=where) for n in (n_a, n_b))
+    common = torch.zeros(n_a, n_b, dtype=torch.float64, device=torch_device)
+    size_a, size_b = (torch.zeros(n, dtype=torch.float64, device=torch_device) for n in (n_a, n_b))
     for pieces in _iterate_pieces(rows_a, rows_b, _CUDA_PIECE):
-        a, b = (torch.tensor(piece, device=where) for piece in pieces)
-        if _validate_kernel(kind) == "jaccard":
+        a, b = (torch.tensor(piece, device=torch_device) for piece in pieces)
+        if _validate_kernel(kernel) == "jaccard":
             a, b = (a > 0).float(), (b > 0).float()
         sum_a, sum_b = a.double().sum(1), b.double().sum(1)
-        if kind == "jaccard":
+        if kernel == "jaccard":
             common += (a @ b.T).double()  # exact: whole numbers below 2 ** 24
         else:
             common += (sum_a[:, None] + sum_b - torch.cdist(a, b, p=1).double()) / 2
@@ -347,10 +351,10 @@ class KernelMethod(RepertoireEstimator):
     def _gram(self, X: RepertoireDataset) -> Floats:
         return gram(X, self.kernel, **self._settings)
 
-    def _similarity(self, X: RepertoireDataset) -> Floats:
+    def _compute_kernel_to_kept(self, X: RepertoireDataset) -> Floats:
         """Return the kernel of each repertoire with each one that was kept, (B, S)."""
         if self._kept is not None and _share_container(X, self._kept):
-            return similarity(X, self._kept, self.kernel, **self._settings)
+            return compute_dataset_kernel(X, self._kept, self.kernel, **self._settings)
         return cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
 
     def prepare(self, X: RepertoireDataset) -> None:

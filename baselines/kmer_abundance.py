@@ -83,8 +83,8 @@ def load_kmer_abundances(
             "lowest_bounds": _compute_bounds(lowest, np.minimum),
         }
         letters, moments = _compute_statistics(highest)
-        own = {"lowest": lowest} if tcrb else {}
-        return {"highest": highest, **own, **bounds, "letters": letters, "moments": moments}
+        separate_lowest = {"lowest": lowest} if tcrb else {}
+        return {"highest": highest, **separate_lowest, **bounds, "letters": letters, "moments": moments}
 
     arrays = load_or_compute(dataset, "kmer_abundances", {"abundance": abundance, "trim": int(trim)}, compute)
     return KmerAbundances(
@@ -104,29 +104,30 @@ def _compute_log_abundances(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the highest and lowest logarithm of the relative abundance of each 4-mer, (M,) each."""
     counts = np.maximum(repertoire.counts, 1).astype(np.int64)
-    found = np.zeros((2 if tcrb else 1, numba.get_num_threads(), _N_KMERS), np.int64)
-    _count(repertoire.residues, compute_offsets(repertoire.lengths), counts, int(trim), tcrb, found[0], found[-1])
+    counted = np.zeros((2 if tcrb else 1, numba.get_num_threads(), _N_KMERS), np.int64)
+    _count(repertoire.residues, compute_offsets(repertoire.lengths), counts, int(trim), tcrb, counted[0], counted[-1])
     if tcrb:
-        both, total = [found[0].max(axis=0), _ABOVE_COUNTS - found[1].max(axis=0)], counts.sum()
+        highest_and_lowest = [counted[0].max(axis=0), _ABOVE_COUNTS - counted[1].max(axis=0)]
+        total = counts.sum()
     else:
-        both = [found[0].sum(axis=0)]
-        total = both[0].sum()
-    present = both[0] > 0
+        highest_and_lowest = [counted[0].sum(axis=0)] * 2
+        total = highest_and_lowest[0].sum()
+    present = highest_and_lowest[0] > 0
     logarithms = np.full((2, _N_KMERS), _ABSENT)
-    for row in range(2):
-        logarithms[row, present] = np.minimum(np.log(both[min(row, len(both) - 1)][present] / total), 0)
+    for row, kmer_counts in enumerate(highest_and_lowest):
+        logarithms[row, present] = np.minimum(np.log(kmer_counts[present] / total), 0)
     return logarithms[0], logarithms[1]
 
 
 def _compute_bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[np.float32]:
     """Return the maximum or minimum over the present 4-mers with the same prefix, (B, 400 + 8000)."""
     neutral = -np.inf if extreme is np.maximum else np.inf
-    parts = np.empty((len(values), sum(_N_PREFIXES)), np.float32)
-    for row, each in enumerate(values):
-        present = np.where(each <= 0, each, neutral)
-        found = np.concatenate([extreme.reduce(present.reshape(n, -1), axis=1) for n in _N_PREFIXES])
-        parts[row] = np.where(np.isfinite(found), found, _ABSENT)
-    return parts
+    bounds = np.empty((len(values), sum(_N_PREFIXES)), np.float32)
+    for row, logarithms in enumerate(values):
+        present = np.where(logarithms <= 0, logarithms, neutral)
+        extremes = np.concatenate([extreme.reduce(present.reshape(n, -1), axis=1) for n in _N_PREFIXES])
+        bounds[row] = np.where(np.isfinite(extremes), extremes, _ABSENT)
+    return bounds
 
 
 def _compute_statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

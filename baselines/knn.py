@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
+from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import canonical_order, encode_two_classes
@@ -40,7 +40,7 @@ class _NearestNeighbours(KernelMethod):
 
     def _average_nearest(self, X: RepertoireDataset, labels: NDArray[Any]) -> Floats:
         """Return the mean label, (A,), of the nearest training repertoires, whose labels are given, (n,)."""
-        kernel = self._similarity(X)
+        kernel = self._compute_kernel_to_kept(X)
         return np.asarray(average_nearest(kernel, np.broadcast_to(labels, kernel.shape), [self.n_neighbors])[0])
 
     def _average_path(
@@ -48,7 +48,7 @@ class _NearestNeighbours(KernelMethod):
     ) -> Floats:
         """Return the mean labels, (V, A), for each number of neighbours; each row's neighbours are sorted once."""
         numbers = [check_whole_number("n_neighbors", value) for value in values]
-        kernel = similarity(X_new, X, self.kernel, **self._settings)
+        kernel = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         return average_nearest(kernel, np.broadcast_to(labels, kernel.shape), numbers)
 
 

@@ -15,7 +15,7 @@ from deeprc.baselines.known_truth import KnownTruth, get_recipe
 from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.simulation.matching import match_motifs
+from deeprc.datasets.simulation.motif_matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping
 from deeprc.errors import InputError
 
@@ -49,23 +49,23 @@ def score_motifs(
     cohort = cohort_from_mapping({"n_repertoires": 1, "signals": signals})  # the background does not matter
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        found = np.full((2, len(whole), len(_STATUSES)), np.nan)
+        overlaps = np.full((2, len(whole), len(_STATUSES)), np.nan)
         for row, repertoire in enumerate(whole):
             if len(repertoire) == 0:
                 continue
-            found[:, row] = 0
+            overlaps[:, row] = 0
             for column, status in enumerate(_STATUSES):
                 carried = [signal for signal in cohort.motif_signals if signal.status == status]
                 motifs = [motif for signal in carried for motif in signal.motifs]
                 if motifs:
                     inside = any(signal.position == "imgt" for signal in carried)
                     matches = match_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
-                    found[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
-        return {"binary": found[0], "continuous": found[1]}
+                    overlaps[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
+        return {"binary": overlaps[0], "continuous": overlaps[1]}
 
-    kept = load_or_compute(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
-    of_class = np.asarray(kept[overlap][dataset.rows])
-    return np.asarray(of_class[:, 0] - of_class[:, 1])
+    arrays = load_or_compute(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
+    by_status = np.asarray(arrays[overlap][dataset.rows])
+    return np.asarray(by_status[:, 0] - by_status[:, 1])
 
 
 class KnownMotif(KnownTruth):

@@ -44,12 +44,12 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
     def compute(whole: RepertoireDataset) -> Arrays:
         likelihood = RecipeLikelihood(cohort)
         parts = whole.metadata["part"] if cohort.test_share and "part" in whole.metadata else [""] * len(whole)
-        found = np.full(len(whole), np.nan)
+        log_ratios = np.full(len(whole), np.nan)
         repertoires = track(zip(whole, parts, strict=True), "likelihood of the recipe", len(whole))
         for row, (repertoire, part) in enumerate(repertoires):
             if len(repertoire):
-                found[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
-        return {"log_ratio": found}
+                log_ratios[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
+        return {"log_ratio": log_ratios}
 
     return np.asarray(
         load_or_compute(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)["log_ratio"][dataset.rows]

@@ -98,5 +98,5 @@ def get_recipe(dataset: RepertoireDataset) -> dict[str, Any]:
 
 def _average_scores(scores: NDArray[np.float64]) -> float:
     """Return the mean of the scores that are not NaN, independent of their order; 0 if there are none."""
-    known = scores[~np.isnan(scores)].tolist()
-    return math.fsum(known) / len(known) if known else 0.0
+    defined = scores[~np.isnan(scores)].tolist()
+    return math.fsum(defined) / len(defined) if defined else 0.0

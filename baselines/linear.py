@@ -104,8 +104,8 @@ class LinearClassifier(LinearModel, BinaryClassifier):
             return np.zeros((len(values), len(X_new)))
         self.check_cohort(X_new)
         order = canonical_order(X, positive.astype(np.int64))
-        one = clone(self)
-        scores: Floats = one._score_path(X_new, one._fit_path(X[order], positive[order], list(values)))
+        model = clone(self)
+        scores: Floats = model._score_path(X_new, model._fit_path(X[order], positive[order], list(values)))
         return scores
 
 

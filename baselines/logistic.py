@@ -165,11 +165,11 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         self._check(values)
         features, settings = self._select_features(X), AdamSettings(self.learning_rate, self.l1, self.l2)
         batches = draw_batches(len(X), self.batch_size, max(values), self.seed)
-        state, found = AdamState(len(features.columns)), {}
+        state, solution_of = AdamState(len(features.columns)), {}
         for value in sorted(set(values)):
             train(state, features.matrix, labels, batches[state.n_updates : value], settings)
-            found[value] = features.solution(state)
-        return iter([found[value] for value in values])
+            solution_of[value] = features.solution(state)
+        return iter([solution_of[value] for value in values])
 
     def _check(self, values: Sequence[Any]) -> None:
         check_choice("scale", self.scale, ("none", "standard"))

@@ -2,7 +2,7 @@
 
 Paper lines 8990-9011 and 9144-9176, after Ostmeyer et al. 2019, Cancer Research 79:1671.
 
-Letters: B repertoires, F features, K restarts of all carriers, V numbers of epochs.
+Letters: B repertoires, F features, K restarts for all carrier classes, V numbers of epochs.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class LogisticMIL(BinaryClassifier):
     n_epochs
         Number of passes over the training repertoires.
     n_restarts
-        Number of random starts for each class that may be the carrier. Weights start from a uniform distribution with
-        variance 1 / F, the bias from 0.
+        Number of random starts for each class that may be the carrier class. Weights start from a uniform distribution
+        with variance 1 / F, the bias from 0.
     seed
         Seed of the starts and of the order of the repertoires.
     trim
         Number of residues that are left out at both ends of each sequence. Ostmeyer et al. leave out 3; the paper does
         not say.
     carrier
-        Class, of the two in sorted order, that is the carrier: `first`, `second`, or `either`: both are tried, and the
-        training loss decides.
+        Class, of the two in sorted order, that is the carrier class: `first`, `second`, or `either`: both are tried,
+        and the training loss decides.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class LogisticMIL(BinaryClassifier):
         Log-odds of the classes in the training repertoires.
     training_loss_
         Mean cross-entropy of each restart over the training repertoires that have a 4-mer, (K,). With `either`, the
-        restarts with the first class as the carrier come first.
+        restarts with the first class as the carrier class come first.
     """
 
     path_parameter = "n_epochs"
@@ -111,13 +111,13 @@ class LogisticMIL(BinaryClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
-        carriers = np.repeat(self._list_carriers(), self.n_restarts)[best]
-        self._path = parameters[np.arange(len(parameters)), best], carriers
+        carrier_classes = np.repeat(self._list_carrier_classes(), self.n_restarts)[best]
+        self._path = parameters[np.arange(len(parameters)), best], carrier_classes
         self.weights_, self.bias_ = parameters[-1, best[-1], :-1], float(parameters[-1, best[-1], -1])
-        self.carrier_, self.training_loss_ = int(carriers[-1]), losses[-1]
+        self.carrier_, self.training_loss_ = int(carrier_classes[-1]), losses[-1]
 
     def _copy_for_fold(self) -> LogisticMIL:
-        """Return a copy with a quarter of the restarts, for the found carrier only: it needs an eighth of the time."""
+        """Return a copy with a quarter of the restarts, for one carrier class: it needs an eighth of the time."""
         n_restarts = max(1, self.n_restarts // 4)
         carrier = ("first", "second")[self.carrier_]
         copy: LogisticMIL = clone(self).set_params(n_restarts=n_restarts, carrier=carrier)
@@ -137,11 +137,11 @@ class LogisticMIL(BinaryClassifier):
         """
         if len(values) == 0 or len(X_new) == 0:
             return np.zeros((len(values), len(X_new)))
-        each = sorted({int(value) for value in values})
-        one = clone(self).set_params(n_epochs=each[-1])
-        one._checkpoints = each
-        scores = one.fit_scores(X, y)._compute_scores(X_new, *one._path)
-        return np.asarray(scores[np.searchsorted(each, values)])
+        epochs = sorted({int(value) for value in values})
+        model = clone(self).set_params(n_epochs=epochs[-1])
+        model._checkpoints = epochs
+        scores = model.fit_scores(X, y)._compute_scores(X_new, *model._path)
+        return np.asarray(scores[np.searchsorted(epochs, values)])
 
     def _check(self) -> None:
         """Raise InputError if a parameter is out of range."""
@@ -152,18 +152,18 @@ class LogisticMIL(BinaryClassifier):
             check_whole_number(name, getattr(self, name), low=low)
         check_whole_number("n_epochs", min([self.n_epochs, *(self._checkpoints or ())]))
 
-    def _list_carriers(self) -> list[int]:
+    def _list_carrier_classes(self) -> list[int]:
         return [index for index, name in enumerate(("first", "second")) if self.carrier in (name, "either")]
 
     def _train(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], checkpoints: Sequence[int]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return weights and biases, (V, K, F + 1), and losses, (V, K), of the restarts after numbers of epochs."""
-        known = load_kmer_abundances(X, self.abundance, trim=self.trim)
-        has_kmers = known.letters[X.rows].any(axis=(1, 2))
+        abundances = load_kmer_abundances(X, self.abundance, trim=self.trim)
+        has_kmers = abundances.letters[X.rows].any(axis=(1, 2))
         rows, labels = X.rows[has_kmers], positive[has_kmers].astype(np.int64)
-        carriers = self._list_carriers()
-        parameters = np.zeros((len(carriers), len(checkpoints), self.n_restarts, N_FEATURES + 1))
+        carrier_classes = self._list_carrier_classes()
+        parameters = np.zeros((len(carrier_classes), len(checkpoints), self.n_restarts, N_FEATURES + 1))
         losses = np.zeros(parameters.shape[:3])
         if not len(rows):
             return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)
@@ -172,23 +172,23 @@ class LogisticMIL(BinaryClassifier):
         starts = np.zeros(parameters.shape[2:])
         starts[:, :-1] = rng.uniform(-limit, limit, (self.n_restarts, N_FEATURES))
         order = np.array([rng.permutation(len(rows)) for _ in range(checkpoints[-1])])
-        standard = _compute_moments(known.letters[rows], known.moments[rows])
+        standard = _compute_moments(abundances.letters[rows], abundances.moments[rows])
         schedule = Schedule(order, int(self.batch_size), float(self.learning_rate))
-        for i, carrier in enumerate(carriers):
-            sample = Sample(rows, (labels == carrier).astype(np.float64), standard)
+        for i, carrier_class in enumerate(carrier_classes):
+            sample = Sample(rows, (labels == carrier_class).astype(np.float64), standard)
             kept = Checkpoints(np.asarray(checkpoints, np.int64), parameters[i], losses[i])
-            train(known, sample, schedule, starts, kept)
+            train(abundances, sample, schedule, starts, kept)
         return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)
 
     def _compute_scores(
-        self, X: RepertoireDataset, parameters: NDArray[np.float64], carriers: NDArray[np.int64]
+        self, X: RepertoireDataset, parameters: NDArray[np.float64], carrier_classes: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of weights and biases, (V, F + 1), that were trained for carrier classes, (V,)."""
-        known = load_kmer_abundances(X, self.abundance, trim=self.trim)
+        abundances = load_kmer_abundances(X, self.abundance, trim=self.trim)
         scores = np.empty((len(parameters), len(X)))
-        score(known, np.ascontiguousarray(X.rows), parameters, scores)
-        signed = np.where(carriers[:, None] == 1, scores, -scores)
-        return np.where(known.letters[X.rows].any(axis=(1, 2)), signed, self.prior_)
+        score(abundances, np.ascontiguousarray(X.rows), parameters, scores)
+        signed = np.where(carrier_classes[:, None] == 1, scores, -scores)
+        return np.where(abundances.letters[X.rows].any(axis=(1, 2)), signed, self.prior_)
 
 
 def _compute_moments(letters: NDArray[np.float64], moments: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -80,7 +80,7 @@ class Checkpoints(NamedTuple):
 
 @njit(parallel=True, nogil=True)
 def score(
-    known: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
+    abundances: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> None:
     """Write the scores, (V, B), of the repertoires at the given rows; minus infinity for one without a 4-mer.
 
@@ -91,25 +91,29 @@ def score(
         for version in range(len(parameters)):
             _tabulate(parameters[version], tables)
             slope = parameters[version, _ABUNDANCE]
-            scores[version, index], guess = _find_highest_of(known, rows[index], tables, slope, guess)
+            scores[version, index], guess = _find_highest_of(abundances, rows[index], tables, slope, guess)
 
 
 @njit(parallel=True, nogil=True)
 def train(
-    known: KmerAbundances, sample: Sample, schedule: Schedule, starts: NDArray[np.float64], checkpoints: Checkpoints
+    abundances: KmerAbundances,
+    sample: Sample,
+    schedule: Schedule,
+    starts: NDArray[np.float64],
+    checkpoints: Checkpoints,
 ) -> None:
     """Train each restart independently, by Adam on the mean cross-entropy of a batch; fill the checkpoints.
 
-    `known` are the abundances of the container's 4-mers, `starts` weights and biases of standardised features,
+    `abundances` are the abundances of the container's 4-mers, `starts` weights and biases of standardised features,
     (K, F + 1).
     """
     for restart in numba.prange(len(starts)):
-        _train_restart(known, sample, schedule, starts[restart], checkpoints, restart)
+        _train_restart(abundances, sample, schedule, starts[restart], checkpoints, restart)
 
 
 @njit(nogil=True)
 def _train_restart(
-    known: KmerAbundances,
+    abundances: KmerAbundances,
     sample: Sample,
     schedule: Schedule,
     start: NDArray[np.float64],
@@ -129,8 +133,8 @@ def _train_restart(
             gradient[:] = 0
             slope = _unstandardise(parameters, standard, raw, tables)
             for i in batch:
-                odds, guesses[i] = _find_highest_of(known, rows[i], tables, slope, guesses[i])
-                values = known.highest[rows[i]] if slope >= 0 else known.lowest[rows[i]]
+                odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
+                values = abundances.highest[rows[i]] if slope >= 0 else abundances.lowest[rows[i]]
                 residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
                 _add(gradient, residual, guesses[i], values[guesses[i]], standard)
             step += 1
@@ -139,7 +143,7 @@ def _train_restart(
             slope = _unstandardise(parameters, standard, raw, tables)
             checkpoints.parameters[checkpoint, restart] = raw
             for i in range(len(rows)):
-                odds, guesses[i] = _find_highest_of(known, rows[i], tables, slope, guesses[i])
+                odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
                 loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[i] * odds
                 checkpoints.losses[checkpoint, restart] += loss / len(rows)
             checkpoint += 1
@@ -177,7 +181,7 @@ def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
 
 @njit(nogil=True)
 def _find_highest_of(
-    known: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
+    abundances: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
 ) -> tuple[float, int]:
     """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_find_highest`.
 
@@ -185,9 +189,9 @@ def _find_highest_of(
     positive, and the least abundant if it is negative.
     """
     if slope >= 0:
-        values, bounds = known.highest[row], known.highest_bounds[row]
+        values, bounds = abundances.highest[row], abundances.highest_bounds[row]
     else:
-        values, bounds = known.lowest[row], known.lowest_bounds[row]
+        values, bounds = abundances.lowest[row], abundances.lowest_bounds[row]
     best, code = _find_highest(values, bounds, tables, slope, guess)
     return best, code
 

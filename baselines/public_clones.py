@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
-from deeprc.baselines.carriers import Carriers, find_associated_clones
-from deeprc.baselines.held_out_clones import count_held_out_clones
+from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
+from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import count_distinct_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
@@ -101,7 +102,7 @@ class PublicClones(BinaryClassifier):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the clones that the container's repertoires share."""
-        fields = list_gene_fields(X) if self.genes else []
+        fields = X.gene_fields if self.genes else []
         find_shared_clones(X, fields)
         count_distinct_clones(X, fields)
 
@@ -132,23 +133,25 @@ class PublicClones(BinaryClassifier):
         """Learn from the repertoires in canonical order."""
         thresholds = self._validate_thresholds()
         folds = assign_inner_folds(X, positive, self.n_inner_folds, groups)
-        self.fields_ = list_gene_fields(X) if self.genes else []
+        self.fields_ = X.gene_fields if self.genes else []
         n = count_distinct_clones(X, self.fields_)
         n_positive, n_negative = int(positive.sum()), int((~positive).sum())
         self.prior_ = float(np.log((n_positive + 1) / (n_negative + 1)))
         cross_fit = self.cross_fit and bool(folds.any())
         if self.p_value is None and not folds.any():
             thresholds = np.array([_PUBLISHED])
-        carriers = Carriers.of(X, positive, groups)
-        counts = count_held_out_clones(
-            find_shared_clones(X, self.fields_), X, carriers, folds, thresholds, cross_fit=cross_fit
+        units = CountedUnits.of(X, positive, groups)
+        counts = count_clones_out_of_fold(
+            find_shared_clones(X, self.fields_), X, units, folds, thresholds, cross_fit=cross_fit
         )
         self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
         if len(thresholds) > 1:
             self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
-        best = len(thresholds) - 1 - int(np.argmin(self.cross_entropy_[::-1])) if len(thresholds) > 1 else 0
+        best = 0
+        if len(thresholds) > 1:  # the strictest of equally good thresholds
+            best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])
         self.p_value_ = float(thresholds[best])
-        self._choose(X, carriers)
+        self._choose(X, units)
         self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
@@ -181,12 +184,12 @@ class PublicClones(BinaryClassifier):
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
-    def _choose(self, X: RepertoireDataset, carriers: Carriers) -> None:
+    def _choose(self, X: RepertoireDataset, units: CountedUnits) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
         clones = find_shared_clones(X, self.fields_)
-        found = find_associated_clones(clones, carriers, self.p_value_)
-        chosen = CloneSet(take_sequences(X, clones.representative[found.indices], self.fields_))
-        a, n, p_values = found.label_sums, found.n_carriers, found.p_values
+        associated = find_associated_clones(clones, units, self.p_value_)
+        chosen = CloneSet(X.take_clones(clones.representative[associated.indices], self.fields_))
+        a, n, p_values = associated.label_sums, associated.n_carriers, associated.p_values
         order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))
         sequences = chosen.take(order).sequences
         self.residues_, self.offsets_ = sequences.residues, sequences.offsets

@@ -36,7 +36,7 @@ def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -
     left_out
         Columns that must not be read: targets, and columns that identify a repertoire or its donor.
     """
-    found = []
+    readable = []
     for column in map(str, metadata.columns):
         values = metadata[column].dropna()
         n_different = int(values.nunique())
@@ -44,8 +44,8 @@ def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -
             continue
         is_shared = n_different <= _MAX_CATEGORIES and n_different * _MIN_REPERTOIRES_PER_CATEGORY <= len(values)
         if is_shared or pd.api.types.is_numeric_dtype(values):
-            found.append(column)
-    return found
+            readable.append(column)
+    return readable
 
 
 class _SheetFeatures(RepertoireEstimator):

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from deeprc.arrays import Floats
-from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, similarity
+from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import canonical_order, encode_two_classes
@@ -82,7 +82,7 @@ class SVM(KernelClassifier):
         self.intercept_ = np.array([solution.intercept])
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        return np.asarray(self._similarity(X) @ self.dual_coef_ + self.intercept_)
+        return np.asarray(self._compute_kernel_to_kept(X) @ self.dual_coef_ + self.intercept_)
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
@@ -92,7 +92,7 @@ class SVM(KernelClassifier):
         costs = np.array([check_positive("C", value) for value in values], np.float64)
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
-        new = similarity(X_new, X, self.kernel, **self._settings)
+        new = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         return score_path(self._gram(X), positive, new, costs)
 
 
@@ -139,10 +139,10 @@ class SVMRegressor(KernelRegressor):
         self.dual_coef_, self.intercept_ = machine.dual_coef_[0].copy(), np.array([float(machine.intercept_[0])])
 
     def _predict(self, X: RepertoireDataset) -> Floats:
-        return np.asarray(self._similarity(X) @ self.dual_coef_ + self.intercept_)
+        return np.asarray(self._compute_kernel_to_kept(X) @ self.dual_coef_ + self.intercept_)
 
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        kernel, new = self._gram(X), similarity(X_new, X, self.kernel, **self._settings)
+        kernel, new = self._gram(X), compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         machines = (self._fit_machine(kernel, numbers, value) for value in values)
         return np.array([new[:, each.support_] @ each.dual_coef_[0] + each.intercept_[0] for each in machines])
 

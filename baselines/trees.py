@@ -46,11 +46,11 @@ class Trees(NamedTuple):
     @classmethod
     def of(cls, model: HistGradientBoostingClassifier | HistGradientBoostingRegressor) -> Trees:
         """Return the trees of a fitted model of scikit-learn that has one output and no categorical features."""
-        each = [predictor.nodes for (predictor,) in model._predictors]
-        nodes = np.concatenate(each)
+        nodes_of_trees = [predictor.nodes for (predictor,) in model._predictors]
+        nodes = np.concatenate(nodes_of_trees)
         is_leaf = nodes["is_leaf"].astype(bool)
         return cls(
-            np.cumsum([0, *map(len, each)], dtype=np.int64),
+            np.cumsum([0, *map(len, nodes_of_trees)], dtype=np.int64),
             np.where(is_leaf, _LEAF, nodes["feature_idx"]).astype(np.int64),
             np.where(is_leaf, 0.0, nodes["num_threshold"]),
             nodes["left"].astype(np.int64),

@@ -25,7 +25,8 @@ from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split, SplitOptions, index_given_donors, make_split
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.splits import Split, SplitOptions, make_split
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["N_FOLDS", "Cohorts", "Source", "make_file_name"]
@@ -87,7 +88,7 @@ class Source:
     @cached_property
     def groups(self) -> NDArray[np.int64] | None:
         """Donor of each repertoire as an index, (B,); None without `group_by`."""
-        return index_given_donors(self.dataset.metadata, self.group_by, self.name)
+        return DonorColumn.require(self.dataset.metadata, self.group_by, self.name).index_if_known()
 
     @cached_property
     def digest(self) -> str:

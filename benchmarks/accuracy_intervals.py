@@ -13,7 +13,7 @@ from accuracy_cohorts import Source
 from numpy.typing import NDArray
 
 from deeprc.evaluation.auc_intervals import auc_interval, fold_aucs_interval, overlap_factor
-from deeprc.evaluation.splits import index_donors, index_known_donors
+from deeprc.evaluation.donors import DonorColumn
 
 __all__ = ["add_interval", "mean_interval"]
 
@@ -36,11 +36,11 @@ def add_interval(
         Rows of the test repertoires in the cohort, and their scores, (B,) each.
     """
     label = source.labels[rows, 0].astype(np.int64)
-    donors = index_known_donors(source.dataset.metadata, source.group_by)
+    donors = DonorColumn.choose(source.dataset.metadata, source.group_by).index_if_known()
     found = fold_aucs_interval([label], [scores], None if donors is None else [donors[rows]])
     outcome = {**outcome, "ci_low": found.low, "ci_high": found.high}
     if source.path is not None:
-        donors = index_donors(source.dataset.metadata, None) if donors is None else donors
+        donors = DonorColumn(source.dataset.metadata, None).index() if donors is None else donors
         outcome["tested"] = {"label": label.tolist(), "donor": donors[rows].tolist(), "score": scores.tolist()}
     return outcome
 

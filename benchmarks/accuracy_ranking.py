@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.linked_container import StoredContainer
-from deeprc.datasets.simulation.matching import match_motifs
+from deeprc.datasets.simulation.motif_matching import match_motifs
 from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.model import TrainedModel
@@ -102,8 +101,8 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
             positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
             carries &= np.isin(witness, positive)
         indices.append(X.container.repertoire_offsets[X.rows[at]] + np.flatnonzero(carries))
-    fields = list_gene_fields(X)
-    sequences = take_sequences(X, np.concatenate([np.zeros(0, np.int64), *indices]), fields)
+    fields = X.gene_fields
+    sequences = X.take_clones(np.concatenate([np.zeros(0, np.int64), *indices]), fields)
     return set(_rows(CloneSet(sequences).to_frame()))
 
 

@@ -24,8 +24,7 @@ import pandas as pd
 from common import report
 from torch import device
 
-from deeprc.datasets.clone_groups import Clones, group_clones
-from deeprc.datasets.clones import list_gene_fields
+from deeprc.datasets.clones.grouping import SharedClones, group_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SequencePool, Sizes, write_container
@@ -51,7 +50,7 @@ def main(container: Path | None, repertoires: int, sequences: int, pool: Path | 
 
 
 def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
-    fields = list_gene_fields(dataset) if genes else []
+    fields = dataset.gene_fields if genes else []
     rows, bounds = dataset.container.sequences.arrays(fields), np.asarray(dataset.container.repertoire_offsets)
     _group(rows, bounds, 2)  # compilation
     few = max(2, int(np.searchsorted(bounds, share, side="right")) - 1)
@@ -71,8 +70,8 @@ def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[s
 def _group(rows: SequenceArrays, bounds: np.ndarray[Any, Any], few: int) -> tuple[int, int]:
     n = int(bounds[few])
     part = SequenceArrays(rows.residues, rows.offsets[: n + 1], rows.v[:n], rows.j[:n])
-    clones: Clones = group_clones(part, bounds[: few + 1])
-    return len(clones), len(clones.repertoires)
+    clones: SharedClones = group_clones(part, bounds[: few + 1])
+    return len(clones), len(clones.carriers)
 
 
 def _group_by_pandas(frame: pd.DataFrame) -> tuple[int, int]:

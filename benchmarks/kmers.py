@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import SVC
 from torch import device
 
-from deeprc.baselines.kernels import KINDS, cross_kernel
+from deeprc.baselines.kernels import KERNELS, cross_kernel
 from deeprc.baselines.svm import score_path
 from deeprc.datasets.alphabet import compute_offsets, decode_many
 from deeprc.datasets.kmers import count_kmers
@@ -46,7 +46,7 @@ def main(
     """Measure the times and their ratios."""
     rows = [_time_counting(sequences, min(sequences, vectorizer_sequences))]
     representations = _representations(repertoires)
-    for kind in KINDS:
+    for kind in KERNELS:
         kernel, row = _gram(representations, kind, min(repertoires, loop_repertoires))
         rows += [row, _path(kernel, kind, min(trained, repertoires - 20), values)]
     report("kmers", rows, device("cpu"))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.features import N_AMINO_ACIDS, positional_features
+from deeprc.nn.features import N_AMINO_ACIDS, compute_positional_features
 
 __all__ = ["make_published_update"]
 
@@ -47,7 +47,7 @@ class _Network(nn.Module):
             nn.Linear(_ATTENTION_UNITS, 1),
         )
         self.output = nn.Sequential(nn.Linear(n_kernels, _OUTPUT_UNITS), nn.SELU(), nn.Linear(_OUTPUT_UNITS, 1))
-        self.register_buffer("positions", torch.from_numpy(positional_features(_MAX_LENGTH)).float())
+        self.register_buffer("positions", torch.from_numpy(compute_positional_features(_MAX_LENGTH)).float())
 
     def embed(self, residues: Tensor, lengths: Tensor) -> Tensor:
         """Return the representations, (N, D), of sequences, (N, L) with zeros after their ends, with lengths (N,)."""

@@ -22,8 +22,9 @@ from common import alternate, report, seconds_option
 from memory import measure_peak
 
 from deeprc.config import load_config
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import count_distinct_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.datasets.simulation import load_recipe
@@ -76,7 +77,7 @@ def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
     """Return the seconds of cached computations and of learning, and the megabytes of learning."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
     cohort = TrainingCohort(dataset, encode_labels(tasks, dataset.metadata), tasks)
-    fields = list_gene_fields(dataset)
+    fields = dataset.gene_fields
     found: dict[str, float] = {}
     steps: dict[str, Callable[[], object]] = {
         "kmers": lambda: compute_kmer_matrix(dataset[:0]),
@@ -107,7 +108,7 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
         trainer._use_readings()
         assert trainer._train_collator.readings is not None
         # as in a training, which has stored the scores of its training repertoires
-        trainer._train_collator.readings.at(torch.arange(len(dataset)))
+        trainer._train_collator.readings.take(torch.arange(len(dataset)))
     trainer.network.train()
     return trainer
 
@@ -125,7 +126,7 @@ def _composition(dataset: RepertoireDataset) -> Reading:
 def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
     """Return a reading of stored clones of the cohort, half of which also retrieve their neighbours."""
     rows = np.random.default_rng(0).choice(len(dataset.container.sequences), n_clones, replace=False)
-    clones = CloneSet(take_sequences(dataset, np.sort(rows), list_gene_fields(dataset)))
+    clones = CloneSet(dataset.take_clones(np.sort(rows), dataset.gene_fields))
     memory = Memory(
         output=0,
         direction="up",

@@ -99,7 +99,7 @@ def time_parts(one: Trainer) -> dict[str, float]:
     functions = {
         "draw_ms": lambda: one.sample(next(numbers)),
         "convolve_ms": torch.no_grad()(lambda: network.embedding(batch.sequences)),
-        "score_ms": lambda: network.score(batch),
+        "score_ms": lambda: network.compute_logits(batch),
         "optimiser_ms": lambda: one.step.optimizer.step(),
     }
     if settings.top_fraction == 1:

@@ -30,13 +30,13 @@ from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import open_step, track
 from deeprc.versions import package_version
 
-__all__ = ["digest_container", "digest_repertoires", "load_or_compute"]
+__all__ = ["Arrays", "digest_container", "digest_with_genes", "load_or_compute"]
 
 Arrays = dict[str, NDArray[Any]]
 
 _IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
 _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-_PIECE = 1 << 24  # number of bytes that are hashed at a time
+_BLOCK_BYTES = 1 << 24  # number of bytes that are hashed at a time
 
 _logger = logging.getLogger(__name__)
 
@@ -63,26 +63,25 @@ def load_or_compute(
     compute
         Function that makes the arrays from a dataset of all repertoires. Its result must not depend on labels.
     """
-    container = dataset.container
     text = json.dumps([name, to_plain(settings)], sort_keys=True)
-    known = _IN_MEMORY.setdefault(container, {})
-    if text not in known:
-        known[text] = _load_or_compute_on_disk(dataset, name, text, compute)
-    return known[text]
+    results = _IN_MEMORY.setdefault(dataset.container, {})
+    if text not in results:
+        results[text] = _load_or_compute_on_disk(dataset, name, text, compute)
+    return results[text]
 
 
 def _load_or_compute_on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
     container = dataset.container
-    if not isinstance(container, StoredContainer):  # a simulated cohort, on no disk
+    if not isinstance(container, StoredContainer):  # a simulated cohort, or a table in memory
         return compute(dataset.whole())
     whole = f"{package_version('deeprc')} {digest_container(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     entry = f"{name}-{key}"
-    found = _read(container.path, entry)
-    if found is not None:
-        return found
+    cached = _read(container.path, entry)
+    if cached is not None:
+        return cached
     arrays = compute(dataset.whole())
     try:
         _write(container.path, entry, arrays, text)
@@ -95,22 +94,22 @@ def _load_or_compute_on_disk(
 
 def _read(path: Path, entry: str) -> Arrays | None:
     """Return an entry's arrays; None if there is none, or it is damaged or came from elsewhere."""
-    place = cache_folder(path) / entry
+    folder = cache_folder(path) / entry
     try:
         stamps = read_cached_json(path, f"{entry}/settings.json")["arrays"]
         for name, stamp in stamps.items():
-            check_regular_file(place / f"{name}.npy")
-            if FileStamp.of(place / f"{name}.npy") != tuple(stamp):
+            check_regular_file(folder / f"{name}.npy")
+            if FileStamp.of(folder / f"{name}.npy") != tuple(stamp):
                 return None
-        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in stamps}
+        return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in stamps}
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
     """Write an entry to a hidden folder and rename it; another process may have been faster."""
-    place = make_cache_folder(path) / entry
-    with temporary_folder(place) as hidden:
+    folder = make_cache_folder(path) / entry
+    with temporary_folder(folder) as hidden:
         aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
         aside.mkdir()
         for name, array in arrays.items():
@@ -119,11 +118,11 @@ def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
         content = {"what": json.loads(text), "arrays": stamps}
         (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         if _read(path, entry) is None:
-            shutil.rmtree(place, ignore_errors=True)  # it was damaged
+            shutil.rmtree(folder, ignore_errors=True)  # it was damaged
             try:
-                aside.rename(place)
+                aside.rename(folder)
             except OSError:
-                if not place.exists():
+                if not folder.exists():
                     raise
 
 
@@ -137,15 +136,15 @@ def digest_container(container: StoredContainer) -> str:
         stamp = {**container.stamp._asdict(), "deeprc": package_version("deeprc")}
         if isinstance(container, LinkedContainer):
             stamp["parts"] = container.part_stamps
-        known = read_cached_json(container.path, "content.json")
-        if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
-            known = {**stamp, "digest": _hash_container(container)}
-            _remember(container.path, known)
-        _DIGESTS[container] = str(known["digest"])
+        note = read_cached_json(container.path, "content.json")
+        if not isinstance(note, dict) or {k: note.get(k) for k in stamp} != stamp:
+            note = {**stamp, "digest": _hash_container(container)}
+            _remember(container.path, note)
+        _DIGESTS[container] = str(note["digest"])
     return _DIGESTS[container]
 
 
-def digest_repertoires(dataset: RepertoireDataset) -> list[str]:
+def digest_with_genes(dataset: RepertoireDataset) -> list[str]:
     """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
@@ -160,34 +159,34 @@ def _hash_container(container: StoredContainer) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
     for vocabulary in container.gene_names.values():
         content.update("\n".join(vocabulary).encode())
-    stores = [part.store.sequences for part in container.parts]
-    size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)
-    with open_step("hashing the container", size) as step:
+    of_parts = [part.store.sequences for part in container.parts]
+    n_bytes = sum(part.residues.nbytes + part.offsets.nbytes + part.counts.nbytes for part in of_parts)
+    with open_step("hashing the container", n_bytes) as step:
 
         def add(values: NDArray[Any], change: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray) -> None:
-            for start in range(0, len(values), piece := _PIECE // values.dtype.itemsize):
-                some = values[start : start + piece]
-                content.update(np.ascontiguousarray(change(some)).view(np.uint8).data)
-                step.advance(some.nbytes)
+            for start in range(0, len(values), size := _BLOCK_BYTES // values.dtype.itemsize):
+                block = values[start : start + size]
+                content.update(np.ascontiguousarray(change(block)).view(np.uint8).data)
+                step.advance(block.nbytes)
 
-        for each in stores:
-            add(each.residues)
+        for sequences in of_parts:
+            add(sequences.residues)
         n_residues = 0
         add(np.zeros(1, np.int64))
-        for each in stores:
-            add(each.offsets[1:], partial(np.add, n_residues))
-            n_residues += len(each.residues)
-        for each in stores:
-            add(each.counts)
+        for sequences in of_parts:
+            add(sequences.offsets[1:], partial(np.add, n_residues))
+            n_residues += len(sequences.residues)
+        for sequences in of_parts:
+            add(sequences.counts)
         add(container.repertoire_offsets)
         for name in container.gene_names:
-            for part, each in enumerate(stores):
-                add(each.genes[name].codes, partial(container.map_to_joint_codes, part, name))
+            for part, sequences in enumerate(of_parts):
+                add(sequences.genes[name].codes, partial(container.map_to_joint_codes, part, name))
     return content.hexdigest()
 
 
-def _remember(path: Path, known: Mapping[str, Any]) -> None:
+def _remember(path: Path, note: Mapping[str, Any]) -> None:
     try:
-        write_text(make_cache_folder(path) / "content.json", json.dumps(known), durable=False)
+        write_text(make_cache_folder(path) / "content.json", json.dumps(note), durable=False)
     except (OSError, InputError) as error:
         _logger.debug("%s: its digest cannot be kept: %s", path, error)

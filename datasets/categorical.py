@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Categorical", "extend_vocabulary"]
 
-T = TypeVar("T", bound=Hashable)
+_T = TypeVar("_T", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Categorical:
     @classmethod
     def encode(cls, names: Iterable[str], dtype: type[np.integer[Any]] = np.uint16) -> Categorical:
         """Return names as codes; the vocabulary has the order in which they first occur."""
-        known: dict[str, int] = {}
-        return cls(extend_vocabulary(known, names).astype(dtype), tuple(known))
+        code_of: dict[str, int] = {}
+        return cls(extend_vocabulary(code_of, names).astype(dtype), tuple(code_of))
 
     def names(self) -> NDArray[np.object_]:
         """Return the N names as text, (N,) object."""
@@ -67,30 +67,30 @@ class Categorical:
 
     def encode_with(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
         """Return the codes of the names in another vocabulary, (N,); -1 if it lacks the name."""
-        known = {name: code for code, name in enumerate(vocabulary)}
-        of_vocabulary = np.array([known.get(name, -1) for name in self.vocabulary], np.int64)
+        code_of = {name: code for code, name in enumerate(vocabulary)}
+        of_vocabulary = np.array([code_of.get(name, -1) for name in self.vocabulary], np.int64)
         return np.asarray(of_vocabulary[self.codes])
 
     @staticmethod
-    def concatenate(parts: Sequence[Categorical]) -> Categorical:
+    def concatenate(several: Sequence[Categorical]) -> Categorical:
         """Return the names of all parts, one part after the other, with one vocabulary.
 
         The vocabulary has the order in which names first occur in the vocabularies of the parts.
         """
-        known: dict[str, int] = {}
-        tables = [extend_vocabulary(known, part.vocabulary) for part in parts]
-        smallest = np.min_scalar_type(max(len(known) - 1, 0))
-        dtype = np.result_type(smallest, *(part.codes.dtype for part in parts)) if parts else np.dtype(np.uint16)
-        codes = [table.astype(dtype)[part.codes] for table, part in zip(tables, parts, strict=True)]
-        return Categorical(np.concatenate([np.zeros(0, dtype), *codes]), tuple(known))
+        code_of: dict[str, int] = {}
+        tables = [extend_vocabulary(code_of, calls.vocabulary) for calls in several]
+        smallest = np.min_scalar_type(max(len(code_of) - 1, 0))
+        dtype = np.result_type(smallest, *(calls.codes.dtype for calls in several)) if several else np.dtype(np.uint16)
+        codes = [table.astype(dtype)[calls.codes] for table, calls in zip(tables, several, strict=True)]
+        return Categorical(np.concatenate([np.zeros(0, dtype), *codes]), tuple(code_of))
 
 
-def extend_vocabulary(known: dict[T, int], names: Iterable[T]) -> NDArray[np.int64]:
+def extend_vocabulary(code_of: dict[_T, int], names: Iterable[_T]) -> NDArray[np.int64]:
     """Return the code of each name in a vocabulary; names that it lacks are added at its end.
 
     Parameters
     ----------
-    known
+    code_of
         The code of each name of the vocabulary; it grows.
     names
         Any number of names, n; they may repeat.
@@ -99,4 +99,4 @@ def extend_vocabulary(known: dict[T, int], names: Iterable[T]) -> NDArray[np.int
     -------
     The codes, (n,) int64.
     """
-    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+    return np.array([code_of.setdefault(name, len(code_of)) for name in names], np.int64)

@@ -30,7 +30,7 @@ def is_category(values: pd.Series[Any], donors: NDArray[np.int64] | None = None)
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
         return True
     donors = np.arange(len(values)) if donors is None else donors
-    known = pd.DataFrame({"value": values.to_numpy(), "donor": donors}).dropna().drop_duplicates()
-    n_different = known["value"].nunique()
-    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_DONORS_PER_NUMBER <= len(known)
-    return n_different <= 2 or (is_shared and bool((known["value"] % 1 == 0).all()))
+    numbers = pd.DataFrame({"value": values.to_numpy(), "donor": donors}).dropna().drop_duplicates()
+    n_different = numbers["value"].nunique()
+    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_DONORS_PER_NUMBER <= len(numbers)
+    return n_different <= 2 or (is_shared and bool((numbers["value"] % 1 == 0).all()))

@@ -156,14 +156,14 @@ def read_cells(adata: Any, donor: str) -> CellChains:
         _logger.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)
     if not has_donor.any():
         raise InputError(f"`donor`: obs[{donor!r}] is empty")
-    known = to_arrow(obs[has_donor].reset_index(drop=True))
-    donors = extract_categorical(known, donor).drop_unused()
+    known_cells = to_arrow(obs[has_donor].reset_index(drop=True))
+    donors = extract_categorical(known_cells, donor).drop_unused()
     chains = cells[has_donor]
     n_chains = _count_chains_per_cell(chains)
     of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
-    places = np.flatnonzero(has_donor)[of_chain]
-    rows = _make_rows(chains, of_chain, donors, obs.index[places])
-    return CellChains(RowsInMemory(rows, "airr", _SOURCE), places, donors, known, holder)
+    positions = np.flatnonzero(has_donor)[of_chain]
+    rows = _make_rows(chains, of_chain, donors, obs.index[positions])
+    return CellChains(RowsInMemory(rows, "airr", _SOURCE), positions, donors, known_cells, holder)
 
 
 def _find_annotated(adata: Any) -> Any:

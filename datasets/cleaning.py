@@ -201,31 +201,31 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
         Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
     how = Cleaning() if how is None else how
-    found = _examine(rows, how, examine_file(rows) if facts is None else facts)
-    rows, keep = found.rows, found.reason == KEPT
-    encoded = Sequences(found.residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), found.genes, how.merge)
+    examined = _examine(rows, how, examine_file(rows) if facts is None else facts)
+    rows, keep = examined.rows, examined.reason == KEPT
+    encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
+    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, how.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
-    of_chain = keep | (found.reason == OTHER_LOCUS)
+    of_chain = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
-        dropped={name: int(np.sum(found.reason == code)) for code, name in enumerate(DROP_REASONS)},
+        dropped={name: int(np.sum(examined.reason == code)) for code, name in enumerate(DROP_REASONS)},
         merged=int(keep.sum()) - len(sequences),
         counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
-        sequences_from=_count_names(found.sequences_from, rows.kinds[keep]),
-        loci=_count_names(found.loci, found.locus_codes[of_chain]),
-        genes=found.genes,
+        sequences_from=_count_names(examined.sequences_from, rows.kinds[keep]),
+        loci=_count_names(examined.loci, examined.locus_codes[of_chain]),
+        genes=examined.genes,
     )
 
 
 def find_kept_rows(rows: RawRows, how: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
-    found = _examine(rows, how, facts)
-    kept = np.flatnonzero(found.reason == KEPT)
-    return kept, found.rows.sequences.take(kept)
+    examined = _examine(rows, how, facts)
+    kept = np.flatnonzero(examined.reason == KEPT)
+    return kept, examined.rows.sequences.take(kept)
 
 
 class _Examined(NamedTuple):
@@ -308,8 +308,8 @@ def _complete_junctions(
     if rows.j_call is not None and rows.j_call.vocabulary:
         stored = genes["j_call"].stored
         of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
-        own = of_gene[stored.codes][rows.j_call.codes]
-        ends = np.where(own > 0, own, ends)
+        last_residues = of_gene[stored.codes][rows.j_call.codes]
+        ends = np.where(last_residues > 0, last_residues, ends)
     offsets = compute_offsets(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
     from_file = np.ones(offsets[-1], bool)
@@ -329,8 +329,10 @@ def _merge(
     `encoded` has all rows; `index` holds the indices of the kept ones, (n,).
     """
     counts: NDArray[Any] = rows.counts[index]
-    found = {name: _normalise_gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
-    calls = {name: each for name, each in found.items() if each is not None}
+    calls_or_none = {
+        name: _normalise_gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()
+    }
+    calls = {name: each for name, each in calls_or_none.items() if each is not None}
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
     chosen: NDArray[np.int64] | slice = slice(None)

@@ -8,12 +8,13 @@ sequences, B repertoires.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
 
+from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_check import is_checked, make_content_checks, remember_checked
 from deeprc.datasets.container_header import (
@@ -37,15 +38,17 @@ from deeprc.datasets.hdf5 import (
     read_text,
 )
 from deeprc.datasets.legacy_texts import read_legacy_texts
-from deeprc.datasets.parts import OneStore
+from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.files import FileStamp
 
 __all__ = ["Container", "is_container"]
 
+_MAX_HASHES_AT_ONCE = 1 << 28  # they take 2 GB
 
-class Container(OneStore):
+
+class Container(SingleStoreContainer):
     """An open container: memory maps of its sequences, those of all repertoires, and the metadata in memory.
 
     Parameters
@@ -78,31 +81,45 @@ class Container(OneStore):
         """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
+    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
+        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`.
+
+        If the file is larger than the available memory, a quarter of this memory holds hashes. Ranks may have the same
+        memory, so each takes its share of it.
+        """
+        from deeprc import ranks  # it imports `deeprc.datasets.dataset`
+
+        available = count_available_bytes()
+        size = self.sequences.residues.nbytes + (8 + 2 * len(fields)) * len(self.sequences)  # offsets, codes of 16 bits
+        if available is None or size <= available:
+            return at_least
+        return max(at_least, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each
+
     def _read(self, file: h5py.File) -> None:
-        things = list_members(file)
+        members = list_members(file)
         self.version = read_version(file, self.path)
         if self.version == LINKED_VERSION:
             raise InputError(f"{self.path}: names other containers; expected one that holds its sequences itself")
         texts = Texts(read_legacy_texts(self.path) if self.version == LEGACY_VERSION else None)
         origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
-            file, things, texts, self.path
+            file, members, texts, self.path
         )
         self.created_by, self.source, self.preprocessing, self.simulation = origin
         self.checksum = None if self.version == LEGACY_VERSION else texts.read_attribute(file, "checksum")
-        self.sequences = self._map_sequences(things, texts)
+        self.sequences = self._map_sequences(members, texts)
 
-    def _map_sequences(self, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts) -> Sequences:
+    def _map_sequences(self, members: dict[str, h5py.Group | h5py.Dataset], texts: Texts) -> Sequences:
         genes = {}
         for name in GENE_FIELDS:
-            if name in things:
-                dataset = get_dataset(things, name)
+            if name in members:
+                dataset = get_dataset(members, name)
                 vocabulary = tuple(texts.read_attribute_list(dataset, "vocabulary"))
                 genes[name] = Categorical(map_values(self.path, dataset, np.uint16), vocabulary)
         return Sequences(
-            map_values(self.path, get_dataset(things, "residues"), np.uint8),
-            map_values(self.path, get_dataset(things, "sequence_offsets"), np.int64),
-            map_values(self.path, get_dataset(things, "counts"), np.uint32),
-            witness=map_values(self.path, get_dataset(things, "witness"), np.uint8) if "witness" in things else None,
+            map_values(self.path, get_dataset(members, "residues"), np.uint8),
+            map_values(self.path, get_dataset(members, "sequence_offsets"), np.int64),
+            map_values(self.path, get_dataset(members, "counts"), np.uint32),
+            witness=map_values(self.path, get_dataset(members, "witness"), np.uint8) if "witness" in members else None,
         ).with_genes(genes)
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "make_content_checks",
     "read_cached_json",
     "remember_checked",
-    "trust",
+    "remember_written",
 ]
 
 _WORTH_REMEMBERING = 1 << 26
@@ -95,12 +95,12 @@ def _expect(name: str, what: str, expected: int, found: int) -> None:
 
 def _check_ids(ids: NDArray[np.object_]) -> None:
     seen: set[str] = set()
-    for each in ids:
-        if not each:
+    for repertoire_id in ids:
+        if not repertoire_id:
             raise ValueError("/repertoire_ids: expected a text, found an empty one")
-        if each in seen:
-            raise ValueError(f"/repertoire_ids: expected different ids, found {each!r:.60} twice")
-        seen.add(each)
+        if repertoire_id in seen:
+            raise ValueError(f"/repertoire_ids: expected different ids, found {repertoire_id!r:.60} twice")
+        seen.add(repertoire_id)
 
 
 def _make_offsets_check(
@@ -178,7 +178,7 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
     return bool(read_cached_json(path, _NOTE) == _note(stamp))
 
 
-def trust(path: Path) -> None:
+def remember_written(path: Path) -> None:
     """Remember, in this process, that a container needs no check, because this process has written it."""
     _CHECKED.add((path.absolute(), FileStamp.of(path)))
 

@@ -123,9 +123,9 @@ def _delete_all_but_arrays(file: h5py.File) -> None:
     for name in list(file):
         if name not in _ARRAYS:
             del file[name]
-    for thing in (file, *file.values()):
-        for name in list(thing.attrs):
-            del thing.attrs[name]
+    for member in (file, *file.values()):
+        for name in list(member.attrs):
+            del member.attrs[name]
 
 
 def update_checksum(path: Path) -> None:
@@ -169,14 +169,14 @@ def write_origin(
         _write_text(file, "simulation", json.dumps(dict(simulation)))
 
 
-def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
+def _write_text(member: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
     texts = encode_texts([text], name)
-    thing.attrs.create(name, texts[0], dtype=texts.dtype)
+    member.attrs.create(name, texts[0], dtype=texts.dtype)
 
 
-def write_text_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
+def write_text_list(member: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
     """Write several texts as one attribute."""
-    thing.attrs.create(name, encode_texts(texts, f"{thing.name}: {name}"))
+    member.attrs.create(name, encode_texts(texts, f"{member.name}: {name}"))
 
 
 def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:

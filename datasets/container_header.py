@@ -79,34 +79,42 @@ class Texts:
     def __init__(self, legacy: dict[str, Any] | None = None) -> None:
         self._legacy = legacy
 
-    def read_attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
+    def read_attribute(self, member: h5py.Group | h5py.Dataset, name: str) -> str:
         """Return an attribute that is one text."""
-        return read_text(thing, name) if self._legacy is None else self._get_list(f"{_place(thing)}@{name}", str)[0]
+        return (
+            read_text(member, name)
+            if self._legacy is None
+            else self._get_list(f"{_get_location(member)}@{name}", str)[0]
+        )
 
-    def read_attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
+    def read_attribute_list(self, member: h5py.Group | h5py.Dataset, name: str) -> list[str]:
         """Return an attribute that is a list of texts."""
-        return read_texts(thing, name) if self._legacy is None else self._get_list(f"{_place(thing)}@{name}", list)
+        return (
+            read_texts(member, name)
+            if self._legacy is None
+            else self._get_list(f"{_get_location(member)}@{name}", list)
+        )
 
     def read_dataset(self, dataset: h5py.Dataset) -> list[str]:
         """Return a dataset of texts."""
-        return read_texts(dataset) if self._legacy is None else self._get_list(_place(dataset), list)
+        return read_texts(dataset) if self._legacy is None else self._get_list(_get_location(dataset), list)
 
-    def _get_list(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
-        """Return the texts that the other process has read at a place, one or several."""
+    def _get_list(self, name: str, kind: type[str] | type[list[str]]) -> list[str]:
+        """Return the texts that the other process has read at a location, one or several."""
         assert self._legacy is not None
-        if not isinstance(found := self._legacy[place], kind):
-            raise ValueError(f"/{place}: expected {'one text' if kind is str else 'several texts'}")
+        if not isinstance(found := self._legacy[name], kind):
+            raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'}")
         texts = found if isinstance(found, list) else [found]
-        check_texts(texts, f"/{place}")
+        check_texts(texts, f"/{name}")
         return texts
 
     def holds(self, dataset: h5py.Dataset) -> bool:
         """Return whether a dataset's values are texts."""
-        return is_fixed_text(dataset) if self._legacy is None else _place(dataset) in self._legacy
+        return is_fixed_text(dataset) if self._legacy is None else _get_location(dataset) in self._legacy
 
 
-def _place(thing: h5py.Group | h5py.Dataset) -> str:
-    return str(thing.name).strip("/")
+def _get_location(member: h5py.Group | h5py.Dataset) -> str:
+    return str(member.name).strip("/")
 
 
 def is_container(path: Path) -> bool:
@@ -138,13 +146,13 @@ def get_creator() -> str:
 
 
 def read_header(
-    file: h5py.File, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path
+    file: h5py.File, members: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path
 ) -> ContainerHeader:
-    """Return what a container of any version says beside its sequences; `things` are the members of the file."""
+    """Return what a container of any version says beside its sequences; `members` are the members of the file."""
     origin = _read_origin(file, texts, path)
-    ids = texts.read_dataset(get_dataset(things, "repertoire_ids"))
-    offsets = map_values(path, get_dataset(things, "repertoire_offsets"), np.int64)
-    metadata = _read_metadata_table(things.get("metadata"), texts, path)
+    ids = texts.read_dataset(get_dataset(members, "repertoire_ids"))
+    offsets = map_values(path, get_dataset(members, "repertoire_offsets"), np.int64)
+    metadata = _read_metadata_table(members.get("metadata"), texts, path)
     return ContainerHeader(origin, np.array(ids, object), np.array(offsets), metadata)
 
 
@@ -163,11 +171,11 @@ def _read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
     )
 
 
-def get_dataset(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
+def get_dataset(members: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
     """Return one of the members of a group; raise ValueError if it is missing or no dataset."""
-    if not isinstance(things.get(name), h5py.Dataset):
+    if not isinstance(members.get(name), h5py.Dataset):
         raise ValueError(f"no dataset {name!r}")
-    return things[name]
+    return members[name]
 
 
 def _read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path) -> pd.DataFrame:

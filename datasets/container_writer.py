@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from deeprc.datasets.alphabet import MAX_LENGTH, compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
-from deeprc.datasets.container_check import trust
+from deeprc.datasets.container_check import remember_written
 from deeprc.datasets.container_file import (
     HDF5_LAYOUT,
     HDF5Target,
@@ -81,7 +81,7 @@ class ContainerWriter:
         self._journal: Journal | None = None
         self._folder: Path | None = None
         self._hidden = ExitStack()
-        self._place = Path(os.path.realpath(self.path))  # a link stays one
+        self._real_path = Path(os.path.realpath(self.path))  # a link stays one
         self._forget()
 
     def _note_all(self) -> None:
@@ -105,7 +105,7 @@ class ContainerWriter:
                 self._journal = Journal(self._folder)
                 self.checkpoints = [entry["note"] for entry in self._journal.entries]
             else:
-                self._folder = self._hidden.enter_context(temporary_folder(self._place))
+                self._folder = self._hidden.enter_context(temporary_folder(self._real_path))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
@@ -117,7 +117,7 @@ class ContainerWriter:
     @property
     def kept_in(self) -> Path:
         """The folder in which a resumable writer leaves its checkpoints."""
-        return self._place.with_name(f".{self._place.name}.partial")
+        return self._real_path.with_name(f".{self._real_path.name}.partial")
 
     def rewind(self, n: int) -> None:
         """Return to the state of the first n of `checkpoints`; this must be done before anything is appended."""
@@ -237,8 +237,8 @@ class ContainerWriter:
             write_metadata(file.create_group("metadata"), metadata)
             write_checksum(file, hdf5_file, partial)
         hdf5_file.check()
-        replace_file(partial, self._place)
-        trust(self.path)
+        replace_file(partial, self._real_path)
+        remember_written(self.path)
 
     def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target) -> None:
         n = sum(self._n_sequences)
@@ -268,9 +268,9 @@ class ContainerWriter:
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
         self._present[name] = True
-        known = self._vocabulary[name]
-        codes = extend_vocabulary(known, calls.vocabulary).astype(np.uint16)
-        if len(known) > np.iinfo(np.uint16).max:
+        vocabulary = self._vocabulary[name]
+        codes = extend_vocabulary(vocabulary, calls.vocabulary).astype(np.uint16)
+        if len(vocabulary) > np.iinfo(np.uint16).max:
             raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
         return codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
 

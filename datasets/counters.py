@@ -21,11 +21,11 @@ GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111E
 _ALL = (1 << 64) - 1
 
 
-def derive_key(seed: int, *parts: int) -> int:
+def derive_key(seed: int, *purpose: int) -> int:
     """Return the key, 64 bits, of a seed and of integers that name its purpose."""
     key = int(seed) & _ALL  # numpy's integers would overflow
-    for part in parts:
-        key = _mix_bits((_mix_bits(key + GOLDEN & _ALL) ^ int(part)) + GOLDEN & _ALL)
+    for number in purpose:
+        key = _mix_bits((_mix_bits(key + GOLDEN & _ALL) ^ int(number)) + GOLDEN & _ALL)
     return key
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, overload
@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.linked_container import SequenceContainer, open_container
 from deeprc.datasets.parts import CohortContainer, SequenceStore
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.rich import render_details, render_histogram, render_table
 
-__all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
+__all__ = ["Repertoire", "RepertoireDataset", "open_dataset"]
 
 _SHOWN = 5
 """Number of rows of the metadata that a notebook shows."""
@@ -39,7 +39,7 @@ class Repertoire:
     start, stop
         Range of the repertoire's sequences in the container.
     container
-        Container of the sequences, or another store of them: the part, if the cohort's container names parts.
+        Container of the sequences, or another store of them: the part, if the cohort's container is a linked one.
     metadata
         Repertoire's row of the metadata sheet.
     """
@@ -100,10 +100,10 @@ class Repertoire:
 
         It is computed once for an open container.
         """
-        known = self.container.digests
-        if (self.start, self.stop) not in known:
-            known[self.start, self.stop] = self.sequences.digest()
-        return known[self.start, self.stop]
+        digests = self.container.digests
+        if (self.start, self.stop) not in digests:
+            digests[self.start, self.stop] = self.sequences.digest()
+        return digests[self.start, self.stop]
 
     def digest_with_genes(self) -> str:
         """Return a hash of the sequences, their counts and their genes by name, as hexadecimal text."""
@@ -153,7 +153,7 @@ class RepertoireDataset:
     Parameters
     ----------
     path
-        Path of a container made by `deeprc preprocess`, or by `deeprc join --link`, which names several.
+        Path of a container made by `deeprc preprocess`, or of a linked container made by `deeprc join --link`.
 
     Raises
     ------
@@ -183,6 +183,11 @@ class RepertoireDataset:
         """The container, of a dataset that is neither simulated nor without some of its sequences."""
         assert isinstance(self.container, SequenceContainer)
         return self.container
+
+    @property
+    def gene_fields(self) -> list[str]:
+        """Those of `v_call` and `j_call` that the container's sequences have."""
+        return self.container.gene_fields
 
     @property
     def metadata(self) -> pd.DataFrame:
@@ -245,7 +250,35 @@ class RepertoireDataset:
             f"{type(self).__name__} of {self.container.path.name}", [("repertoires", total)], sizes, listed, more
         )
 
-    def join(self, other: RepertoireDataset) -> RepertoireDataset:
+    def check_gene_fields(self, fields: Collection[str]) -> list[str]:
+        """Return those of `v_call` and `j_call` that `fields` names, in this order.
+
+        Raises
+        ------
+        InputError
+            If the container lacks one of the fields. Without repertoires, nothing is checked.
+        """
+        for name in fields if len(self) else ():
+            if name not in self.gene_fields:
+                raise InputError(f"{self.container.path}: has no {name}")
+        return [name for name in GENE_FIELDS if name in fields]
+
+    def take_clones(self, rows: NDArray[np.int64], fields: Collection[str] = ()) -> Sequences:
+        """Return the clones at some rows of the container: its sequences with these genes, each with a count of 1.
+
+        Parameters
+        ----------
+        rows
+            Indices of the sequences among all sequences of the container, (n,), in any order; which repertoires this
+            view shows does not matter.
+        fields
+            Genes that belong to a clone; see `deeprc.datasets.clones.shared.find_shared_clones`.
+        """
+        sequences = self.container.take(rows)
+        genes = {name: calls for name, calls in sequences.genes.items() if name in fields}
+        return Sequences.counted_once(sequences.residues, sequences.offsets).with_genes(genes)
+
+    def concatenate(self, other: RepertoireDataset) -> RepertoireDataset:
         """Return these repertoires, then those of another view of the same container."""
         assert other.container is self.container
         view = self[:0]
@@ -256,6 +289,14 @@ class RepertoireDataset:
         """Return all repertoires of the container that this dataset is a view of."""
         view = self[:0]
         view.rows = np.arange(len(self.container.repertoire_ids))
+        return view
+
+    def with_metadata(self, metadata: pd.DataFrame) -> RepertoireDataset:
+        """Return a view of the same repertoires with other metadata, a row for each repertoire of the container."""
+        container = object.__new__(type(self.container))
+        vars(container).update({**vars(self.container), "metadata": metadata})
+        view = self[:]
+        view.container = container
         return view
 
     def select(self, repertoire_ids: Sequence[str]) -> RepertoireDataset:

@@ -71,8 +71,16 @@ class FileToRead:
     def key(self) -> str:
         """Return a digest of everything on which the result depends; a file counts by its size and time of change."""
         state = self.path.stat()
-        parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
-        text = repr((*parts, self.cleaning, self.layout and _describe_layout(self.layout), package_version("deeprc")))
+        identity = (
+            self.path.absolute(),
+            state.st_size,
+            state.st_mtime_ns,
+            self.format,
+            sorted(self.repertoires.items()),
+        )
+        text = repr(
+            (*identity, self.cleaning, self.layout and _describe_layout(self.layout), package_version("deeprc"))
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -95,7 +103,7 @@ def read_file(file: FileToRead) -> ReadResult:
     key = ""
     try:
         key = file.key()
-        parts = [(file.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(file)]
+        repertoires = [(file.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(file)]
         if file.key() != key:
             raise InputError(f"{file.path}: changed while it was read")
     except InputError as error:
@@ -105,7 +113,7 @@ def read_file(file: FileToRead) -> ReadResult:
         return ReadResult(error=f"{file.path}: no such file on {socket.gethostname()}; it was there before")
     except OSError as error:
         return ReadResult(error=f"{file.path}: cannot be read: {error.strerror or error}")
-    return ReadResult(parts, key)
+    return ReadResult(repertoires, key)
 
 
 def note_failure(failed: dict[str, str], file: FileToRead, error: str) -> bool:
@@ -185,9 +193,9 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
     rows = read_rows(file.header, file.layout)
     facts = examine_file(rows, file.path)
     if "" not in file.repertoires:
-        for name, part in split_by_repertoire(rows):
+        for name, rows_of_repertoire in split_by_repertoire(rows):
             if name in file.repertoires:
-                yield name, clean(part, file.cleaning, facts)
+                yield name, clean(rows_of_repertoire, file.cleaning, facts)
         return
     named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(named) > 1:

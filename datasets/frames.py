@@ -71,7 +71,7 @@ def _convert(table: Any) -> Any:
 def _convert_pandas(table: pd.DataFrame) -> pa.Table:
     levels = [name for name in table.index.names if name is not None and name not in table.columns]
     named = table.reset_index(level=levels) if levels else table
-    columns = [_make_array(named.iloc[:, place]) for place in range(named.shape[1])]
+    columns = [_make_array(named.iloc[:, position]) for position in range(named.shape[1])]
     return pa.Table.from_arrays(columns, names=[str(name) for name in named.columns])
 
 
@@ -149,18 +149,18 @@ def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categor
     For each column that fits, the value in each group, in the order of the groups' vocabulary; all groups occur.
     """
     first = np.unique(groups.codes, return_index=True)[1]
-    found = {}
+    columns = {}
     for name in names:
-        places = table.schema.get_all_field_indices(name)
-        if len(places) > 1 or _is_odd(table.schema.types[places[0]]):
+        positions = table.schema.get_all_field_indices(name)
+        if len(positions) > 1 or _is_odd(table.schema.types[positions[0]]):
             continue
         values = extract_categorical(table, name)
         of_group = values.codes[first]
         if np.array_equal(of_group[groups.codes], values.codes) and not all(
             is_missing(value, MISSING_IN_SHEETS) for value in values.vocabulary
         ):
-            found[name] = [values.vocabulary[code] for code in of_group]
-    return found
+            columns[name] = [values.vocabulary[code] for code in of_group]
+    return columns
 
 
 def _is_odd(kind: pa.DataType) -> bool:

@@ -150,8 +150,8 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
         ]
     vocabulary = tuple(sorted({gene.name for gene in genes}, key=_make_sort_key))
     position = {name: code for code, name in enumerate(vocabulary)}
-    found = (_SCORE.sub("", name.strip()) for name in names)
-    rows = {GeneRow(spelling, gene.name, gene.level) for spelling, gene in zip(found, genes, strict=True)}
+    spellings = (_SCORE.sub("", name.strip()) for name in names)
+    rows = {GeneRow(spelling, gene.name, gene.level) for spelling, gene in zip(spellings, genes, strict=True)}
     return GeneMapping(
         stored=Categorical(np.array([position[gene.name] for gene in genes], np.int32), vocabulary),
         levels=tuple(gene.level for gene in genes),
@@ -200,24 +200,24 @@ def _split_calls(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1 << 14)
 def _read_calls(calls: tuple[str, ...]) -> GeneName | None:
     """Return the name that upper-case calls have together; None if one is not recognised or they contradict."""
-    found: set[str] = set()
+    names: set[str] = set()
     for call in calls:
         match = _CALL.fullmatch(call)
         genes = () if match is None else _expand_short_tie(match["gene"])
         if not genes:
             return None
-        found.update(genes)
-    if not found or not _belong_together(found):
+        names.update(genes)
+    if not names or not _belong_together(names):
         return None
-    name = ",".join(sorted(found, key=_make_sort_key))
-    level: Level = "tie" if len(found) > 1 else "gene" if name in _GENES else "family"
-    return GeneName(name, _find_common_value(gene[:3] for gene in found), level)
+    name = ",".join(sorted(names, key=_make_sort_key))
+    level: Level = "tie" if len(names) > 1 else "gene" if name in _GENES else "family"
+    return GeneName(name, _find_common_value(gene[:3] for gene in names), level)
 
 
-def _belong_together(found: set[str]) -> bool:
+def _belong_together(names: set[str]) -> bool:
     """Return whether these can be candidates for one segment: all V, D or J, of one locus or of TRA and TRD."""
-    loci = {gene[:3] for gene in found}
-    return len({gene[3] for gene in found}) == 1 and (len(loci) == 1 or loci == {"TRA", "TRD"})
+    loci = {gene[:3] for gene in names}
+    return len({gene[3] for gene in names}) == 1 and (len(loci) == 1 or loci == {"TRA", "TRD"})
 
 
 def _expand_short_tie(text: str) -> tuple[str, ...]:
@@ -233,8 +233,8 @@ def _expand_short_tie(text: str) -> tuple[str, ...]:
     if start is None or any(("-" in other) != ("-" in head) for other in others):
         return ()
     genes = [_find_imgt_name(head), *(_find_imgt_name(start[0] + other) for other in others)]
-    known = tuple(gene for gene in genes if gene is not None)
-    return known if len(known) == len(genes) else ()
+    recognised = tuple(gene for gene in genes if gene is not None)
+    return recognised if len(recognised) == len(genes) else ()
 
 
 def _find_imgt_name(text: str) -> str | None:
@@ -273,8 +273,8 @@ def _translate_locus(text: str) -> str:
 
 def _make_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a sorting key that puts TRBV6 before TRBV10: a longer number is a larger one."""
-    parts = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
-    return [(len(number), number or other) for number, other in parts]
+    pieces = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
+    return [(len(number), number or other) for number, other in pieces]
 
 
 def _find_common_value(values: Iterable[str]) -> str:

@@ -76,8 +76,8 @@ def open_hdf5(path: Path, *, expected: str) -> Generator[h5py.File, None, None]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {told}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {reason}") from error
     with file:
         yield file
 
@@ -90,15 +90,15 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     ValueError
         If there is anything else: a link to another place or another file, or a stored data type.
     """
-    found: dict[str, h5py.Group | h5py.Dataset] = {}
+    members: dict[str, h5py.Group | h5py.Dataset] = {}
     for name in group:
         link = group.get(name, getlink=True)
         if type(link) is not h5py.HardLink:
             raise ValueError(f"{_join(group, name)}: expected a dataset, found a link to another place")
-        found[name] = group[name]
-        if not isinstance(found[name], h5py.Dataset | h5py.Group):
+        members[name] = group[name]
+        if not isinstance(members[name], h5py.Dataset | h5py.Group):
             raise ValueError(f"{_join(group, name)}: expected a dataset or a group, found a data type")
-    return found
+    return members
 
 
 def _find_values_offset(dataset: h5py.Dataset) -> int:
@@ -144,12 +144,12 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
     return np.memmap(path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
 
 
-def has_attribute(thing: h5py.Group | h5py.Dataset, name: str) -> bool:
+def has_attribute(member: h5py.Group | h5py.Dataset, name: str) -> bool:
     """Return whether a group or dataset has an attribute, without reading it."""
-    return bool(h5py.h5a.exists(thing.id, name.encode()))
+    return bool(h5py.h5a.exists(member.id, name.encode()))
 
 
-def read_integer(thing: h5py.Group | h5py.Dataset, name: str) -> int:
+def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
     """Return an attribute that is one whole number.
 
     Raises
@@ -157,13 +157,13 @@ def read_integer(thing: h5py.Group | h5py.Dataset, name: str) -> int:
     ValueError
         If it is missing or anything else.
     """
-    attribute = _attribute(thing, name)
+    attribute = _attribute(member, name)
     if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
-        raise ValueError(f"{thing.name}: attribute {name!r}: expected a whole number")
-    return int(thing.attrs[name])
+        raise ValueError(f"{member.name}: attribute {name!r}: expected a whole number")
+    return int(member.attrs[name])
 
 
-def read_text(thing: h5py.Group | h5py.Dataset, name: str) -> str:
+def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
     """Return an attribute that is one UTF-8 text of fixed length.
 
     Raises
@@ -171,13 +171,13 @@ def read_text(thing: h5py.Group | h5py.Dataset, name: str) -> str:
     ValueError
         If it is missing or anything else.
     """
-    texts = _attribute_bytes(thing, name)
+    texts = _attribute_bytes(member, name)
     if texts.shape != ():
-        raise ValueError(f"{thing.name}: attribute {name!r}: expected one text, found shape {texts.shape}")
-    return _decode([texts[()]], f"{thing.name}: attribute {name!r}")[0]
+        raise ValueError(f"{member.name}: attribute {name!r}: expected one text, found shape {texts.shape}")
+    return _decode([texts[()]], f"{member.name}: attribute {name!r}")[0]
 
 
-def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> list[str]:
+def read_texts(member: h5py.Group | h5py.Dataset, name: str | None = None) -> list[str]:
     """Return a dataset of UTF-8 texts of fixed length, or, if `name` is given, an attribute of such texts, (n,).
 
     Raises
@@ -186,15 +186,15 @@ def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> lis
         If it is missing or anything else.
     """
     if name is not None:
-        texts = _attribute_bytes(thing, name)
+        texts = _attribute_bytes(member, name)
         if texts.ndim != 1:
-            raise ValueError(f"{thing.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
+            raise ValueError(f"{member.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
     else:
-        if not is_fixed_text(thing):
-            raise ValueError(f"{thing.name}: expected texts of fixed length, found {thing.dtype}")
-        _find_values_offset(thing)
-        texts = thing[()]
-    return _decode(texts, str(thing.name) if name is None else f"{thing.name}: attribute {name!r}")
+        if not is_fixed_text(member):
+            raise ValueError(f"{member.name}: expected texts of fixed length, found {member.dtype}")
+        _find_values_offset(member)
+        texts = member[()]
+    return _decode(texts, str(member.name) if name is None else f"{member.name}: attribute {name!r}")
 
 
 def _decode(texts: Iterable[Any], where: str) -> list[str]:
@@ -251,24 +251,24 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     return np.array(encoded, h5py.string_dtype("utf-8", width))
 
 
-def _size_of_file(thing: h5py.Group | h5py.Dataset) -> int:
-    return int(thing.file.id.get_filesize())
+def _size_of_file(member: h5py.Group | h5py.Dataset) -> int:
+    return int(member.file.id.get_filesize())
 
 
-def _attribute(thing: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
-    if not has_attribute(thing, name):
-        raise ValueError(f"{thing.name}: no attribute {name!r}")
-    return h5py.h5a.open(thing.id, name.encode())
+def _attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
+    if not has_attribute(member, name):
+        raise ValueError(f"{member.name}: no attribute {name!r}")
+    return h5py.h5a.open(member.id, name.encode())
 
 
-def _attribute_bytes(thing: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
-    attribute = _attribute(thing, name)
+def _attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
+    attribute = _attribute(member, name)
     kind = attribute.get_type()
     if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
-        raise ValueError(f"{thing.name}: attribute {name!r}: expected text of fixed length")
-    if attribute.get_storage_size() > _size_of_file(thing):
-        raise ValueError(f"{thing.name}: attribute {name!r}: is larger than the file")
-    return np.asarray(thing.attrs[name])
+        raise ValueError(f"{member.name}: attribute {name!r}: expected text of fixed length")
+    if attribute.get_storage_size() > _size_of_file(member):
+        raise ValueError(f"{member.name}: attribute {name!r}: is larger than the file")
+    return np.asarray(member.attrs[name])
 
 
 def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -298,19 +298,19 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
     """
     content = hashlib.blake2b(digest_size=16)
     with open_step("checksum of the container", path.stat().st_size) as step:
-        for place, thing in sorted(_walk_members(file)):
-            content.update(f"\n{place}\n".encode())
-            for name in sorted(thing.attrs):
-                if (place, name) == ("", "checksum"):
+        for name_in_file, member in sorted(_walk_members(file)):
+            content.update(f"\n{name_in_file}\n".encode())
+            for name in sorted(member.attrs):
+                if (name_in_file, name) == ("", "checksum"):
                     continue
-                value = _attribute(thing, name)
+                value = _attribute(member, name)
                 whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
-                text = str(read_integer(thing, name)).encode() if whole else _attribute_bytes(thing, name).tobytes()
+                text = str(read_integer(member, name)).encode() if whole else _attribute_bytes(member, name).tobytes()
                 content.update(f"\n{name} {len(text)}\n".encode() + text)
-            if isinstance(thing, h5py.Dataset):
-                values = map_values(path, thing)
+            if isinstance(member, h5py.Dataset):
+                values = map_values(path, member)
                 content.update(f"{values.dtype.str} {len(values)}\n".encode())
-                check = (checks or {}).get(place.strip("/"))
+                check = (checks or {}).get(name_in_file.strip("/"))
                 for block in iterate_blocks(values):
                     if check is not None:
                         check(block)
@@ -328,15 +328,15 @@ def _column_sums(block: NDArray[Any]) -> bytes:
     return bytes(sums.tobytes() + flat[n:].tobytes())
 
 
-def _walk_members(group: h5py.Group, place: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
-    yield place, group
-    for name, thing in list_members(group).items():
-        if isinstance(thing, h5py.Group):
-            if place:
-                raise ValueError(f"{thing.name}: expected no group within a group")
-            yield from _walk_members(thing, f"{place}/{name}")
+def _walk_members(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    yield path, group
+    for name, member in list_members(group).items():
+        if isinstance(member, h5py.Group):
+            if path:
+                raise ValueError(f"{member.name}: expected no group within a group")
+            yield from _walk_members(member, f"{path}/{name}")
         else:
-            yield f"{place}/{name}", thing
+            yield f"{path}/{name}", member
 
 
 def _join(group: h5py.Group, name: str) -> str:
@@ -352,5 +352,5 @@ def convert_hdf5_errors(path: str | os.PathLike[str]) -> Generator[None, None, N
         raise
     except _DAMAGE as error:
         reason = error.args[0] if isinstance(error, KeyError) and error.args else error
-        told = " ".join(str(reason).split()) or type(error).__name__
-        raise InputError(f"{path}: the container is damaged: {told}") from error
+        text = " ".join(str(reason).split()) or type(error).__name__
+        raise InputError(f"{path}: the container is damaged: {text}") from error

@@ -24,7 +24,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.parts import OneStore
+from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output, check_loci, raise_or_warn_of_empty
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
@@ -77,12 +77,12 @@ class MemoryDataset(RepertoireDataset):
         return RepertoireDataset(output)
 
 
-class MemoryContainer(OneStore):
+class MemoryContainer(SingleStoreContainer):
     """A container in memory, with all that a dataset needs of a container.
 
     Parameters
     ----------
-    parts
+    sequences_of
         Sequences of each of B repertoires, by its id.
     metadata
         Metadata, with one row per repertoire, in the same order.
@@ -93,27 +93,27 @@ class MemoryContainer(OneStore):
     """
 
     def __init__(
-        self, parts: Mapping[str, Sequences], metadata: pd.DataFrame, report: PreprocessingReport, source: str
+        self, sequences_of: Mapping[str, Sequences], metadata: pd.DataFrame, report: PreprocessingReport, source: str
     ) -> None:
         self.path = Path(source)
         self.source, self.report = source, report
         self.version, self.created_by = VERSION, get_creator()
         self.preprocessing: dict[str, Any] = report.to_dict()
         self.simulation: dict[str, Any] | None = None
-        self.repertoire_ids: NDArray[np.object_] = np.array(list(parts), object)
-        self.repertoire_offsets = compute_offsets(np.array([len(part) for part in parts.values()], np.int64))
-        self.sequences = _join(list(parts.values()))
+        self.repertoire_ids: NDArray[np.object_] = np.array(list(sequences_of), object)
+        self.repertoire_offsets = compute_offsets(np.array(list(map(len, sequences_of.values())), np.int64))
+        self.sequences = _concatenate(list(sequences_of.values()))
         self.metadata = metadata
         self.digests: dict[tuple[int, int], str] = {}
 
 
-def _join(parts: Sequence[Sequences]) -> Sequences:
+def _concatenate(repertoires: Sequence[Sequences]) -> Sequences:
     """Return the sequences of all repertoires; if a repertoire lacks a gene that others have, it is unknown."""
-    joined = Sequences.concatenate([part.with_genes({}) for part in parts])
+    joined = Sequences.concatenate([sequences.with_genes({}) for sequences in repertoires])
     genes = {}
     for name in GENE_FIELDS:
-        if any(name in part.genes for part in parts):
-            calls = [part.genes.get(name, _make_unknown_genes(len(part))) for part in parts]
+        if any(name in sequences.genes for sequences in repertoires):
+            calls = [sequences.genes.get(name, _make_unknown_genes(len(sequences))) for sequences in repertoires]
             joint = Categorical.concatenate([_make_unknown_genes(0), *calls])
             genes[name] = Categorical(joint.codes.astype(np.uint16), joint.vocabulary)
     return joined.with_genes(genes)
@@ -156,8 +156,8 @@ def from_frame(
     frame = to_arrow(table)
     header = Header(Path(_NAME), tuple(frame.column_names))
     if repertoire is not None and repertoire not in header.columns:
-        known = join_names(header.columns, _SHOWN)
-        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {known}")
+        existing = join_names(header.columns, _SHOWN)
+        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {existing}")
     matched = match_reader(header, options.reader())
     split_by = repertoire if options.split_by in (None, NEVER) else options.split_by
     layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
@@ -215,10 +215,10 @@ class RowsInMemory:
     def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
         """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
         facts = examine_file(self.rows, self.source)
-        return {name: clean(part, options.cleaning(), facts) for name, part in split_by_repertoire(self.rows)}
+        return {name: clean(rows, options.cleaning(), facts) for name, rows in split_by_repertoire(self.rows)}
 
 
-def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:
+def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:
     """Clean rows and make a dataset of the repertoires that a sheet names, in its order.
 
     Raises
@@ -227,36 +227,36 @@ def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
         If a repertoire has no row of the sheet or the sheet a row without repertoire, unless `allow_missing`; if rows
         are of several chains; or if nothing is kept.
     """
-    cleaned = found.clean(options) if len(found.rows) else {}
+    cleaned = table.clean(options) if len(table.rows) else {}
     missing = [name for name in sheet.repertoire_ids if name not in cleaned]
     unknown = [name or "(no name)" for name in cleaned if name not in sheet.repertoire_ids]
     _check_ids(sheet, missing, unknown, options.allow_missing)
     reports, loci = [], dict[str, str]()
     for name in sheet.repertoire_ids:
         if name in cleaned:
-            report = RepertoireReport.of(name, found.source, found.format, cleaned[name], options.locus)
+            report = RepertoireReport.of(name, table.source, table.format, cleaned[name], options.locus)
             check_loci(loci, report)
             reports.append(report)
             if not report.kept:
-                raise_or_warn_of_empty(found.source, report, options.allow_missing)
-    kept = [each.repertoire_id for each in reports if each.kept]
+                raise_or_warn_of_empty(table.source, report, options.allow_missing)
+    kept = [report.repertoire_id for report in reports if report.kept]
     if not kept:
-        raise InputError(f"{found.source}: none of its repertoires has a sequence that is kept")
+        raise InputError(f"{table.source}: none of its repertoires has a sequence that is kept")
     row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
     metadata = sheet.table.iloc[[row_of[name] for name in kept]].reset_index(drop=True)
-    without_row = {found.source: tuple(unknown)} if unknown else {}
+    without_row = {table.source: tuple(unknown)} if unknown else {}
     report_of_all = PreprocessingReport(tuple(reports), tuple(missing), (), without_row, {}, options.cleaning())
-    parts = {name: cleaned[name].sequences for name in kept}
-    return MemoryDataset(MemoryContainer(parts, metadata, report_of_all, found.source))
+    sequences_of = {name: cleaned[name].sequences for name in kept}
+    return MemoryDataset(MemoryContainer(sequences_of, metadata, report_of_all, table.source))
 
 
 def _check_ids(sheet: Metadata, missing: Sequence[str], unknown: Sequence[str], allow_missing: bool) -> None:
-    parts = []
+    differences = []
     if missing:
         rows = describe_names(missing, "row", "rows")
-        parts.append(f"{sheet.path}: no sequence for {rows} (by column {sheet.id_column!r})")
+        differences.append(f"{sheet.path}: no sequence for {rows} (by column {sheet.id_column!r})")
     if unknown:
-        parts.append(f"no row of {sheet.path} for {describe_names(unknown, 'repertoire', 'repertoires')}")
+        differences.append(f"no row of {sheet.path} for {describe_names(unknown, 'repertoire', 'repertoires')}")
     if len(missing) == len(sheet.repertoire_ids):
-        raise InputError("; ".join(parts) + ". Not one repertoire matches: is `id_column` right?")
-    raise_or_warn_of_unmatched(dict.fromkeys(parts, "left out"), allow_missing)
+        raise InputError("; ".join(differences) + ". Not one repertoire matches: is `id_column` right?")
+    raise_or_warn_of_unmatched(dict.fromkeys(differences, "left out"), allow_missing)

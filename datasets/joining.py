@@ -116,11 +116,11 @@ def _drop_witness(sequences: Sequences) -> Sequences:
 def _check_paths(paths: Sequence[Path], target: Path) -> None:
     if len(paths) < 2:
         raise InputError(f"expected at least two containers, found {len(paths)}")
-    places = [Path(os.path.realpath(path)) for path in paths]
-    for position, place in enumerate(places):
-        if place in places[:position]:
+    real_paths = [Path(os.path.realpath(path)) for path in paths]
+    for position, real_path in enumerate(real_paths):
+        if real_path in real_paths[:position]:
             raise InputError(f"{paths[position]}: is given twice")
-    if Path(os.path.realpath(target)) in places:
+    if Path(os.path.realpath(target)) in real_paths:
         raise InputError(f"{target}: is one of the containers to join; choose another `output`")
     if target.exists() and not is_container(target):
         raise InputError(f"{target}: exists and is no container; choose another `output`")
@@ -134,11 +134,13 @@ def _check_together(parts: Sequence[Container]) -> None:
             if name in owner:
                 raise InputError(f"{part.path}: repertoire {str(name)!r} is also in {owner[name]}")
             owner[name] = part.path
-    known = [(part, chains) for part in parts if (chains := _read_chains(part.preprocessing))]
-    for part, chains in known:
-        if chains != known[0][1]:
-            expected, found = (", ".join(sorted(each)) for each in (known[0][1], chains))
-            raise InputError(f"{part.path}: expected sequences of {expected}, as in {known[0][0].path}, found {found}")
+    with_chains = [(part, chains) for part in parts if (chains := _read_chains(part.preprocessing))]
+    for part, chains in with_chains:
+        if chains != with_chains[0][1]:
+            expected, found = (", ".join(sorted(each)) for each in (with_chains[0][1], chains))
+            raise InputError(
+                f"{part.path}: expected sequences of {expected}, as in {with_chains[0][0].path}, found {found}"
+            )
     first, *others = [part for part in parts if part.preprocessing] or [parts[0]]
     for part in others:
         for option in _OPTIONS:
@@ -175,15 +177,15 @@ def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
         None if values.isna().all() else "numbers" if pd.api.types.is_numeric_dtype(values) else "text"
         for values in columns
     ]
-    known = [position for position, kind in enumerate(kinds) if kind is not None]
-    for position in known:
-        if kinds[position] != (expected := kinds[known[0]]):
+    filled = [position for position, kind in enumerate(kinds) if kind is not None]
+    for position in filled:
+        if kinds[position] != (expected := kinds[filled[0]]):
             raise InputError(
                 f"{parts[position].path}: metadata column {name!r}: expected {expected}, as in "
-                f"{parts[known[0]].path}, found {kinds[position]}"
+                f"{parts[filled[0]].path}, found {kinds[position]}"
             )
     values = [value for column in columns for value in column]
-    if known and kinds[known[0]] == "text":
+    if filled and kinds[filled[0]] == "text":
         return pd.Series([None if pd.isna(value) else value for value in values], dtype=object)
     if all(column.dtype.kind in "iu" for column in columns):
         return pd.concat([*columns], ignore_index=True)

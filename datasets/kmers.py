@@ -38,7 +38,8 @@ def count_kmers(
     residues, lengths
         Sequences end to end, (R,), and their lengths, (N,).
     kmer_offsets
-        Positions of a k-mer's residues, counted from its first: (0, 1, 2, 3) are 4-mers, (0, 1, 3, 4) have a gap.
+        The spacing: positions of a k-mer's residues, counted from its first. (0, 1, 2, 3) are 4-mers, (0, 1, 3, 4) have
+        a gap.
     weights
         Weight of each sequence, (N,), such as its abundance; None: 1.
 
@@ -51,15 +52,15 @@ def count_kmers(
     InputError
         If the offsets do not rise from 0, or are more than 6.
     """
-    offsets = np.asarray(kmer_offsets, np.int64)
-    if not 1 <= len(offsets) <= _MAX_K or offsets[0] != 0 or np.any(np.diff(offsets) < 1):
+    spacing = np.asarray(kmer_offsets, np.int64)
+    if not 1 <= len(spacing) <= _MAX_K or spacing[0] != 0 or np.any(np.diff(spacing) < 1):
         expected = f"expected 1 to {_MAX_K} whole numbers that rise from 0"
         raise InputError(f"kmer_offsets: {expected}, found {list(kmer_offsets)}")
-    n_parts = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
-    counts = np.zeros((n_parts, _N_LETTERS ** len(offsets)), np.int64)
-    every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
-    run_in_blocks(_count, n_parts, 1, residues, compute_offsets(lengths), offsets, every, counts)
-    return np.asarray(counts[0] if n_parts == 1 else counts.sum(axis=0))
+    n_shares = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
+    counts = np.zeros((n_shares, _N_LETTERS ** len(spacing)), np.int64)
+    weights_or_empty = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
+    run_in_blocks(_count, n_shares, 1, residues, compute_offsets(lengths), spacing, weights_or_empty, counts)
+    return np.asarray(counts[0] if n_shares == 1 else counts.sum(axis=0))
 
 
 def list_kmers(k: int) -> list[str]:
@@ -71,33 +72,34 @@ def list_kmers(k: int) -> list[str]:
 
 
 @njit(inline="always")  # a call in the loop would take twice the time
-def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> Any:
-    """Return the index of the k-mer that starts at a residue, uint64, for compiled code; see `count_kmers`.
+def encode_kmer(residues: NDArray[np.uint8], start: int, spacing: NDArray[np.int64] | tuple[int, ...]) -> Any:
+    """Return the index of the k-mer with this spacing that starts at a residue, uint64; see `count_kmers`.
 
-    Indices are unsigned, because the code that numba adds for negative ones takes as long as all the rest.
+    For compiled code. Indices are unsigned, because the code that numba adds for negative ones takes as long as all the
+    rest.
     """
     first, code = uint64(start), uint64(0)
-    for offset in kmer_offsets:
+    for offset in spacing:
         code = code * uint64(_N_LETTERS) + residues[first + uint64(offset)]
     return code
 
 
 @njit(nogil=True)
 def _count(
-    first_part: int,
+    first_share: int,
     stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    kmer_offsets: NDArray[np.int64],
+    spacing: NDArray[np.int64],
     weights: NDArray[np.uint32],
     counts: NDArray[np.int64],
 ) -> None:
-    """Count the k-mers of the sequences in some of the equal parts, separately for each part, (n_parts, M)."""
-    n_parts, n = len(counts), len(offsets) - 1
-    span = kmer_offsets[-1] + 1
-    for part in range(first_part, stop):
-        own = counts[part]
-        for row in range(part * n // n_parts, (part + 1) * n // n_parts):
+    """Count the k-mers of the sequences in some of the equal shares, separately for each share, (n_shares, M)."""
+    n_shares, n = len(counts), len(offsets) - 1
+    span = spacing[-1] + 1
+    for share in range(first_share, stop):
+        counts_of_share = counts[share]
+        for row in range(share * n // n_shares, (share + 1) * n // n_shares):
             weight = np.int64(weights[row]) if len(weights) else np.int64(1)
             for start in range(offsets[row], offsets[row + 1] - span + 1):
-                own[encode_kmer(residues, start, kmer_offsets)] += weight
+                counts_of_share[encode_kmer(residues, start, spacing)] += weight

@@ -48,10 +48,10 @@ class KnownRepertoires:
         """
         alike = []
         for index in self._variants.get(_drop_genes(identity), ()):
-            known = self._identities[index]
-            if known == identity:
+            stored = self._identities[index]
+            if stored == identity:
                 return index
-            if with_other_genes or not (_has_genes(known) and _has_genes(identity)):
+            if with_other_genes or not (_has_genes(stored) and _has_genes(identity)):
                 alike.append(index)
         return alike[0] if len(alike) == 1 else None
 

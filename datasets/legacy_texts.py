@@ -51,8 +51,8 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
 
     Returns
     -------
-    A dictionary from the place of a dataset to its texts, and from `place@name` to the text, or list of texts, of an
-    attribute; the root's place is "".
+    A dictionary from the location of a dataset to its texts, and from `location@name` to the text, or list of texts, of
+    an attribute; the root's location is "".
 
     Raises
     ------
@@ -62,38 +62,38 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     return _read(path, None)
 
 
-def read_texts_apart(path: Path, places: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
-    """Return datasets of texts by their places; of each the rows from one to before another, or all if it is None.
+def read_texts_apart(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
+    """Return datasets of texts by their locations; of each the rows from one to before another, or all if it is None.
 
     Raises
     ------
     InputError
         If they cannot be read.
     """
-    return _read(path, places)
+    return _read(path, rows_of)
 
 
-def _read(path: Path, places: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
-    """Return the texts at the places, or all texts of a container of version 1 if there are none."""
-    name = "its texts" if places is not None else "the texts of its version 1"
+def _read(path: Path, locations: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
+    """Return the texts at the locations, or all texts of a container of version 1 if there are none."""
+    name = "its texts" if locations is not None else "the texts of its version 1"
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     environment = {**os.environ, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}  # threads take address space
     with tempfile.TemporaryFile() as said:
-        command = [sys.executable, "-c", _PROGRAM, str(path), json.dumps(places)]
+        command = [sys.executable, "-c", _PROGRAM, str(path), json.dumps(locations)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=environment) as process:
             written = _read_output(process, path, name)
         if process.returncode:
             said.seek(max(said.tell() - _LAST_WORDS, 0))
             reason = (said.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[-1]
-            kind = "container" if places is None else "file"
+            kind = "container" if locations is None else "file"
             raise InputError(f"{path}: the {kind} is damaged: {name} cannot be read: {reason[:200]}")
     texts: dict[str, Any] = {}
     for line in written.splitlines():
-        place, value = json.loads(line)
+        location, value = json.loads(line)
         if isinstance(value, str):
-            texts[place] = value
+            texts[location] = value
         else:
-            texts.setdefault(place, []).extend(value)
+            texts.setdefault(location, []).extend(value)
     return texts
 
 
@@ -124,49 +124,49 @@ def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> byt
     return written
 
 
-def _main(path: str, places: str) -> None:
+def _main(path: str, locations: str) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; or a lower limit is set already
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_BYTES + Path(path).stat().st_size,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r") as file:
-        chosen = json.loads(places)
+        chosen = json.loads(locations)
         if chosen is None:
             _write_version_1(file)
             return
-        for place, rows in chosen.items():
-            _write_dataset(place, file[place], rows)
+        for location, rows in chosen.items():
+            _write_dataset(location, file[location], rows)
 
 
 def _write_version_1(file: h5py.File) -> None:
     """Write all texts of a container of version 1."""
-    places = {"": file, "metadata": file["metadata"]}
-    places |= {name: thing for name, thing in file.items() if isinstance(thing, h5py.Dataset)}
-    places |= {f"metadata/{name}": thing for name, thing in file["metadata"].items()}
-    for place, thing in places.items():
-        for name in thing.attrs:
-            value = thing.attrs[name]
+    locations = {"": file, "metadata": file["metadata"]}
+    locations |= {name: member for name, member in file.items() if isinstance(member, h5py.Dataset)}
+    locations |= {f"metadata/{name}": member for name, member in file["metadata"].items()}
+    for location, member in locations.items():
+        for name in member.attrs:
+            value = member.attrs[name]
             if isinstance(value, str):
-                _write(f"{place}@{name}", value)
+                _write(f"{location}@{name}", value)
             elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-                _write(f"{place}@{name}", [str(each) for each in value])
-        if isinstance(thing, h5py.Dataset) and h5py.check_string_dtype(thing.dtype) is not None:
-            _write_dataset(place, thing, None)
+                _write(f"{location}@{name}", [str(each) for each in value])
+        if isinstance(member, h5py.Dataset) and h5py.check_string_dtype(member.dtype) is not None:
+            _write_dataset(location, member, None)
 
 
-def _write_dataset(place: str, dataset: h5py.Dataset, rows: list[int] | None) -> None:
+def _write_dataset(location: str, dataset: h5py.Dataset, rows: list[int] | None) -> None:
     """Write the texts of a dataset of at most one dimension."""
     if dataset.shape == ():
-        _write(place, [dataset.asstr()[()]])
+        _write(location, [dataset.asstr()[()]])
         return
     (n,) = dataset.shape
     first, end = rows or (0, n)
-    _write(place, [])
+    _write(location, [])
     for start in range(first, end, _TOGETHER):
-        _write(place, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
+        _write(location, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
 
 
-def _write(place: str, texts: str | list[str]) -> None:
+def _write(location: str, texts: str | list[str]) -> None:
     """Write texts at once, so that this process needs little memory if one text occurs many times."""
-    sys.stdout.write(json.dumps([place, texts]) + "\n")
+    sys.stdout.write(json.dumps([location, texts]) + "\n")

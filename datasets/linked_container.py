@@ -1,4 +1,4 @@
-"""A container that holds no sequences, but names the containers of the parts of its cohort, which are read in place.
+"""A linked container: it holds no sequences, but names the containers of its parts, which are read where they are.
 
 `deeprc join --link` writes it (`linked_writer`). It holds the metadata of all repertoires, and the path, the size and
 the checksum of each part. The parts are opened and checked as any container.
@@ -29,7 +29,7 @@ from deeprc.datasets.container_header import (
     read_version,
 )
 from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, list_members, map_values, open_hdf5, read_text
-from deeprc.datasets.parts import OneStore, Part
+from deeprc.datasets.parts import Part, SingleStoreContainer
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError, quote
 from deeprc.files import FileStamp, allow_open_files, check_regular_file
@@ -38,6 +38,7 @@ __all__ = [
     "MAX_PARTS",
     "LinkedContainer",
     "LinkedSequences",
+    "SequenceContainer",
     "StoredContainer",
     "is_plain",
     "join_vocabularies",
@@ -54,9 +55,10 @@ _FILES_OF_PART = 6
 
 
 class LinkedContainer:
-    """An open container that names parts. What it says is what the container would say that `join` copies from them.
+    """An open linked container: it names parts, which hold the sequences.
 
-    Only `sequences` it has not, as these lie in several files: see `parts` and `take`.
+    It has all attributes of the container that `join` would copy from the parts, except for `sequences`, because these
+    lie in several files: see `parts` and `take`.
 
     Parameters
     ----------
@@ -86,15 +88,15 @@ class LinkedContainer:
         return LinkedContainer, (self.path,)
 
     def _read(self, file: h5py.File) -> None:
-        things, texts = list_members(file), Texts()
+        members, texts = list_members(file), Texts()
         self.version = LINKED_VERSION
         origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
-            file, things, texts, self.path
+            file, members, texts, self.path
         )
         self.created_by, self.source, self.preprocessing, self.simulation = origin
         if len(self.metadata) != len(self.repertoire_ids):
             raise ValueError(f"/metadata: expected {len(self.repertoire_ids):,} rows, found {len(self.metadata):,}")
-        if not isinstance(group := things.get("parts"), h5py.Group):
+        if not isinstance(group := members.get("parts"), h5py.Group):
             raise ValueError("no group 'parts'")
         columns = list_members(group)
         names, checksums = (texts.read_dataset(get_dataset(columns, name)) for name in ("path", "checksum"))
@@ -126,12 +128,12 @@ class LinkedContainer:
             each.sequences.witness is not None for each in self.stores
         )
         for store in self.stores:
-            found, n = store.sequences, len(store.sequences)
-            genes = {name: found.genes.get(name, Categorical(np.zeros(n, np.uint16), ("",))) for name in fields}
-            witness = found.witness if self.has_witness else None
+            sequences, n = store.sequences, len(store.sequences)
+            genes = {name: sequences.genes.get(name, Categorical(np.zeros(n, np.uint16), ("",))) for name in fields}
+            witness = sequences.witness if self.has_witness else None
             if witness is None and self.has_witness:
                 witness = np.zeros(n, np.uint8)
-            store.sequences = replace(found.with_genes(genes), witness=witness)
+            store.sequences = replace(sequences.with_genes(genes), witness=witness)
         firsts = zip(self._first_repertoire[:-1], self._first_sequence[:-1].tolist(), strict=True)
         self.parts = tuple(Part(store, *first) for store, first in zip(self.stores, firsts, strict=True))
         self.gene_names: dict[str, tuple[str, ...]] = {}
@@ -141,6 +143,11 @@ class LinkedContainer:
         for store in self.stores:  # each vocabulary gets the names of the others behind its own, so no code changes
             genes = {name: _extend_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
             store.sequences = store.sequences.with_genes(genes)
+
+    @property
+    def gene_fields(self) -> list[str]:
+        """Those of `v_call` and `j_call` that the sequences of any part have."""
+        return list(self.gene_names)
 
     @property
     def part_stamps(self) -> list[list[int]]:
@@ -163,6 +170,18 @@ class LinkedContainer:
         """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
         return np.asarray(self._codes[field][part][codes])
 
+    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return copies of the sequences at some rows, (n,), with these genes, and their indices there, (n,)."""
+        return self.take(rows).arrays(fields), np.arange(len(rows))
+
+    def arrays(self, fields: Collection[str]) -> LinkedSequences:
+        """Return all sequences, with these genes, for compiled code."""
+        return LinkedSequences(self, fields)
+
+    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (of any fields)
+        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
+        return at_least
+
     def take(self, rows: NDArray[np.int64]) -> Sequences:
         """Return some of the sequences, at rows (n,) counted through all parts, in this order."""
         part_of = np.searchsorted(self._first_sequence, rows, side="right") - 1
@@ -170,14 +189,14 @@ class LinkedContainer:
             raise IndexError(f"expected sequences from 0 to {self._first_sequence[-1] - 1}")
         order = np.argsort(part_of, kind="stable")
         bounds = np.searchsorted(part_of[order], np.arange(len(self.stores) + 1)).tolist()
-        found = []
+        taken = []  # from each part
         for part, store in enumerate(self.stores):
-            own = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
-            found.append(store.sequences.take(own).with_genes(self.take_genes(part, own)))
-        together = Sequences.concatenate([each.with_genes({}) for each in found])
+            rows_in_part = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
+            taken.append(store.sequences.take(rows_in_part).with_genes(self.take_genes(part, rows_in_part)))
+        together = Sequences.concatenate([sequences.with_genes({}) for sequences in taken])
         together = together.with_genes(
             {
-                name: Categorical(np.concatenate([each.genes[name].codes for each in found]), names)
+                name: Categorical(np.concatenate([sequences.genes[name].codes for sequences in taken]), names)
                 for name, names in self.gene_names.items()
             }
         )
@@ -187,14 +206,14 @@ class LinkedContainer:
 
 
 class LinkedSequences:
-    """The sequences of a container that names parts, with the genes that count, as compiled code reads them.
+    """The sequences of a linked container, with the genes of the clone definition, as `SequencesInParts`.
 
     Parameters
     ----------
     container
         The container.
     fields
-        The genes that count.
+        The genes of the clone definition.
     """
 
     def __init__(self, container: LinkedContainer, fields: Collection[str]) -> None:
@@ -222,7 +241,7 @@ class LinkedSequences:
 StoredContainer = Container | LinkedContainer
 """A container on the disk: one file that holds its sequences, or one that names the files that do."""
 
-SequenceContainer = OneStore | LinkedContainer
+SequenceContainer = SingleStoreContainer | LinkedContainer
 """A container that holds its sequences, on the disk or in memory; that of a simulated cohort does not."""
 
 
@@ -239,16 +258,16 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     return LinkedContainer(path) if linked else Container(path)
 
 
-def _check_same(place: str, what: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
+def _check_same(name: str, what: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
     """Raise ValueError, with the first difference, unless values of a file are those of its parts, end to end."""
     first = next((pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), None)
     if first is not None:
-        told = ", found ".join(quote(value) if isinstance(value, str) else f"{value:,}" for value in first)
+        difference = ", found ".join(quote(value) if isinstance(value, str) else f"{value:,}" for value in first)
     elif len(expected) != len(found):
-        told = f"{len(expected):,} values, found {len(found):,}"
+        difference = f"{len(expected):,} values, found {len(found):,}"
     else:
         return
-    raise ValueError(f"{place}: expected {what} of the parts, part after part: {told}")
+    raise ValueError(f"{name}: expected {what} of the parts, part after part: {difference}")
 
 
 def _extend_names(calls: Categorical, names: Sequence[str]) -> Categorical:
@@ -264,42 +283,42 @@ def join_vocabularies(field: str, stores: Sequence[Container]) -> tuple[tuple[st
     InputError
         If there are more names than codes.
     """
-    known, tables = {"": 0}, []
+    code_of, tables = {"": 0}, []
     for store in stores:
         calls = store.sequences.genes.get(field)
-        tables.append(extend_vocabulary(known, () if calls is None else calls.vocabulary).astype(np.uint16))
-        if len(known) > np.iinfo(np.uint16).max:
+        tables.append(extend_vocabulary(code_of, () if calls is None else calls.vocabulary).astype(np.uint16))
+        if len(code_of) > np.iinfo(np.uint16).max:
             limit = np.iinfo(np.uint16).max
             raise InputError(
                 f"{store.path}: {field}: more than {limit:,} different gene names with the parts before it"
             )
-    return tuple(known), tables
+    return tuple(code_of), tables
 
 
 def _open_parts(link: Path, names: Sequence[str], checksums: Sequence[str], sizes: Sequence[int]) -> list[Container]:
     """Open the parts that a container names, each of which must be the file that was linked."""
     folder = Path(os.path.realpath(link)).parent
-    places = [_locate_part(link, folder, name) for name in names]
-    if len(set(places)) != len(places):
+    paths = [_locate_part(link, folder, name) for name in names]
+    if len(set(paths)) != len(paths):
         raise ValueError("/parts: expected different files, found one twice")
-    allow_open_files(_FILES_OF_PART * len(places), str(link))
+    allow_open_files(_FILES_OF_PART * len(paths), str(link))
     stores = []
-    for place, checksum, size in zip(places, checksums, sizes, strict=True):
-        check_regular_file(place, expected=f"a part of {link}")
-        if (found := place.stat().st_size) != size:
-            raise _make_changed_error(place, link, f"{size:,} bytes, found {found:,}")
-        store = Container(place)
+    for path, checksum, size in zip(paths, checksums, sizes, strict=True):
+        check_regular_file(path, expected=f"a part of {link}")
+        if (found := path.stat().st_size) != size:
+            raise _make_changed_error(path, link, f"{size:,} bytes, found {found:,}")
+        store = Container(path)
         if store.checksum != checksum:
             raise _make_changed_error(
-                place, link, f"the checksum {quote(checksum)}, found {quote(store.checksum or 'none')}"
+                path, link, f"the checksum {quote(checksum)}, found {quote(store.checksum or 'none')}"
             )
         stores.append(store)
     return stores
 
 
-def _make_changed_error(place: Path, link: Path, difference: str) -> InputError:
+def _make_changed_error(path: Path, link: Path, difference: str) -> InputError:
     return InputError(
-        f"{place}: is not the part that {link} was made of: expected {difference}; run `deeprc join --link` again"
+        f"{path}: is not the part that {link} was made of: expected {difference}; run `deeprc join --link` again"
     )
 
 
@@ -327,7 +346,7 @@ def _locate_part(link: Path, folder: Path, name: str) -> Path:
     """Return where a part is; it must lie in the folder of the file that names it, or below, also behind links."""
     if not is_plain(name):
         raise InputError(f"{link}: /parts: expected a path below the folder of this file, found {quote(name)}")
-    place = Path(os.path.realpath(folder / name))
-    if not place.is_relative_to(folder) or place == folder:
+    path = Path(os.path.realpath(folder / name))
+    if not path.is_relative_to(folder) or path == folder:
         raise InputError(f"{link}: /parts: {quote(name)} leads out of the folder of this file")
-    return place
+    return path

@@ -40,7 +40,7 @@ def write_linked(
     preprocessing: Mapping[str, Any],
     simulation: Mapping[str, Any] | None,
 ) -> None:
-    """Write a container that names parts; it appears when it is complete, or not at all.
+    """Write a linked container, which names its parts; it appears when it is complete, or not at all.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ def _make_part_name(part: Container, folder: Path, path: Path) -> str:
             f"{part.path}: is of version {part.version}, which has no checksum; join it without `link`, or run "
             "`deeprc preprocess` again"
         )
-    place = Path(os.path.realpath(part.path))
-    if not place.is_relative_to(folder):
+    real_path = Path(os.path.realpath(part.path))
+    if not real_path.is_relative_to(folder):
         raise InputError(f"{part.path}: is not in the folder of {path} or below; a container names only such parts")
-    name = place.relative_to(folder).as_posix()
+    name = real_path.relative_to(folder).as_posix()
     is_text = name == name.encode(errors="replace").decode() and not CONTROL_CHARACTERS.search(name)
     if not is_text or not is_plain(name):
         raise InputError(

@@ -48,14 +48,14 @@ class SourceFiles:
             If there is no such file.
         """
         wanted = {_base_name(name) for name in names}
-        found = [*self.tables, *(path for path in self.others if path.name in wanted)]
-        if not found:
+        named = [*self.tables, *(path for path in self.others if path.name in wanted)]
+        if not named:
             folders = ", ".join(dict.fromkeys(str(path.parent) for path in self.others[:3]))
             raise InputError(
                 f"{folders}: no file is a *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, "
                 ".zip of these), and the sheet's file column names none of them"
             )
-        return found
+        return named
 
 
 def find_files(
@@ -110,12 +110,12 @@ def name_files(files: Iterable[Path]) -> dict[Path, str]:
 
     So files of one folder have their bare names, and files of the same name in several folders have different ones.
     """
-    places = {file: os.path.abspath(file) for file in files}
+    paths = {file: os.path.abspath(file) for file in files}
     try:
-        folder = os.path.commonpath([os.path.dirname(place) for place in places.values()])
+        folder = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
     except ValueError:  # no files; or, on Windows, files of several drives
-        return {file: file.name for file in places}
-    return {file: Path(os.path.relpath(place, folder)).as_posix() for file, place in places.items()}
+        return {file: file.name for file in paths}
+    return {file: Path(os.path.relpath(path, folder)).as_posix() for file, path in paths.items()}
 
 
 def _base_name(name: str) -> str:
@@ -206,6 +206,6 @@ def _find_best_file(key: str, repertoire_id: str, index: dict[str, list[tuple[in
 
 def _count_common_folders(key: str, file: Path) -> int:
     """Return the number of folders before the file's name that the sheet's path and the file's have in common."""
-    wanted, found = re.split(r"[/\\]", key)[-2::-1], file.parts[-2::-1]
-    agree = [a == b for a, b in zip(wanted, found, strict=False)]
+    wanted_folders, folders = re.split(r"[/\\]", key)[-2::-1], file.parts[-2::-1]
+    agree = [a == b for a, b in zip(wanted_folders, folders, strict=False)]
     return next((n for n, same in enumerate(agree) if not same), len(agree))

@@ -19,7 +19,7 @@ __all__ = ["group_rows"]
 _ROWS_AT_ONCE = 1 << 19
 """The number of rows that are grouped at a time; a hash table of them takes some 50 MB."""
 
-_MAX_PARTS = 256
+_MAX_HASH_RANGES = 256
 _LETTER_HASHES = np.random.default_rng(0).integers(1 << 32, size=256, dtype=np.uint32)
 
 
@@ -28,8 +28,8 @@ def group_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group rows with the same residues and codes.
 
-    Many rows are first split into parts by a hash of their residues, so that equal rows are in one part. The parts are
-    grouped one after the other.
+    Many rows are first divided by hash ranges of their residues, so that equal rows are in one range. The rows of one
+    range after the other are grouped.
 
     Parameters
     ----------
@@ -52,9 +52,11 @@ def group_rows(
     if len(rows) <= _ROWS_AT_ONCE:
         return _group(sequences.take(rows), by, counts)
     firsts, totals = [], []
-    for part in _split_by_hash(sequences, rows):
-        first, total = _group(sequences.take(rows[part]), [codes[part] for codes in by], counts[part])
-        firsts.append(part[first])
+    for rows_of_range in _split_by_hash(sequences, rows):
+        first, total = _group(
+            sequences.take(rows[rows_of_range]), [codes[rows_of_range] for codes in by], counts[rows_of_range]
+        )
+        firsts.append(rows_of_range[first])
         totals.append(total)
     first = np.concatenate(firsts)
     order = np.argsort(first)
@@ -75,13 +77,13 @@ def _group(
 
 
 def _split_by_hash(sequences: Sequences, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield indices of `rows`, rising, part by part, such that rows with the same residues are in one part."""
-    n_parts = min(-(-len(rows) // _ROWS_AT_ONCE), _MAX_PARTS)
-    part_of = np.empty(len(rows), np.uint8)
+    """Yield indices of `rows`, rising, for each hash range; rows with the same residues are in one range."""
+    n_ranges = min(-(-len(rows) // _ROWS_AT_ONCE), _MAX_HASH_RANGES)
+    range_of = np.empty(len(rows), np.uint8)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         some = sequences.take(rows[start : start + _ROWS_AT_ONCE])
         letter_hashes = _LETTER_HASHES[some.residues]
         hashes = np.add.reduceat(letter_hashes, some.offsets[:-1], dtype=np.uint32)  # (R,) -> (n,), modulo 2^32
-        part_of[start : start + _ROWS_AT_ONCE] = (hashes.astype(np.uint64) * np.uint64(n_parts)) >> np.uint64(32)
-    for part in range(n_parts):
-        yield np.flatnonzero(part_of == part)
+        range_of[start : start + _ROWS_AT_ONCE] = (hashes.astype(np.uint64) * np.uint64(n_ranges)) >> np.uint64(32)
+    for index in range(n_ranges):
+        yield np.flatnonzero(range_of == index)

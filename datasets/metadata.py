@@ -124,9 +124,9 @@ def read_metadata(
     """
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
-    known = {*ids, *(stem for file in files for stem in list_stems(file.name))}
+    possible_ids = {*ids, *(stem for file in files for stem in list_stems(file.name))}
     rows, delimiter = _read_rows(path, sheet)
-    return _parse_sheet(path, rows, id_column, known, decimal_commas=delimiter == ";")
+    return _parse_sheet(path, rows, id_column, possible_ids, decimal_commas=delimiter == ";")
 
 
 def make_metadata(
@@ -156,7 +156,7 @@ def _parse_sheet(
     path: Path,
     rows: Sequence[tuple[int, list[str]]],
     id_column: str | None,
-    known: Collection[str],
+    possible_ids: Collection[str],
     *,
     decimal_commas: bool = False,
 ) -> Metadata:
@@ -165,7 +165,7 @@ def _parse_sheet(
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = _find(text, _FILE_COLUMNS)
-    chosen = _find_id_column(path, text, id_column, file_column, known)
+    chosen = _find_id_column(path, text, id_column, file_column, possible_ids)
     names_of = text[chosen]
     if id_column is None and chosen == file_column:
         names_of = [list_stems(value)[-1] for value in names_of]
@@ -226,11 +226,11 @@ def _replace_decimal_commas(
     path: Path, text: Mapping[str, list[str]], kept: Collection[str | None]
 ) -> dict[str, list[str]]:
     """Return the columns of a sheet with decimal points in numbers with decimal commas; `kept` ones do not change."""
-    found = [name for name, values in text.items() if name not in kept and has_decimal_commas(values)]
-    if found:
-        _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(found, _SHOWN_COLUMNS))
+    with_commas = [name for name, values in text.items() if name not in kept and has_decimal_commas(values)]
+    if with_commas:
+        _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(with_commas, _SHOWN_COLUMNS))
     return {
-        name: [replace_decimal_comma(value) for value in values] if name in found else values
+        name: [replace_decimal_comma(value) for value in values] if name in with_commas else values
         for name, values in text.items()
     }
 
@@ -349,19 +349,19 @@ def _find_id_column(
     text: dict[str, list[str]],
     wanted: str | None,
     file_column: str | None,
-    known: Collection[str],
+    possible_ids: Collection[str],
 ) -> str:
     if wanted is not None:
-        found = wanted if wanted in text else _find(text, [wanted])
-        if found is None:
+        column = wanted if wanted in text else _find(text, [wanted])
+        if column is None:
             close = get_close_matches(wanted, text, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_list_columns(text)}")
-        return found
+        return column
     candidates = [name for name in (_find(text, [each]) for each in _ID_COLUMNS) if name is not None]
     if candidates:
         unique = {name: len(set(text[name])) == len(text[name]) for name in candidates}
-        return max(candidates, key=lambda name: (len(set(text[name]).intersection(known)), unique[name]))
+        return max(candidates, key=lambda name: (len(set(text[name]).intersection(possible_ids)), unique[name]))
     if file_column is not None:
         return file_column
     raise InputError(

@@ -100,14 +100,16 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     columns = {name: list(values) for name, values in text.items()}
     tagged = [columns[name] for name in columns if normalise_column_name(name) in _TAG_COLUMNS]
     rows = [[_place(tag) for cell in cells for tag in _split_tags(cell)] for cells in zip(*tagged, strict=True)]
-    found = {tag.column for row in rows for tag in row}
-    ordered = [name for name in _FIRST if name in found]
-    ordered += sorted(found.difference(_FIRST, [_OTHER])) + sorted(found.intersection([_OTHER]))
+    tagged_columns = {tag.column for row in rows for tag in row}
+    ordered = [name for name in _FIRST if name in tagged_columns]
+    ordered += sorted(tagged_columns.difference(_FIRST, [_OTHER])) + sorted(tagged_columns.intersection([_OTHER]))
     added = {name: [_join_values(name, row) for row in rows] for name in ordered}
     _warn_of_contradictions(path, rows, numbers)
-    taken = {normalise_column_name(name) for name in columns}
+    existing = {normalise_column_name(name) for name in columns}
     alleles = _make_allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
-    added = {name: values for name, values in {**added, **alleles}.items() if normalise_column_name(name) not in taken}
+    added = {
+        name: values for name, values in {**added, **alleles}.items() if normalise_column_name(name) not in existing
+    }
     if added:
         shown = [name for name in added if name not in alleles]
         shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
@@ -121,7 +123,7 @@ def normalise_column_name(name: str) -> str:
 
 
 def _split_tags(cell: str) -> list[str]:
-    return [tag for tag in (part.strip() for part in cell.translate(_MINUS).split(",")) if tag.strip("-")]
+    return [tag for tag in (text.strip() for text in cell.translate(_MINUS).split(",")) if tag.strip("-")]
 
 
 def _place(tag: str) -> _Tag:
@@ -225,15 +227,17 @@ def _join_values(column: str, row: Sequence[_Tag]) -> str:
 
 
 def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers: Sequence[int]) -> None:
-    found = [
+    contradictions = [
         f"row {number} ({column}: {', '.join(_list_values(column, row))})"
         for number, row in zip(numbers, rows, strict=True)
         for column in dict.fromkeys(tag.column for tag in row)
         if _contradicts(column, row)
     ]
-    if found:
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-        _logger.warning("%s: tags that contradict each other count as missing: %s%s", path, "; ".join(found[:10]), more)
+    if contradictions:
+        more = f" and {len(contradictions) - 10} more" if len(contradictions) > 10 else ""
+        _logger.warning(
+            "%s: tags that contradict each other count as missing: %s%s", path, "; ".join(contradictions[:10]), more
+        )
 
 
 def _make_allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ that reads the sequences of many repertoires at once.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,12 +14,38 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.sequences import SequenceArrays, Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CohortContainer", "MadeSequences", "OneStore", "Part", "SequenceStore"]
+__all__ = [
+    "CohortContainer",
+    "Part",
+    "RepertoireInMemory",
+    "RepertoireStore",
+    "SequenceStore",
+    "SequencesInParts",
+    "SingleStoreContainer",
+]
+
+
+class SequencesInParts(Protocol):
+    """Sequences that are not all in one array, with the genes of the clone definition, as compiled code reads them.
+
+    Attributes
+    ----------
+    bounds
+        First sequence of each part, counted through all parts, and the number of all sequences.
+    """
+
+    bounds: Sequence[int]
+
+    def view(self, start: int, stop: int) -> SequenceArrays:
+        """Return the sequences from `start` to `stop`, counted through all parts, which must lie in one of them."""
+
+    def take(self, rows: NDArray[np.int64]) -> SequenceArrays:
+        """Return some of the sequences, at rows (n,) counted through all parts, copied."""
 
 
 class CohortContainer(Protocol):
@@ -27,7 +54,7 @@ class CohortContainer(Protocol):
     Attributes
     ----------
     path
-        Path of the file, or the name of a cohort that is on no disk.
+        Path of the file, or the name of a cohort that has no file.
     repertoire_ids, metadata
         Ids of the repertoires, (B,), and their metadata, a row each.
     repertoire_offsets
@@ -54,6 +81,25 @@ class CohortContainer(Protocol):
     def has_witness(self) -> bool:
         """Whether it is known which sequences carry an implanted signal."""
 
+    @property
+    def gene_fields(self) -> list[str]:
+        """Those of `v_call` and `j_call` that the sequences have."""
+
+    def take(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return some of the sequences, at rows (n,) counted through all repertoires, in this order."""
+
+    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return arrays that hold the sequences at some rows, (n,), with these genes, and their indices there, (n,)."""
+
+    def arrays(self, fields: Collection[str]) -> SequenceArrays | SequencesInParts:
+        """Return all sequences, with these genes, for compiled code: in one array, or in parts."""
+
+    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
+        """Return the number of sequences, at least `at_least`, whose hashes should be in memory at once.
+
+        Code that compares all sequences, with these genes, reads or makes them once more for each such number of them.
+        """
+
 
 class SequenceStore(Protocol):
     """A store of the sequences of repertoires: a container, or memory.
@@ -67,8 +113,8 @@ class SequenceStore(Protocol):
 
 
 @dataclass(eq=False)
-class MadeSequences:
-    """The sequences of one repertoire in memory, as a `SequenceStore`."""
+class RepertoireInMemory:
+    """The sequences of one repertoire, in memory, as a `SequenceStore`."""
 
     path: Path
     sequences: Sequences
@@ -97,7 +143,7 @@ class Part(NamedTuple):
     first_sequence: int
 
 
-class OneStore:
+class SingleStoreContainer:
     """A `CohortContainer` whose sequences lie in one store, which is its only part."""
 
     path: Path
@@ -122,14 +168,19 @@ class OneStore:
         """Whether it is known which sequences carry an implanted signal."""
         return self.sequences.witness is not None
 
-    def find_part(self, row: int) -> int:  # noqa: ARG002 (of any repertoire)
+    @property
+    def gene_fields(self) -> list[str]:
+        """Those of `v_call` and `j_call` that the sequences have."""
+        return list(self.sequences.genes)
+
+    def find_part(self, row: int) -> int:  # noqa: ARG002 (all repertoires lie in the only part)
         """Return the index of the part in which a repertoire lies."""
         return 0
 
     def map_to_joint_codes(
         self,
-        part: int,  # noqa: ARG002 (there is one)
-        field: str,  # noqa: ARG002 (its codes are those of the part)
+        part: int,  # noqa: ARG002 (there is only one)
+        field: str,  # noqa: ARG002 (the codes of any field are those of the only part)
         codes: NDArray[np.integer[Any]],
     ) -> NDArray[np.integer[Any]]:
         """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
@@ -138,3 +189,15 @@ class OneStore:
     def take(self, rows: NDArray[np.int64]) -> Sequences:
         """Return some of the sequences, at rows (n,) counted through all repertoires, in this order."""
         return self.sequences.take(rows)
+
+    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return the arrays of all sequences, with these genes, and the rows, (n,), as they are."""
+        return self.sequences.arrays(fields), rows
+
+    def arrays(self, fields: Collection[str]) -> SequenceArrays:
+        """Return all sequences, with these genes, for compiled code."""
+        return self.sequences.arrays(fields)
+
+    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (all is in memory)
+        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
+        return at_least

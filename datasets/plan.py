@@ -138,8 +138,9 @@ def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
     shown = [f"{each} ({names[each]})" if names[each] else each for each in missing]
     by_file = any(names[each] for each in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
-    listing = " and ".join(map(repr, dict.fromkeys(columns)))
-    return f"no file for {describe_names(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
+    different = list(map(repr, dict.fromkeys(columns)))
+    listing = f"column{'s' * (len(different) > 1)} {' and '.join(different)}"
+    return f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})"
 
 
 def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
@@ -188,7 +189,7 @@ class _Planner:
         """Plan to read a table whose repertoires are known."""
         try:
             header = read_header(file)
-            found, layout, remark = self._match_reader(header)
+            matched, layout, remark = self._match_reader(header)
             if self.split_by is not None:
                 column = None if self.split_by == NEVER else header.find(self.split_by)
                 layout = replace(layout, repertoire=() if column is None else (column,))
@@ -198,7 +199,7 @@ class _Planner:
             return
         if remark:
             self.remarks[str(file)] = f"{file}: {remark}"
-        self._files.append(FileToRead(file, found.name, repertoires, self.cleaning, header, layout))
+        self._files.append(FileToRead(file, matched.name, repertoires, self.cleaning, header, layout))
 
     def add_split_table(self, file: Path) -> None:
         """Plan to read the repertoires that a table's column names, if the sheet has them."""
@@ -207,15 +208,15 @@ class _Planner:
             return
         try:
             named = self._read_repertoire_names(file)
-            known = [name for name in named if name in self.row_of]
+            with_row = [name for name in named if name in self.row_of]
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
                 self.errors[file] = str(error)
                 return
-            named, known = (), []  # a file of another kind, which nobody has asked for
-        if known:
-            self.add_table(file, {name: name for name in known})
-            self._note_repertoires_without_row(file, named, set(known))
+            named, with_row = (), []  # a file of another kind, which nobody has asked for
+        if with_row:
+            self.add_table(file, {name: name for name in with_row})
+            self._note_repertoires_without_row(file, named, set(with_row))
         else:
             self.files_without_row.append(file)
 
@@ -224,7 +225,7 @@ class _Planner:
 
         Its keys are file names; the sheet may leave out their endings.
         """
-        known = {}
+        keys_in_file = {}
         try:
             keys = read_original_ids(file)
         except InputError as error:
@@ -233,10 +234,12 @@ class _Planner:
         for key in keys:
             name = next((stem for stem in list_stems(key) if stem in self.row_of), None)
             if name is not None:
-                known[key] = name
-        if known:
-            self._files += [FileToRead(file, ORIGINAL, {key: name}, self.cleaning) for key, name in known.items()]
-            self._note_repertoires_without_row(file, keys, known)
+                keys_in_file[key] = name
+        if keys_in_file:
+            self._files += [
+                FileToRead(file, ORIGINAL, {key: name}, self.cleaning) for key, name in keys_in_file.items()
+            ]
+            self._note_repertoires_without_row(file, keys, keys_in_file)
         else:
             self.files_without_row.append(file)
 
@@ -247,9 +250,9 @@ class _Planner:
             self._matches[names] = match_reader(header, self.reader)
         return self._matches[names]
 
-    def _note_repertoires_without_row(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
+    def _note_repertoires_without_row(self, file: Path, named: Sequence[str], with_row: Container[str]) -> None:
         """Remember the repertoires of a file that are not in the sheet."""
-        unknown = [name or "(no name)" for name in named if name not in known]
+        unknown = [name or "(no name)" for name in named if name not in with_row]
         if unknown:
             self.repertoires_without_row[file] = tuple(unknown)
 
@@ -265,8 +268,8 @@ class _Planner:
                 listing = ", ".join(header.columns[:_SHOWN])
                 raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
             columns = (column,)
-        found = read_columns(header, (), columns)[1]
-        return find_repertoire_names(found, columns)[1].vocabulary
+        coded = read_columns(header, (), columns)[1]
+        return find_repertoire_names(coded, columns)[1].vocabulary
 
 
 def _map_owners(files_to_read: Sequence[FileToRead]) -> dict[str, Path]:

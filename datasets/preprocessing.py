@@ -22,7 +22,7 @@ from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
 
-__all__ = ["check_container_output", "check_loci", "preprocess", "raise_or_warn_of_empty"]
+__all__ = ["Progress", "check_container_output", "check_loci", "preprocess", "raise_or_warn_of_empty"]
 
 _logger = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ def preprocess(
     _check_jobs(jobs)
     if scheduler is not None:
         check_scheduler(scheduler)
-    found = find_files(sources, exclude=sheet_path)
+    all_files = find_files(sources, exclude=sheet_path)
     if scheduler is not None:  # its workers have another working directory
-        found = found.absolute()
-    sheet = read_metadata(sheet_path, id_column=options.id_column, files=found.tables)
-    files = found.select_named(sheet.files)
+        all_files = all_files.absolute()
+    sheet = read_metadata(sheet_path, id_column=options.id_column, files=all_files.tables)
+    files = all_files.select_named(sheet.files)
     plan = plan_files(sheet, files, options, skip_bad_files=skip_bad_files)
     _check_plan(sheet, plan, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
@@ -129,20 +129,20 @@ def _check_jobs(jobs: int | None) -> None:
 
 def _check_plan(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     """Refuse a plan in which rows have no file or files have no row; log it if this is allowed."""
-    parts = []
+    differences = []
     if plan.rows_without_file:
-        parts.append(f"{sheet.path}: {describe_missing(sheet, plan.rows_without_file)}")
+        differences.append(f"{sheet.path}: {describe_missing(sheet, plan.rows_without_file)}")
     if plan.files_without_row:
         names = [plan.names[file] for file in plan.files_without_row]
-        parts.append(f"no row of {sheet.path} for {describe_names(names, 'file', 'files')}")
+        differences.append(f"no row of {sheet.path} for {describe_names(names, 'file', 'files')}")
     for file, unknown in plan.repertoires_without_row.items():
         listing = describe_names(unknown, "repertoire", "repertoires")
-        parts.append(f"no row of {sheet.path} for {listing} of {plan.names[file]}")
+        differences.append(f"no row of {sheet.path} for {listing} of {plan.names[file]}")
     if len(plan.rows_without_file) == len(sheet.repertoire_ids):
-        raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
+        raise InputError("; ".join(differences) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.files_to_read:
         raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
-    raise_or_warn_of_unmatched(dict.fromkeys(parts, "left out"), allow_missing)
+    raise_or_warn_of_unmatched(dict.fromkeys(differences, "left out"), allow_missing)
     for message in group_errors(plan.skipped):
         _logger.warning("%s: skipped", message)
 
@@ -237,8 +237,8 @@ def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
         if locus:
             seen.setdefault(locus, report.repertoire_id)
     if len(seen) > 1:
-        found = " and ".join(f"{locus} (repertoire {name!r})" for locus, name in sorted(seen.items()))
-        raise InputError(f"the files hold several chains, {found}; choose one with `locus`")
+        chains = " and ".join(f"{locus} (repertoire {name!r})" for locus, name in sorted(seen.items()))
+        raise InputError(f"the files hold several chains, {chains}; choose one with `locus`")
 
 
 def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:

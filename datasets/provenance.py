@@ -39,12 +39,12 @@ def read_preprocessing(text: str) -> dict[str, Any]:
     report = _read_object(text, "preprocessing")
     lists = [name for name in ("repertoires", "relabelled", "joined") if name in report]
     _check_fields(report, dict.fromkeys(lists, list[Any]), "preprocessing")
-    for each in report.get("repertoires", []):
-        _check_fields(each, {"repertoire_id": str, "file": str}, "preprocessing, repertoires")
-    for each in report.get("relabelled", []):
-        _check_fields(each, {"metadata": str}, "preprocessing, relabelled")
-    for each in report.get("joined", []):
-        _check_fields(each, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
+    for entry in report.get("repertoires", []):
+        _check_fields(entry, {"repertoire_id": str, "file": str}, "preprocessing, repertoires")
+    for entry in report.get("relabelled", []):
+        _check_fields(entry, {"metadata": str}, "preprocessing, relabelled")
+    for entry in report.get("joined", []):
+        _check_fields(entry, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
         optional: dict[str, Any] = {name: int for name in ("merged", "counts_capped") if name in report}
@@ -79,19 +79,19 @@ def read_simulation(text: str) -> dict[str, Any] | None:
 
 def _read_object(text: str, name: str) -> dict[str, Any]:
     try:
-        found = parse_json(text, source=name)
+        document = parse_json(text, source=name)
     except InputError as error:
         raise ValueError(str(error)) from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected names and values, found {abbreviate(found)}")
-    return found
+    if not isinstance(document, dict):
+        raise ValueError(f"{name}: expected names and values, found {abbreviate(document)}")
+    return document
 
 
-def _check_fields(found: Any, expected: Mapping[str, Any], name: str) -> None:
-    if not isinstance(found, dict):
-        raise ValueError(f"{name}: expected names and values, found {abbreviate(found)}")
+def _check_fields(document: Any, expected: Mapping[str, Any], name: str) -> None:
+    if not isinstance(document, dict):
+        raise ValueError(f"{name}: expected names and values, found {abbreviate(document)}")
     try:
         for key, hint in expected.items():
-            validate(found.get(key), hint, f"{name}: {key}")
+            validate(document.get(key), hint, f"{name}: {key}")
     except InputError as error:  # the caller knows the file's name
         raise ValueError(str(error)) from error

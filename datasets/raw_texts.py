@@ -52,9 +52,9 @@ class RawTexts:
         return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     @staticmethod
-    def concatenate(parts: Sequence[RawTexts]) -> RawTexts:
+    def concatenate(several: Sequence[RawTexts]) -> RawTexts:
         """Return the texts of all parts, one part after the other."""
-        letters = np.concatenate([np.empty(0, np.uint8), *(part.letters for part in parts)])
+        letters = np.concatenate([np.empty(0, np.uint8), *(texts.letters for texts in several)])
         return RawTexts(
-            letters, compute_offsets(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]))
+            letters, compute_offsets(np.concatenate([np.empty(0, np.int64), *(texts.lengths for texts in several)]))
         )

@@ -75,13 +75,13 @@ class ReadAhead:
             self._asked.result()
 
     def _ask(self, rows: list[int]) -> None:
-        part_of = [self._container.find_part(row) for row in rows]
-        parts = [self._container.parts[index] for index in part_of]
+        part_indices = [self._container.find_part(row) for row in rows]
+        parts = [self._container.parts[index] for index in part_indices]
         spans = [
             slice(*(self._container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
             for row, part in zip(rows, parts, strict=True)
         ]
-        for index, part, span in zip(part_of, parts, spans, strict=True):
+        for index, part, span in zip(part_indices, parts, spans, strict=True):
             _request_values(part.store.sequences.offsets[span.start : span.stop + 1])
             for column in self._columns[index]:
                 _request_values(column[span])

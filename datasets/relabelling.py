@@ -143,8 +143,8 @@ def _match_rows(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
         Path(file): position for file, position in _index_files(source, position_of).items() if position not in row_of
     }
     ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
-    found, _ = match_files(ids, named, list(files))
-    return row_of | {files[file]: row for row, file in zip(rows, found, strict=True) if file is not None}
+    file_of_rows, _ = match_files(ids, named, list(files))
+    return row_of | {files[file]: row for row, file in zip(rows, file_of_rows, strict=True) if file is not None}
 
 
 def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.parts import MadeSequences
+from deeprc.datasets.on_demand import OnDemandContainer
+from deeprc.datasets.parts import RepertoireInMemory
+from deeprc.datasets.sequences import Sequences
 
 __all__ = ["RemainingDataset"]
 
@@ -43,12 +45,12 @@ class RemainingDataset(RepertoireDataset):
         whole, left_out = self.container.whole[row], self.container.left_out[row]
         if len(left_out) == 0:
             return whole
-        made = MadeSequences(self.container.path, whole.sequences.drop(left_out), {})
-        return Repertoire(whole.repertoire_id, 0, len(made.sequences), made, whole.metadata)
+        store = RepertoireInMemory(self.container.path, whole.sequences.drop(left_out), {})
+        return Repertoire(whole.repertoire_id, 0, len(store.sequences), store, whole.metadata)
 
 
-class _Remaining:
-    """A `CohortContainer` without sequences; the parameters are those of `RemainingDataset`."""
+class _Remaining(OnDemandContainer):
+    """A `CohortContainer` without sequences of its own; the parameters are those of `RemainingDataset`."""
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
         self.whole, self.left_out = dataset, left_out
@@ -59,3 +61,8 @@ class _Remaining:
         self.repertoire_ids, self.metadata = dataset.repertoire_ids, dataset.metadata
         sizes = dataset.n_sequences - np.array([len(rows) for rows in left_out], np.int64)
         self.repertoire_offsets = compute_offsets(sizes)
+
+    def make_sequences(self, repertoire: int, rows: NDArray[np.int64] | None = None) -> Sequences:
+        """Return the remaining sequences of a repertoire: all, or those at some rows, (n,), of them."""
+        remaining = self.whole[repertoire].sequences.drop(self.left_out[repertoire])
+        return remaining if rows is None else remaining.take(rows)

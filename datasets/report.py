@@ -13,7 +13,7 @@ from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 from deeprc.errors import group_errors
 
-__all__ = ["PreprocessingReport", "RepertoireReport", "format_table"]
+__all__ = ["PreprocessingReport", "RepertoireReport", "describe_counts", "format_table"]
 
 _SHOWN = 20
 _SEQUENCES_FROM = {
@@ -223,10 +223,15 @@ class PreprocessingReport:
         reasons = [reason for reason, n in self.dropped.items() if n]
         merged = ["merged"] if self.merged else []
         rows: list[list[str | int]] = [["repertoire", "format", "rows read", "kept", *merged, *reasons]]
-        for each in self.repertoires[:_SHOWN]:
-            numbers = [each.rows_read, each.kept, *([each.merged] if merged else [])]
+        for repertoire in self.repertoires[:_SHOWN]:
+            numbers = [repertoire.rows_read, repertoire.kept, *([repertoire.merged] if merged else [])]
             rows.append(
-                [each.repertoire_id, each.format, *numbers, *(each.dropped.get(reason, 0) for reason in reasons)]
+                [
+                    repertoire.repertoire_id,
+                    repertoire.format,
+                    *numbers,
+                    *(repertoire.dropped.get(reason, 0) for reason in reasons),
+                ]
             )
         if len(self.repertoires) > _SHOWN:
             rows.append([f"... {len(self.repertoires) - _SHOWN} more"])
@@ -244,7 +249,9 @@ class PreprocessingReport:
             lines.append("chains: " + ", ".join(f"{name or 'unknown'} ({n:,})" for name, n in self.loci.items()))
         for name, changed in self.genes.items():
             if changed:
-                shown = [f"{found} -> {stored or 'unknown'}" for found, stored in list(changed.items())[:3]]
+                shown = [
+                    f"{name_in_file} -> {stored or 'unknown'}" for name_in_file, stored in list(changed.items())[:3]
+                ]
                 more = f" and {len(changed) - 3:,} more names" if len(changed) > 3 else ""
                 lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
         if self.skipped_files:
@@ -280,13 +287,13 @@ def format_table(rows: Sequence[Sequence[str | int]]) -> str:
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
+    for counts_of_one in counts:
+        total.update(counts_of_one)
     return dict(total)
 
 
 def _merge_changes(changes: Iterable[Mapping[str, str]]) -> dict[str, str]:
     together: dict[str, str] = {}
-    for each in changes:
-        together.update(each)
+    for changes_of_one in changes:
+        together.update(changes_of_one)
     return together

@@ -44,25 +44,25 @@ def compute_kmer_matrix(
     dataset
         The repertoires.
     kmer_offsets
-        Positions of a k-mer's residues, counted from its first: (0, 1, 3) leaves out the third position.
+        The spacing: positions of a k-mer's residues, counted from its first. (0, 1, 3) leaves out the third position.
     weighted
         Whether each sequence counts as often as its `duplicate_count` says.
     kmers
         Indices of the k-mers to return, in this order; None: all. Few k-mers take far less time than all.
     """
-    key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
+    settings = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
         count = _count_dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _count_sparse
         return count(whole, kmer_offsets, weighted)
 
-    arrays = load_or_compute(dataset, "kmers", key, compute)
+    arrays = load_or_compute(dataset, "kmers", settings, compute)
     if "counts" in arrays:
-        own = dataset.rows if kmers is None else np.ix_(dataset.rows, kmers)
-        return np.asarray(arrays["counts"][own])
-    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-    every = csr_matrix(parts, shape=(len(arrays["indptr"]) - 1, 20 ** len(kmer_offsets)), copy=False)
-    return every[dataset.rows] if kmers is None else every[dataset.rows][:, kmers]
+        chosen = dataset.rows if kmers is None else np.ix_(dataset.rows, kmers)
+        return np.asarray(arrays["counts"][chosen])
+    data = (arrays["data"], arrays["indices"], arrays["indptr"])
+    all_counts = csr_matrix(data, shape=(len(arrays["indptr"]) - 1, 20 ** len(kmer_offsets)), copy=False)
+    return all_counts[dataset.rows] if kmers is None else all_counts[dataset.rows][:, kmers]
 
 
 def compute_kmer_frequencies(
@@ -91,45 +91,45 @@ def _sum_counts(repertoire: Repertoire) -> int:
     return int(repertoire.counts.sum(dtype=np.int64))
 
 
-def _count_repertoire_kmers(repertoire: Repertoire, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
+def _count_repertoire_kmers(repertoire: Repertoire, spacing: Sequence[int], weighted: bool) -> NDArray[np.int64]:
     weights = repertoire.counts if weighted else None
-    return count_kmers(repertoire.residues, repertoire.lengths, kmer_offsets, weights=weights)
+    return count_kmers(repertoire.residues, repertoire.lengths, spacing, weights=weights)
 
 
-def _count_dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
-    work = partial(_count_part, kmer_offsets=tuple(kmer_offsets), weighted=weighted)
-    n_parts = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
-    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
+def _count_dense(dataset: RepertoireDataset, spacing: Sequence[int], weighted: bool) -> Arrays:
+    work = partial(_count_in_repertoires, spacing=tuple(spacing), weighted=weighted)
+    n_ranks = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
+    counts = np.zeros((len(dataset), 20 ** len(spacing)), np.float32)
     with open_step("counting k-mers", len(dataset)) as step:
-        for start in range(0, len(dataset), _AT_ONCE * n_parts):
-            some = dataset[start : start + _AT_ONCE * n_parts]
-            found = [work(some)] if n_parts == 1 else compute_parts(work, divide_repertoires(some))
-            counts[start : start + len(some)] = np.concatenate(found)
+        for start in range(0, len(dataset), _AT_ONCE * n_ranks):
+            some = dataset[start : start + _AT_ONCE * n_ranks]
+            of_ranks = [work(some)] if n_ranks == 1 else compute_parts(work, divide_repertoires(some))
+            counts[start : start + len(some)] = np.concatenate(of_ranks)
             step.advance(len(some))
     return {"counts": counts}
 
 
-def _count_part(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.float32]:
+def _count_in_repertoires(dataset: RepertoireDataset, spacing: Sequence[int], weighted: bool) -> NDArray[np.float32]:
     """Return the counts of the k-mers in some repertoires, (B, M)."""
-    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    count = partial(_count_repertoire_kmers, kmer_offsets=kmer_offsets, weighted=weighted)
-    for row, found in zip(counts, dataset.map_repertoires(count), strict=True):
-        row[:] = found
+    counts = np.zeros((len(dataset), 20 ** len(spacing)), np.float32)
+    count = partial(_count_repertoire_kmers, spacing=spacing, weighted=weighted)
+    for row, counts_of_repertoire in zip(counts, dataset.map_repertoires(count), strict=True):
+        row[:] = counts_of_repertoire
     return counts
 
 
-def _count_sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
+def _count_sparse(dataset: RepertoireDataset, spacing: Sequence[int], weighted: bool) -> Arrays:
     def count(repertoire: Repertoire) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        counts = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
-        own = np.flatnonzero(counts).astype(np.int32)
-        return own, counts[own].astype(np.float32)
+        counts = _count_repertoire_kmers(repertoire, spacing, weighted)
+        occurring = np.flatnonzero(counts).astype(np.int32)
+        return occurring, counts[occurring].astype(np.float32)
 
-    is_small = 20 ** len(kmer_offsets) <= _MAX_COUNTED_AT_ONCE  # else each thread would need half a gigabyte
-    found = dataset.map_repertoires(count) if is_small else map(count, dataset)
+    is_small = 20 ** len(spacing) <= _MAX_COUNTED_AT_ONCE  # else each thread would need half a gigabyte
+    of_repertoires = dataset.map_repertoires(count) if is_small else map(count, dataset)
     columns, values = [], []
-    for own, counted in track(found, "counting k-mers", len(dataset)):
-        columns.append(own)
-        values.append(counted)
+    for occurring, counts in track(of_repertoires, "counting k-mers", len(dataset)):
+        columns.append(occurring)
+        values.append(counts)
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
     empty = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
     return {
@@ -164,5 +164,5 @@ def count_genes(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDAr
         counts = calls.count_occurrences().tolist()
         table.append({n: c for n, c in zip(calls.vocabulary, counts, strict=True) if n and c})
     names = tuple(sorted({name for row in table for name in row}))
-    found = np.array([[row.get(name, 0) for name in names] for row in table], np.int64)
-    return found.reshape(len(table), len(names)), names
+    matrix = np.array([[row.get(name, 0) for name in names] for row in table], np.int64)
+    return matrix.reshape(len(table), len(names)), names

@@ -7,7 +7,8 @@ and the genes. So a hash without one residue, or of every second residue, costs 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import uint64
@@ -17,7 +18,23 @@ from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_words
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["are_equal", "differ_at", "hash_halves", "hash_length_and_genes", "hash_row", "hash_rows", "leave_out"]
+if TYPE_CHECKING:
+    from deeprc.datasets.dataset import RepertoireDataset
+
+__all__ = [
+    "NO_POSITION",
+    "are_equal",
+    "differ_only_at",
+    "hash_halves",
+    "hash_length_and_genes",
+    "hash_row",
+    "hash_rows",
+    "hash_sequences",
+    "leave_out",
+]
+
+NO_POSITION = -1
+"""For `differ_only_at`: the sequences differ at no position."""
 
 _POSITIONS, _CODES = 256, 32  # powers of 2; positions and codes beyond them share the bits of others
 _LEFT_OUT = _CODES - 1  # stands for a residue that is left out
@@ -68,10 +85,11 @@ def hash_row(sequences: SequenceArrays, row: int) -> Any:
 
 
 @njit(nogil=True)
-def differ_at(a: SequenceArrays, i: int, b: SequenceArrays, k: int, position: int) -> Any:
-    """Return whether sequence i of a and sequence k of b have the same genes, and differ in one residue, at a position.
+def differ_only_at(a: SequenceArrays, i: int, b: SequenceArrays, k: int, position: int) -> Any:
+    """Return whether sequence i of a and sequence k of b are equal but for the residue at one position, which differs.
 
-    For the position -1, return whether they are equal. For compiled code.
+    Equal are their lengths, their genes and all other residues. For `NO_POSITION`, return whether the sequences are
+    equal. For compiled code.
     """
     n = a.offsets[i + 1] - a.offsets[i]
     if n != b.offsets[k + 1] - b.offsets[k]:
@@ -90,7 +108,7 @@ def differ_at(a: SequenceArrays, i: int, b: SequenceArrays, k: int, position: in
 @njit(nogil=True)
 def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
     """Return whether sequence i of a and sequence k of b have the same residues and gene codes; for compiled code."""
-    return differ_at(a, i, b, k, -1)
+    return differ_only_at(a, i, b, k, NO_POSITION)
 
 
 @njit(nogil=True)
@@ -100,3 +118,22 @@ def hash_rows(sequences: SequenceArrays, rows: NDArray[np.int64]) -> NDArray[np.
     for i in range(len(rows)):
         hashes[i] = hash_row(sequences, rows[i])
     return hashes
+
+
+def hash_sequences(
+    dataset: RepertoireDataset, rows: NDArray[np.int64], fields: Collection[str] = ()
+) -> NDArray[np.uint64]:
+    """Return hashes of the residues, and of the genes in `fields`, of some sequences of a container, (n,).
+
+    Hashes of residues alone give an arbitrary, but stable order; genes are hashed by their codes in the container.
+
+    Parameters
+    ----------
+    dataset
+        A view of the container; which repertoires it shows does not matter.
+    rows
+        Indices of the sequences among all sequences of the container, (n,), in any order.
+    fields
+        Genes that are hashed: `v_call`, `j_call`.
+    """
+    return np.asarray(hash_rows(*dataset.container.locate(rows, fields)))

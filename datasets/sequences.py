@@ -35,7 +35,7 @@ class SequenceArrays(NamedTuple):
     offsets
         Offsets of the sequences, (N + 1,) int64: sequence n has the residues from offsets[n] to offsets[n + 1].
     v, j
-        Codes of the V and of the J genes, (N,) each; (0,) if genes do not count.
+        Codes of the V and of the J genes, (N,) each; (0,) if genes do not belong to the clone definition.
     """
 
     residues: NDArray[np.uint8]
@@ -132,22 +132,22 @@ class Sequences:
         ).with_genes(genes)
 
     @staticmethod
-    def concatenate(parts: Sequence[Sequences]) -> Sequences:
-        """Return the sequences of all parts, one part after the other; genes and witnesses if every part has them.
+    def concatenate(several: Sequence[Sequences]) -> Sequences:
+        """Return all sequences, one set after the other; with genes and witnesses if all sets have them.
 
-        Each part may have a vocabulary of genes of its own.
+        Each set may have its own vocabularies of genes.
         """
         genes = {
-            name: Categorical.concatenate([part.genes[name] for part in parts])
+            name: Categorical.concatenate([sequences.genes[name] for sequences in several])
             for name in GENE_FIELDS
-            if parts and all(name in part.genes for part in parts)
+            if several and all(name in sequences.genes for sequences in several)
         }
-        witness = [part.witness for part in parts if part.witness is not None]
+        witness = [sequences.witness for sequences in several if sequences.witness is not None]
         return Sequences(
-            np.concatenate([np.zeros(0, np.uint8), *(part.residues for part in parts)]),
-            compute_offsets(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
-            np.concatenate([np.zeros(0, np.uint32), *(part.counts for part in parts)]),
-            witness=np.concatenate(witness) if witness and len(witness) == len(parts) else None,
+            np.concatenate([np.zeros(0, np.uint8), *(sequences.residues for sequences in several)]),
+            compute_offsets(np.concatenate([np.zeros(0, np.int64), *(sequences.lengths for sequences in several)])),
+            np.concatenate([np.zeros(0, np.uint32), *(sequences.counts for sequences in several)]),
+            witness=np.concatenate(witness) if witness and len(witness) == len(several) else None,
         ).with_genes(genes)
 
     def arrays(self, fields: Collection[str] = ()) -> SequenceArrays:

@@ -24,7 +24,7 @@ _MAX_CLASSES = 12
 def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
     """Describe a dataset: repertoires, sequences, lengths, counts, genes, metadata, and what was dropped.
 
-    The per-sequence datasets are read in pieces, so memory does not grow with the cohort. `preprocessing` is
+    The per-sequence datasets are read in chunks, so memory does not grow with the cohort. `preprocessing` is
     about the whole container, the rest about the given view of it.
     """
     container = dataset.container
@@ -79,7 +79,7 @@ def _cut(text: str, max_letters: int = 60) -> str:
 
 
 def _iterate_chunks(dataset: RepertoireDataset) -> Iterator[tuple[Sequences, slice]]:
-    """Yield the ranges of sequences that belong to the dataset's repertoires, none longer than `_CHUNK`."""
+    """Yield the store of each repertoire, and ranges of its sequences of at most `_CHUNK`."""
     for repertoire in dataset:
         for start in range(repertoire.start, repertoire.stop, _CHUNK):
             yield repertoire.container.sequences, slice(start, min(start + _CHUNK, repertoire.stop))
@@ -125,8 +125,8 @@ def _summarise_genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] |
             return None
         calls = sequences.genes[field]
         seen.update(dict(zip(calls.vocabulary, calls.take(rows).count_occurrences().tolist(), strict=True)))
-    known = sum(n for name, n in seen.items() if name)
-    return {"genes": sum(bool(name) and n > 0 for name, n in seen.items()), "known": known / max(seen.total(), 1)}
+    n_known = sum(n for name, n in seen.items() if name)
+    return {"genes": sum(bool(name) and n > 0 for name, n in seen.items()), "known": n_known / max(seen.total(), 1)}
 
 
 def _count_witnesses(dataset: RepertoireDataset) -> int | None:

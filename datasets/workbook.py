@@ -122,23 +122,23 @@ def _explain_error(error: Exception) -> str:
 def _check_parts(path: Path, file: IO[bytes]) -> None:
     """Refuse a file that would unpack to too much, or whose XML defines entities, which multiply when they are read."""
     with zipfile.ZipFile(file) as archive:
-        parts = archive.infolist()
-        if sum(part.file_size for part in parts) > MAX_SHEET_BYTES:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > MAX_SHEET_BYTES:
             raise InputError(f"{path}: more than {MAX_SHEET_BYTES >> 20} MiB unpacked; is this the metadata sheet?")
-        for part in parts:
-            with archive.open(part) as stream:
+        for member in members:
+            with archive.open(member) as stream:
                 if _has_doctype(stream):
-                    raise InputError(f"{path}: part {part.filename!r} has a document type; no XLSX file needs one")
+                    raise InputError(f"{path}: part {member.filename!r} has a document type; no XLSX file needs one")
     file.seek(0)
 
 
 def _has_doctype(stream: IO[bytes]) -> bool:
     """Return whether an XML file has a document type before its first element."""
-    found = []
+    formatted = []
     parser = expat.ParserCreate()
 
     def note_doctype(*_: object) -> None:
-        found.append(True)
+        formatted.append(True)
         raise _RootReachedError
 
     def stop(*_: object) -> None:
@@ -152,4 +152,4 @@ def _has_doctype(stream: IO[bytes]) -> bool:
         parser.Parse(b"", True)  # newer versions of expat put off parsing after a long comment
     except (_RootReachedError, expat.ExpatError):  # the latter: no XML, such as a picture
         pass
-    return bool(found)
+    return bool(formatted)

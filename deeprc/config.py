@@ -51,7 +51,7 @@ class NetworkConfig:
     embedding: str = field(
         default="convolution",
         metadata={
-            "meaning": "how sequences are represented (h1): the paper's 1D convolution, an LSTM, a transformer, or your"
+            "meaning": "how sequences are represented: the paper's 1D convolution, an LSTM, a transformer, or your"
             " own encoder",
             "names": list_encoders,
         },
@@ -60,29 +60,31 @@ class NetworkConfig:
         default=None,
         metadata={"meaning": "file with weights of a trained transformer, which stay as they are; null: none"},
     )
-    n_kernels: int = _number(32, 1, "kernels of the convolution (d_v), or units of another encoder", high=_MAX_UNITS)
+    n_kernels: int = _number(32, 1, "kernels of the convolution, or units of a different encoder", high=_MAX_UNITS)
     kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
     convolution_gain: float = _number(
         0.5, 0, "scale of the kernels' random initial weights, in units of LeCun's 1 / sqrt(fan-in)"
     )
     abundance: Literal["none", "log1p", "log"] = _choice(
-        "none", "scale the features of a sequence by its count; with log, sequences with a count of 1 become 0"
+        "none",
+        "whether features are scaled by the count of a sequence: none (no), log1p, or log (paper; residues of a"
+        " sequence with a count of 1 then have no effect)",
     )
     gene_units: int = _number(
         0,
         0,
-        "length of the learned embedding of a V or J gene, which is joined to the sequence's; 0: without genes",
+        "numbers that are learned for each V and J gene and joined to those of a sequence; 0: without genes",
         high=_MAX_UNITS,
     )
-    n_key_layers: int = _number(2, 0, "SELU layers of the network that computes the attention keys (h2)", high=100)
-    key_units: int = _number(32, 1, "units in each of these layers (d_k)", high=_MAX_UNITS)
+    n_key_layers: int = _number(2, 0, "SELU layers of the network that computes the attention keys", high=100)
+    key_units: int = _number(32, 1, "units in each of these layers", high=_MAX_UNITS)
     n_heads: int = _number(1, 1, "attention heads; each has a learned query", high=1000)
     beta: float | None = _number(None, 1e-12, "inverse temperature of the attention; null: 1 / sqrt(key_units)")
     learn_beta: bool = _choice(False, "learn one beta for each head")
     standardise: bool = _choice(
         True, "standardise the representation of a repertoire to mean 0 and variance 1 (not in the paper)"
     )
-    n_output_layers: int = _number(1, 1, "layers of the output network (o); 1 is linear", high=100)
+    n_output_layers: int = _number(1, 1, "layers of the output network; 1 is linear", high=100)
     output_units: int = _number(32, 1, "units of the output network's hidden layers", high=_MAX_UNITS)
     composition: bool = _choice(
         True,
@@ -117,7 +119,7 @@ class TrainingConfig:
     top_number: int | None = _number(None, 1, "largest number of these sequences in each repertoire; null: no limit")
     unattended: Literal["dropped", "constant"] = _choice(
         "dropped",
-        "other sequences: dropped from the softmax, also in predictions (paper), or a constant part of it",
+        "what becomes of the others: dropped from the softmax, also in predictions (paper), or a constant part of it",
     )
     learning_rate: float = _number(1e-3, 1e-12, "step size of the optimizer Adam")
     adam_epsilon: float = _number(1e-8, 1e-30, "epsilon of Adam")
@@ -154,7 +156,7 @@ class TrainingConfig:
         high=1,
     )
     readings_use_validation: bool = _choice(
-        True, "learn readings (composition, clones) from the validation repertoires too, with cross-fitted scores"
+        True, "learn composition and clones from the validation repertoires too, with cross-fitted scores"
     )
     calibrate: bool = _choice(
         True, "calibrate class probabilities on the validation repertoires, after training (not in the paper)"

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.calibration import IDENTITY, fit_platt_scaling, measure_units
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
@@ -235,7 +235,7 @@ class BinaryClassifier(RepertoireClassifier):
         own = self.decision_function(X)
         mean, spread = (each.item() for each in measure_units(own))
         scores = (own - mean) / spread
-        fold_of = assign_grouped_folds(digest_repertoires(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
+        fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             inside, outside = fold_of != fold, fold_of == fold
             if len(np.unique(positive[inside])) == 2:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.groups import keep_missing
@@ -108,5 +108,5 @@ def canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.in
     (B,) or (B, number of targets), with NaN for missing labels.
     """
     known = np.nan_to_num(np.asarray(labels, np.float64), nan=-np.inf)
-    keys = list(zip(digest_repertoires(X), known.tolist(), strict=True))
+    keys = list(zip(digest_with_genes(X), known.tolist(), strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)

@@ -20,13 +20,12 @@ from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranked_cohort import RankedCohort, make_ranking
 from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores
-from deeprc.baselines.association import fisher_p_values
+from deeprc.baselines.association_tests import fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.benchmarking.cross_fitting import cross_fit
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.known_repertoires import identify_repertoires
@@ -419,7 +418,7 @@ def representations(model: DeepRCClassifier, X: RepertoireDataset) -> dict[tuple
     found = {}
     for at in range(len(X)):
         rows = X[at].to_frame()[KEY].itertuples(index=False, name=None)
-        values = [model.model_.network.attend(batch)[0] for batch in model.model_.inference(X).batches(at)]
+        values = [model.model_.network.attend(batch)[0] for batch in model.model_.inference(X).iterate_batches(at)]
         found |= dict(zip(rows, torch.cat(values).double().detach().numpy(), strict=True))
     return found
 
@@ -618,7 +617,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     for member, share in stack.shares():
         for model in member.models:
             found = ranking._rank_evident(model, RankedCohort(X, y, 10**6))
-            rows = CloneSet(take_sequences(X, found.best.indices, ["v_call", "j_call"])).to_frame()
+            rows = CloneSet(X.take_clones(found.best.indices, ["v_call", "j_call"])).to_frame()
             places = rows[KEY].itertuples(index=False, name=None)
             for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
                 votes[row] += share / len(member.models) * max(excess, 1e-6) / (60 + rank)
@@ -758,9 +757,9 @@ def test_clones_of_one_donor_are_no_public_clones(tmp_path: Path) -> None:
     repertoires = [own[donor] + (public if here else []) + draw(5) for donor, here in zip(donors, carries, strict=True)]
     X = write_repertoires(tmp_path / "c.h5", repertoires)
     cohort, alone = RankedCohort(X, y, 200, donors), RankedCohort(X, y, 200)  # alone: each repertoire for itself
-    assert take_sequences(X, cohort.clones.best.indices).decode() == [public[0][0]]
+    assert X.take_clones(cohort.clones.best.indices).decode() == [public[0][0]]
     assert len(alone.clones.best) == 151
-    texts = take_sequences(X, np.arange(X.n_sequences.sum())).decode()
+    texts = X.take_clones(np.arange(X.n_sequences.sum())).decode()
     of_donors = {clone[0] for clones in own for clone in clones}
     assert cohort.are_public(np.arange(len(texts))).tolist() == [text == public[0][0] for text in texts]
     assert alone.are_public(np.arange(len(texts))).tolist() == [

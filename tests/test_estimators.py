@@ -18,7 +18,7 @@ from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.svm import SVM
 from deeprc.calibration import fit_platt_scaling
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import canonical_order
@@ -130,7 +130,7 @@ def test_scores_of_a_machine_by_an_independent_implementation(cohort: Repertoire
     positive = cohort.metadata["status"].to_numpy() == "healthy"
     order = canonical_order(cohort, positive.astype(np.int64))
     X, label = cohort[order], positive[order]
-    fold_of = assign_grouped_folds(digest_repertoires(X), label.astype(np.int64), 5)
+    fold_of = assign_grouped_folds(digest_with_genes(X), label.astype(np.int64), 5)
     kernel, scores = gram(X, "minmax"), np.zeros(30)
 
     def decide(inside: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -85,7 +85,7 @@ def test_the_strongest_feature_changes_the_output_most(cohort: RepertoireDataset
     network, inference = estimator.model_.network, estimator.model_.inference(X)
     values = {}
     for at in range(len(X)):
-        for batch in inference.batches(at):
+        for batch in inference.iterate_batches(at):
             for row, own in enumerate(network.attend(batch)[0].detach()):
                 values[X[at].start + row] = own
     mean = torch.stack([values[index] for index in negative.indices.tolist()]).mean(0)

@@ -254,7 +254,7 @@ def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
 
 
 READERS = re.compile(
-    r"\.read_text\(|\.read_bytes\(|\bopen\(|\bsafe_open\(|\.load\(place|h5py\.File\(|read_csv\(path|ZipFile\("
+    r"\.read_text\(|\.read_bytes\(|\bopen\(|\bsafe_open\(|\bnp\.load\(|h5py\.File\(|read_csv\(path|ZipFile\("
 )
 DOORS = {
     "deeprc/available_memory.py": "Linux's own /proc and /sys",

@@ -141,33 +141,33 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
         If no reader knows the header.
     """
     candidates = READERS if reader is None else (reader,)
-    found = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
-    if not found:
+    matching = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
+    if not matching:
         raise _unknown(header, candidates)
-    found.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
-    (taken, layout), *others = found
-    if isinstance(taken, GenericReader):
-        return Match(taken, layout, "")
+    matching.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
+    (chosen, layout), *others = matching
+    if isinstance(chosen, GenericReader):
+        return Match(chosen, layout, "")
     completed, filled = fill_missing_columns(header, layout)
     remarks = []
     if others:
-        kinds = "; ".join(f"{each.name} finds {', '.join(of_other.kinds)}" for each, of_other in found)
-        remarks.append(f"the header fits {' and '.join(each.name for each, _ in found)} ({kinds})")
+        kinds = "; ".join(f"{each.name} finds {', '.join(of_other.kinds)}" for each, of_other in matching)
+        remarks.append(f"the header fits {' and '.join(each.name for each, _ in matching)} ({kinds})")
     if filled:
         remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))
     absent = [kind for kind in _FILLED.values() if kind not in completed.kinds]
     if reader is not None and absent:
         remarks.append(f"no column of {', '.join(absent)} was found")
-    return Match(taken, completed, f"read as {taken.name}: {'; '.join(remarks)}" if remarks else "")
+    return Match(chosen, completed, f"read as {chosen.name}: {'; '.join(remarks)}" if remarks else "")
 
 
 def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
-    known = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
+    formats = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
-        f"{shown}{more}. Known formats: {known}. "
+        f"{shown}{more}. Known formats: {formats}. "
         "Any other table is read with `sequence_column` and `count_column`."
     )
 

@@ -77,29 +77,29 @@ def read_columns(
     """
     check_column_names(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
-    pieces: dict[str, list[RawTexts]] = {name: [] for name in texts}
+    blocks_of: dict[str, list[RawTexts]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
-    known: dict[str, dict[bytes, int]] = {name: {} for name in coded}
+    code_of: dict[str, dict[bytes, int]] = {name: {} for name in coded}
     for table, quoted in _parse_tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
-                pieces[name].append(
+                blocks_of[name].append(
                     _convert_to_raw_texts(chunk) if quoted else _strip_quotes(_convert_to_raw_texts(chunk))
                 )
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
-                codes[name].append(_encode_chunk(chunk, known[name], quoted))
+                codes[name].append(_encode_chunk(chunk, code_of[name], quoted))
     return (
-        {name: RawTexts.concatenate(parts) for name, parts in pieces.items()},
+        {name: RawTexts.concatenate(blocks) for name, blocks in blocks_of.items()},
         {
-            name: Categorical(_concatenate_codes(parts), tuple(map(decode_name, known[name])))
-            for name, parts in codes.items()
+            name: Categorical(_concatenate_codes(blocks), tuple(map(decode_name, code_of[name])))
+            for name, blocks in codes.items()
         },
     )
 
 
-def _concatenate_codes(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    return np.concatenate([np.empty(0, np.int32), *parts])
+def _concatenate_codes(codes: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.concatenate([np.empty(0, np.int32), *codes])
 
 
 def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
@@ -136,11 +136,11 @@ def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
-            found = find_ragged_row(header)
-            if found is None:
+            ragged = find_ragged_row(header)
+            if ragged is None:
                 raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
             raise InputError(
-                f"{header.path}: row {found[0]} has {found[1]} field{'s' * (found[1] != 1)}, the header has "
+                f"{header.path}: row {ragged[0]} has {ragged[1]} field{'s' * (ragged[1] != 1)}, the header has "
                 f"{len(header.columns)}; is the file cut short or damaged?"
             ) from error
         yield table, quoted
@@ -202,9 +202,9 @@ def _strip_value_quotes(value: bytes) -> bytes:
     return value
 
 
-def _encode_chunk(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
-    found = chunk.dictionary.to_pylist()
-    own_codes = extend_vocabulary(known, found if quoted else map(_strip_value_quotes, found)).astype(np.int32)
+def _encode_chunk(chunk: pa.DictionaryArray, code_of: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
+    names = chunk.dictionary.to_pylist()
+    own_codes = extend_vocabulary(code_of, names if quoted else map(_strip_value_quotes, names)).astype(np.int32)
     return own_codes[_indices(chunk)] if len(own_codes) else own_codes
 
 

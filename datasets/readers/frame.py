@@ -36,6 +36,6 @@ def to_frame(rows: RawRows) -> pd.DataFrame:
     for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
         column = getattr(rows, name)
         if column is not None:
-            values, place = np.unique(np.array(column.vocabulary, object), return_inverse=True)
-            columns[names.get(name, name)] = pd.Categorical.from_codes(place[column.codes], pd.Index(values))
+            values, index = np.unique(np.array(column.vocabulary, object), return_inverse=True)
+            columns[names.get(name, name)] = pd.Categorical.from_codes(index[column.codes], pd.Index(values))
     return pd.DataFrame(columns)

@@ -142,14 +142,14 @@ class Layout:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of values that these columns hold, in words."""
-        found = {
+        columns_of = {
             "sequence": self.sequences,
             "count": self.counts or self.cell,
             "V gene": self.v_call,
             "J gene": self.j_call,
             "productivity": self.status,
         }
-        return tuple(kind for kind, columns in found.items() if columns)
+        return tuple(kind for kind, columns in columns_of.items() if columns)
 
 
 class Reader(Protocol):

@@ -89,9 +89,11 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
         sequences, lengths = _get_dataset(path, file, *_SEQUENCES), _find_dataset(file, _LENGTHS)
         counts = _find_dataset(file, *_COUNTS)
         bounds = _bounds(path, file, len(ids), len(sequences))
-        for each in (lengths, counts):
-            if each is not None and each.shape != sequences.shape[:1]:
-                raise _error(path, each, f"expected {len(sequences)} values, one for each sequence, found {each.shape}")
+        for dataset in (lengths, counts):
+            if dataset is not None and dataset.shape != sequences.shape[:1]:
+                raise _error(
+                    path, dataset, f"expected {len(sequences)} values, one for each sequence, found {dataset.shape}"
+                )
         alphabet = _alphabet(path, file) if sequences.dtype.kind in "iu" else None
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
             if only is not None and name not in only:
@@ -128,10 +130,10 @@ def _find_dataset(file: h5py.File, *names: str) -> Any:
 
 
 def _get_dataset(path: Path, file: h5py.File, *names: str) -> Any:
-    found = _find_dataset(file, *names)
-    if found is None:
+    dataset = _find_dataset(file, *names)
+    if dataset is None:
         raise InputError(f"{path}: no dataset /{' or /'.join(names)}; is this a container of the original DeepRC?")
-    return found
+    return dataset
 
 
 def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
@@ -140,10 +142,10 @@ def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int |
     Text of variable length is read by another process, because the HDF5 library does not check it.
     """
     if _is_variable_text(dataset):
-        place = dataset.name.strip("/")
+        name = dataset.name.strip("/")
         rows = None if start is None or stop is None else (start, stop)
-        read = read_texts_apart(path, {place: rows}) if rows else _read_small_texts(path, dataset.file)
-        return np.array(read[place], object)
+        read = read_texts_apart(path, {name: rows}) if rows else _read_small_texts(path, dataset.file)
+        return np.array(read[name], object)
     if dataset.dtype.hasobject:
         raise _error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
     try:
@@ -159,16 +161,19 @@ def _is_variable_text(dataset: Any) -> bool:
 
 def _read_small_texts(path: Path, file: h5py.File) -> dict[str, list[str]]:
     """Return the ids and the amino acids, as far as they are text of variable length."""
-    found = {name: _find_dataset(file, name) for name in (_KEYS, _AMINO_ACIDS)}
-    places = tuple(name for name, each in found.items() if each is not None and _is_variable_text(each))
-    return _read_once(path, FileStamp.of(path), places)
+    datasets = {name: _find_dataset(file, name) for name in (_KEYS, _AMINO_ACIDS)}
+    names = tuple(name for name, each in datasets.items() if each is not None and _is_variable_text(each))
+    return _read_once(path, FileStamp.of(path), names)
 
 
 @lru_cache(maxsize=4)
-def _read_once(path: Path, stamp: FileStamp, places: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return texts by their places; all repertoires of a file need them, and each start of a process takes time."""
+def _read_once(path: Path, stamp: FileStamp, names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return texts by the names of their datasets.
+
+    All repertoires of a file need them, and each start of a process takes time.
+    """
     del stamp  # part of the key: a file that has changed is read again
-    return read_texts_apart(path, dict.fromkeys(places))
+    return read_texts_apart(path, dict.fromkeys(names))
 
 
 def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
@@ -215,30 +220,30 @@ def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -
     return bounds
 
 
-def _convert_to_raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
+def _convert_to_raw_texts(path: Path, dataset: Any, cells: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
     """Return sequences as ASCII texts."""
     if alphabet is None:
-        return _convert_texts(path, dataset, part)
-    if part.ndim != 2:
+        return _convert_texts(path, dataset, cells)
+    if cells.ndim != 2:
         raise _error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
-    inside = part != -1  # (n, L)
+    inside = cells != -1  # (n, L)
     lengths = inside.sum(axis=1)
-    behind = np.arange(part.shape[1]) >= lengths[:, None]  # (n, L)
-    values = part[inside]
+    behind = np.arange(cells.shape[1]) >= lengths[:, None]  # (n, L)
+    values = cells[inside]
     if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
         raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
     return RawTexts(alphabet[values], compute_offsets(lengths))
 
 
-def _convert_texts(path: Path, dataset: Any, part: Any) -> RawTexts:
-    if part.dtype.kind == "S" and len(part):
-        width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
-        letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
+def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
+    if cells.dtype.kind == "S" and len(cells):
+        width = cells.dtype.itemsize * int(np.prod(cells.shape[1:]))
+        letters = np.ascontiguousarray(cells).view(np.uint8).reshape(len(cells), width)  # (n, L), 0 behind the end
         inside = letters != 0
         return RawTexts(letters[inside], compute_offsets(inside.sum(axis=1)))
-    if part.dtype.kind not in "SO" or dataset.ndim != 1:
+    if cells.dtype.kind not in "SO" or dataset.ndim != 1:
         raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
-    texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
+    texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in cells.tolist()]
     offsets = compute_offsets(np.array([len(text) for text in texts], np.int64))
     return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
 

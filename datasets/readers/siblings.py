@@ -61,8 +61,8 @@ def fill_missing_columns(header: Header, layout: Layout) -> tuple[Layout, dict[s
     wanted = {name: tuple(each.format(name[0]) for each in _GENES) for name in ("v_call", "j_call")}
     if layout.cell is None:
         wanted["counts"] = _COUNTS
-    found = {name: header.find(*names) for name, names in wanted.items() if not getattr(layout, name)}
-    filled = {name: column for name, column in found.items() if column is not None}
+    column_or_none = {name: header.find(*names) for name, names in wanted.items() if not getattr(layout, name)}
+    filled = {name: column for name, column in column_or_none.items() if column is not None}
     columns = {name: (column,) for name, column in filled.items()}
     of_templates = filled.get("counts", "").lower() == _TEMPLATES
     return replace(layout, **columns, negative_is_one=layout.negative_is_one or of_templates), filled  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from deeprc.errors import InputError
 __all__ = [
     "COUNT_CELLS",
     "COUNT_ONE",
+    "Locate",
     "RawRows",
     "find_repertoire_names",
     "list_coded_columns",
@@ -127,15 +128,15 @@ def make_rows(
     layout = _choose_counted(coded, layout)
     one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
-    columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
+    columns |= {name: listed for name in ("v_call", "j_call") if (listed := getattr(layout, name))}
     n = len(next(iter(texts.values())))
     sequences, kinds = _select_sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _parse_counts(coded, layout, n, locate)
     repertoire_column, repertoire = find_repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
     names = {name: _choose_names([coded[column] for column in each], name) for name, each in columns.items()}
-    for name, found in {**names, "repertoire": repertoire}.items():
-        if found is not None and name != "cell":
-            _check_names(found, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
+    for name, calls in {**names, "repertoire": repertoire}.items():
+        if calls is not None and name != "cell":
+            _check_names(calls, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
     return RawRows(
         sequences,
         kinds,
@@ -169,17 +170,17 @@ def _check_names(names: Categorical, locate: Locate, column: str) -> None:
 def _select_sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
     """Return each row's sequence, taken from the first column that has one, and the kind of that column, (N,)."""
     (first, texts), *others = columns.items()
-    found = _convert_to_residues(texts, first)
-    kinds = np.full(len(found), first, np.uint8)
+    sequences = _convert_to_residues(texts, first)
+    kinds = np.full(len(sequences), first, np.uint8)
     for kind, texts in others:
-        empty = found.lengths == 0
+        empty = sequences.lengths == 0
         if not empty.any():
             break
         more = _convert_to_residues(texts, kind)
         use = empty & (more.lengths > 0)
-        found = _fill_empty(found, more, use)
+        sequences = _fill_empty(sequences, more, use)
         kinds[use] = kind
-    return found, kinds
+    return sequences, kinds
 
 
 def _convert_to_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:

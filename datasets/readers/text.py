@@ -243,8 +243,8 @@ def _normalise_newlines(stream: IO[bytes]) -> Iterator[bytes]:
     text = start.decode("utf-16", "replace").encode() if start.startswith(_UTF16) else start
     old_macintosh = b"\r" in text and b"\n" not in text
     first = start.removeprefix(_UTF8_MARK)
-    pieces = (first[at : at + _BLOCK_BYTES] for at in range(0, len(first), _BLOCK_BYTES))
-    blocks = chain(pieces, iter(lambda: stream.read(_BLOCK_BYTES), b""))
+    first_blocks = (first[at : at + _BLOCK_BYTES] for at in range(0, len(first), _BLOCK_BYTES))
+    blocks = chain(first_blocks, iter(lambda: stream.read(_BLOCK_BYTES), b""))
     if start.startswith(_UTF16):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
         blocks = chain(decoder.decode(block).encode() for block in blocks)

@@ -174,10 +174,10 @@ def _draw_residues(
 ) -> None:
     """Draw the residues of some sequences: 4, of 16 bits each, from each random number of a sequence but the first."""
     for n in range(first, last):
-        own = draw_word(key, rows[n])
+        sequence_key = draw_word(key, rows[n])
         at, stop, counter = offsets[n], offsets[n + 1], 1
         while at < stop:
-            bits = draw_word(own, counter)
+            bits = draw_word(sequence_key, counter)
             counter += 1
             next_stop = min(at + 4, stop)
             while at < next_stop:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground, draw_standard_normals, replace_rows
-from deeprc.datasets.simulation.carriers import CarrierTable
-from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
-from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
+from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
+from deeprc.datasets.simulation.cohort_settings import Batch, Counts, GeneShift, Sizes
+from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
+from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
-from deeprc.datasets.simulation.tilt import DiffuseSignal, Tilt, choose_second_draws
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]
@@ -108,14 +108,14 @@ class Cohort:
     test_share: float = 0.0
 
     def __post_init__(self) -> None:
-        known = {stream.name.lower() for stream in Stream}
+        streams = {stream.name.lower() for stream in Stream}
         if self.n_repertoires < 1:
             raise InputError(f"n_repertoires: expected at least 1, found {self.n_repertoires}")
         for name in ("label_noise", "positive_share", "test_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
-        if not set(self.seeds) <= known:
-            raise InputError(f"seeds: expected some of {', '.join(sorted(known))}, found {', '.join(self.seeds)}")
+        if not set(self.seeds) <= streams:
+            raise InputError(f"seeds: expected some of {', '.join(sorted(streams))}, found {', '.join(self.seeds)}")
         if len({signal.name for signal in self.signals}) < len(self.signals):
             raise InputError("signals: expected a name of its own for each")
         for status in (_POSITIVE, _NEGATIVE):
@@ -157,8 +157,10 @@ class Cohort:
         if drawn.v_call is None:
             raise InputError("gene_shift: the background has no V genes")
         if not set(shift.v_genes) & set(drawn.v_call.vocabulary):
-            found = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
-            raise InputError(f"gene_shift: the background has none of {', '.join(shift.v_genes)}; it has {found}, ...")
+            examples = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
+            raise InputError(
+                f"gene_shift: the background has none of {', '.join(shift.v_genes)}; it has {examples}, ..."
+            )
 
     def repertoire_id(self, index: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
@@ -187,13 +189,13 @@ class Cohort:
     @cached_property
     def _are_of_test_part(self) -> NDArray[np.bool_]:
         """Whether each repertoire is of the test part, (B,); those of a class are taken at equal distances."""
-        found = np.zeros(self.n_repertoires, np.bool_)
+        is_test = np.zeros(self.n_repertoires, np.bool_)
         if self.test_share:
             positive = np.array([self.is_positive(index) for index in range(self.n_repertoires)])
             for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
                 whole = np.floor(np.arange(len(rows) + 1) * self.test_share + _SUM)
-                found[rows] = np.diff(whole) > 0
-        return found
+                is_test[rows] = np.diff(whole) > 0
+        return is_test
 
     def is_of_second_batch(self, index: int) -> bool:
         """Return whether a repertoire is of the second batch."""
@@ -205,14 +207,14 @@ class Cohort:
     def find_carried_signals(self, index: int) -> list[bool]:
         """Return whether a repertoire carries each of the signals."""
         status = _POSITIVE if self.is_positive(index) else _NEGATIVE
-        found = []
+        is_carried = []
         below = 0.0  # sum of the prevalences of the class's earlier signals, if signals exclude each other
         for i, signal in enumerate(self.signals):
             u = self._draw_uniform(Stream.PREVALENCE, index, 0 if self.exclusive else i)
-            found.append(signal.status == status and below <= u < below + signal.prevalence)
+            is_carried.append(signal.status == status and below <= u < below + signal.prevalence)
             if self.exclusive and signal.status == status:
                 below += signal.prevalence
-        return found
+        return is_carried
 
     def size(self, index: int) -> int:
         """Return the number of sequences of a repertoire."""
@@ -262,7 +264,7 @@ class Cohort:
         """Return the sequences of a repertoire, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(index)) if rows is None else rows
         carries = self.find_carried_signals(index)
-        drawn = self._draw_tilted(index, rows, carries)
+        drawn = self._draw_with_preferences(index, rows, carries)
         motifs = [carries[i] for i in self._motif_signal_indices]
         implants = self._implanter.implant(
             self._derive_key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs
@@ -319,28 +321,28 @@ class Cohort:
         keys = [self._derive_key(Stream.CLONES, i) for i in self._clone_signal_indices]
         return ClonePools(sources, self.background, keys) if sources else None
 
-    def make_common_tilt(self, i: int) -> Tilt:
+    def make_common_preference(self, i: int) -> SequencePreference:
         """Return the preference that the repertoires which carry signal i, a diffuse one, have in common."""
         signal = self.signals[i]
         assert isinstance(signal, DiffuseSignal)
-        return Tilt(self._derive_key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
+        return SequencePreference(self._derive_key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
 
-    def _draw_tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
+    def _draw_with_preferences(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
         """Return the sequences of a repertoire before anything is implanted."""
         first = self._draw_shifted(index, rows)
-        tilts = []
+        preferences = []
         for i, signal in enumerate(self.signals):
             if isinstance(signal, DiffuseSignal):
                 if carries[i] and signal.strength:
-                    tilts.append(self.make_common_tilt(i))
+                    preferences.append(self.make_common_preference(i))
                 if signal.repertoire_strength:
                     key = self._derive_key(Stream.DIFFUSE, i, index)
-                    tilts.append(Tilt(key, signal.repertoire_strength, signal.k, signal.gene_share))
-        if not tilts:
+                    preferences.append(SequencePreference(key, signal.repertoire_strength, signal.k, signal.gene_share))
+        if not preferences:
             return first
         second = self._draw_shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
         chosen = choose_second_draws(
-            first, second, tilts, self._derive_key(Stream.DIFFUSE, len(self.signals), index), rows
+            first, second, preferences, self._derive_key(Stream.DIFFUSE, len(self.signals), index), rows
         )
         return replace_rows(first, chosen, second.take(chosen))
 
@@ -373,14 +375,14 @@ class Cohort:
         """Return the background's sequences; if V genes are shifted, some of them are drawn again."""
         key = self._derive_key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
-        for part, shift in enumerate(self._find_gene_shifts(index)):
+        for draw, shift in enumerate(self._find_gene_shifts(index)):
             if shift is None:
                 continue
             assert drawn.v_call is not None
             other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
-            u = draw_uniforms(self._derive_key(Stream.GENE_SHIFT, index, part), rows)
+            u = draw_uniforms(self._derive_key(Stream.GENE_SHIFT, index, draw), rows)
             again = np.flatnonzero(other & (u < shift.strength))
-            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
+            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (draw + 1) * _OTHER_ROWS))
         return drawn
 
     def _record_status(self, index: int, status: str) -> str:
@@ -388,8 +390,8 @@ class Cohort:
             return status
         return _NEGATIVE if status == _POSITIVE else _POSITIVE
 
-    def _derive_key(self, stream: Stream, *parts: int) -> int:
-        return derive_key(self.seeds.get(stream.name.lower(), self.seed), stream, *parts)
+    def _derive_key(self, stream: Stream, *indices: int) -> int:
+        return derive_key(self.seeds.get(stream.name.lower(), self.seed), stream, *indices)
 
-    def _draw_uniform(self, stream: Stream, *parts: int) -> float:
-        return float(draw_uniforms(self._derive_key(stream, *parts), np.zeros(1, np.int64))[0])
+    def _draw_uniform(self, stream: Stream, *indices: int) -> float:
+        return float(draw_uniforms(self._derive_key(stream, *indices), np.zeros(1, np.int64))[0])

@@ -48,35 +48,37 @@ class GermlineBackground(Background):
     def __post_init__(self) -> None:
         if not 0 <= self.shortest_loop <= self.longest_loop <= _LONGEST:
             raise InputError(f"background: expected 0 <= shortest_loop <= longest_loop <= {_LONGEST}")
-        for usage, known in ((self.v_genes, _V_ENDS), (self.j_genes, _J_ENDS)):
-            valid = set(usage) <= set(known) and all(each >= 0 for each in usage.values())
+        for usage, ends in ((self.v_genes, _V_ENDS), (self.j_genes, _J_ENDS)):
+            valid = set(usage) <= set(ends) and all(frequency >= 0 for frequency in usage.values())
             if not valid or not 0 < sum(usage.values()) < math.inf:
-                raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
+                raise InputError(f"background: expected the usage of some of {', '.join(ends)}, found {dict(usage)}")
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, see `Background.draw`."""
-        own = draw_words(key, rows)
+        sequence_keys = draw_words(key, rows)
         v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
-        v = _draw_genes([self.v_genes[gene] for gene in v_genes], own, 0)
-        j = _draw_genes([self.j_genes[gene] for gene in j_genes], own, 1)
+        v = _draw_genes([self.v_genes[gene] for gene in v_genes], sequence_keys, 0)
+        j = _draw_genes([self.j_genes[gene] for gene in j_genes], sequence_keys, 1)
         n_loops = self.longest_loop - self.shortest_loop + 1
-        loops = self.shortest_loop + (draw_uniforms(own, np.full(len(rows), 2)) * n_loops).astype(np.int64)
+        loops = self.shortest_loop + (draw_uniforms(sequence_keys, np.full(len(rows), 2)) * n_loops).astype(np.int64)
         starts, ends = [_V_ENDS[gene] for gene in v_genes], [_J_ENDS[gene] for gene in j_genes]
-        start_lengths, end_lengths = (np.array(list(map(len, each)), np.int64) for each in (starts, ends))
+        start_lengths, end_lengths = (np.array(list(map(len, texts)), np.int64) for texts in (starts, ends))
         lengths = start_lengths[v] + loops + end_lengths[j]
         offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         ends_of_v, ends_of_j = _Ends(v, _pad_texts(starts), start_lengths), _Ends(j, _pad_texts(ends), end_lengths)
-        run_in_blocks(_fill, len(own), _BLOCK, own, offsets, ends_of_v, ends_of_j, residues)
+        run_in_blocks(_fill, len(sequence_keys), _BLOCK, sequence_keys, offsets, ends_of_v, ends_of_j, residues)
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
         return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
 
-def _draw_genes(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
+def _draw_genes(usage: Sequence[float], sequence_keys: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
     bounds = np.cumsum(usage) / sum(usage)
-    return np.searchsorted(bounds[:-1], draw_uniforms(own, np.full(len(own), counter)), side="right")
+    return np.searchsorted(
+        bounds[:-1], draw_uniforms(sequence_keys, np.full(len(sequence_keys), counter)), side="right"
+    )
 
 
 def _pad_texts(texts: list[str]) -> NDArray[np.uint8]:
@@ -98,7 +100,7 @@ class _Ends(NamedTuple):
 def _fill(
     first_row: int,
     stop: int,
-    own: NDArray[np.uint64],
+    sequence_keys: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     starts: _Ends,
     ends: _Ends,
@@ -111,7 +113,7 @@ def _fill(
         for i in range(starts.lengths[v]):
             residues[offsets[n] + i] = starts.residues[v, i]
         for at in range(first, last):
-            bits = draw_word(own[n], 3 + at - first) >> uint64(32)
+            bits = draw_word(sequence_keys[n], 3 + at - first) >> uint64(32)
             residues[at] = (bits * uint64(20)) >> uint64(32)
         for i in range(ends.lengths[j]):
             residues[last + i] = ends.residues[j, i]

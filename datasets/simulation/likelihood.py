@@ -38,13 +38,13 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
-from deeprc.datasets.simulation.carriers import CarrierTable
-from deeprc.datasets.simulation.clones import CloneSignal
+from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.imgt import list_imgt_positions
+from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
 from deeprc.datasets.simulation.signal import MotifSignal
-from deeprc.datasets.simulation.tilt import DiffuseSignal
 from deeprc.errors import InputError
 
 __all__ = ["RecipeLikelihood"]
@@ -124,21 +124,21 @@ class RecipeLikelihood:
         others = {
             i: self._compute_clone_ratio(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
-            else self._compute_tilt_ratio(i, sequences)
+            else self._compute_preference_ratio(i, sequences)
             for i, signal in enumerate(self.cohort.signals)
             if i not in self._column
         }
         excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.compute_excess(sequences)
         rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
-        found = {}
+        log_likelihoods = {}
         for status, sets in self._sets.items():
             terms = []
             for probability, carried in sets:
                 columns = [self._column[i] for i in carried if i in self._column]
                 term = float(np.log1p(excess[:, columns] @ rates[columns]).sum())
                 terms.append(np.log(probability) + term + sum(others[i] for i in carried if i in others))
-            found[status] = float(logsumexp(terms))
-        return found["positive"] - found["negative"]
+            log_likelihoods[status] = float(logsumexp(terms))
+        return log_likelihoods["positive"] - log_likelihoods["negative"]
 
     @cached_property
     def _drawn(self) -> Sequences:
@@ -155,13 +155,13 @@ class RecipeLikelihood:
             return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
         lengths = self._drawn.lengths
         position = np.arange(len(self._drawn.residues)) - np.repeat(self._drawn.offsets[:-1], lengths)
-        place = np.repeat(lengths, lengths) * _LONGEST + position
+        cell = np.repeat(lengths, lengths) * _LONGEST + position
         fits = np.repeat(lengths, lengths) < _LONGEST
-        code = place[fits] * _N_LETTERS + self._drawn.residues[fits]
-        found = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
-        overall = found.sum(axis=(0, 1)) + 1.0
-        found = found + _PSEUDO * overall / overall.sum()
-        return np.asarray(found / found.sum(axis=2, keepdims=True))
+        code = cell[fits] * _N_LETTERS + self._drawn.residues[fits]
+        counts_at = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
+        overall = counts_at.sum(axis=(0, 1)) + 1.0
+        counts_at = counts_at + _PSEUDO * overall / overall.sum()
+        return np.asarray(counts_at / counts_at.sum(axis=2, keepdims=True))
 
     def _compute_clone_ratio(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
         """Return the log-likelihood of the clones if a signal is carried, minus that if it is not."""
@@ -173,7 +173,7 @@ class RecipeLikelihood:
         is_present = np.array([name in present for name in names])
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
         absent_by_chance = np.exp(-len(sequences) * self._chances[pools.first[at] : pools.first[at + 1]])
-        found = []
+        log_likelihoods = []
         for carries in (True, False):
             mean = signal.mean_burden(carries, is_test=is_test)
             terms = []
@@ -183,8 +183,8 @@ class RecipeLikelihood:
                 ) * absent_by_chance
                 absent = absent.clip(_LEAST, 1 - _LEAST)
                 terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
-            found.append(float(logsumexp(terms, b=weights)))
-        return found[0] - found[1]
+            log_likelihoods.append(float(logsumexp(terms, b=weights)))
+        return log_likelihoods[0] - log_likelihoods[1]
 
     @cached_property
     def _chances(self) -> Floats:
@@ -195,42 +195,42 @@ class RecipeLikelihood:
         counts = Counter(text for text in self._drawn.decode() if text in wanted)
         return np.array([counts[name] for name in names]) / _N_DRAWN
 
-    def _compute_tilt_ratio(self, i: int, sequences: Sequences) -> float:
+    def _compute_preference_ratio(self, i: int, sequences: Sequences) -> float:
         """Return the log-likelihood of sequences that were chosen by the common preference of signal i."""
-        scores = self.cohort.make_common_tilt(i).score_sequences(sequences)
-        grid, chosen = self._tilts[i]
+        scores = self.cohort.make_common_preference(i).score_sequences(sequences)
+        grid, chosen = self._preference_factors[i]
         return float(np.log(np.interp(scores, grid, chosen)).sum())
 
     @cached_property
-    def _tilts(self) -> dict[int, tuple[Floats, Floats]]:
+    def _preference_factors(self) -> dict[int, tuple[Floats, Floats]]:
         """Scores, and factors by which sequences with them become more frequent, (_GRID,), for each diffuse signal."""
-        found = {}
+        factors = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
-                known = self.cohort.make_common_tilt(i).score_sequences(self._drawn)
-                spread = known.std()
-                grid = np.linspace(known.min() - 2 * spread, known.max() + 2 * spread, _GRID)
+                scores = self.cohort.make_common_preference(i).score_sequences(self._drawn)
+                spread = scores.std()
+                grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _GRID)
                 # shares of the scores between each point of the grid and the next
-                shares = np.histogram(known, np.append(grid, np.inf))[0] / len(known)
+                shares = np.histogram(scores, np.append(grid, np.inf))[0] / len(scores)
                 middles = grid + (grid[1] - grid[0]) / 2
-                found[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
-        return found
+                factors[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
+        return factors
 
 
 def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
     """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
     of_class = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
-    found: list[tuple[float, tuple[int, ...]]]
+    sets: list[tuple[float, tuple[int, ...]]]
     if cohort.exclusive:
-        found = [(cohort.signals[i].prevalence, (i,)) for i in of_class]
-        found.append((1 - sum(probability for probability, _ in found), ()))
+        sets = [(cohort.signals[i].prevalence, (i,)) for i in of_class]
+        sets.append((1 - sum(probability for probability, _ in sets), ()))
     else:
-        found = []
+        sets = []
         for carries in product(*(((True,) if cohort.signals[i].prevalence == 1 else (True, False)) for i in of_class)):
             shares = [cohort.signals[i].prevalence for i in of_class]
             probability = np.prod([p if here else 1 - p for p, here in zip(shares, carries, strict=True)])
-            found.append((float(probability), tuple(i for i, here in zip(of_class, carries, strict=True) if here)))
-    return [(probability, carried) for probability, carried in found if probability > _LEAST]
+            sets.append((float(probability), tuple(i for i, here in zip(of_class, carries, strict=True) if here)))
+    return [(probability, carried) for probability, carried in sets if probability > _LEAST]
 
 
 class _Variants(NamedTuple):
@@ -260,10 +260,10 @@ class _Motifs(NamedTuple):
 
     def compute_excess(self, sequences: Sequences) -> Floats:
         """Return r(x) - f(x) of each sequence and signal, (n, S)."""
-        found = np.zeros((len(sequences), self.n_signals))
-        arguments = (sequences.residues, sequences.offsets, self.variants, self.starts, self.frequencies, found)
+        excess = np.zeros((len(sequences), self.n_signals))
+        arguments = (sequences.residues, sequences.offsets, self.variants, self.starts, self.frequencies, excess)
         run_in_blocks(_add_excess, len(sequences), _BLOCK, *arguments)
-        return found
+        return excess
 
 
 def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Motifs:
@@ -294,21 +294,21 @@ def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Mot
 
 def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
     """Return the probability that a motif of this size begins at each position, (length, start)."""
-    found = np.zeros((_LONGEST, _LONGEST))
+    probabilities = np.zeros((_LONGEST, _LONGEST))
     for length in range(size, _LONGEST):
         if signal.position == "anywhere":
-            found[length, : length - size + 1] = 1 / (length - size + 1)
+            probabilities[length, : length - size + 1] = 1 / (length - size + 1)
         elif signal.position == "centre":
-            found[length, (length - size) // 2] = 1
+            probabilities[length, (length - size) // 2] = 1
         elif length - 2 - size + 1 >= 1:
             inside = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
             names = list_imgt_positions(length)
             wanted = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
             for start in inside:
-                found[length, start] = wanted.get(start, 0.0)
+                probabilities[length, start] = wanted.get(start, 0.0)
             others = [start for start in inside if start not in wanted] or list(inside)
-            found[length, others] += (1 - found[length].sum()) / len(others)
-    return found
+            probabilities[length, others] += (1 - probabilities[length].sum()) / len(others)
+    return probabilities
 
 
 @njit(nogil=True)
@@ -320,9 +320,9 @@ def _add_excess(
     variants: _Variants,
     starts: Floats,
     frequencies: Floats,
-    found: Floats,
+    excess: Floats,
 ) -> None:
-    """Add r(x) - f(x) of the sequences from `first` to `last` to `found`, (n, S)."""
+    """Add r(x) - f(x) of the sequences from `first` to `last` to `excess`, (n, S)."""
     for n in range(first, last):
         begin = offsets[n]
         length = offsets[n + 1] - begin
@@ -333,7 +333,7 @@ def _add_excess(
                 probability = variants.weights[v] * starts[v, length, start]
                 if probability > 0:
                     ratio = _ratio(residues, begin + start, v, variants, frequencies[length, start:])
-                    found[n, variants.signals[v]] += probability * (ratio - 1)
+                    excess[n, variants.signals[v]] += probability * (ratio - 1)
 
 
 @njit(nogil=True)

@@ -165,12 +165,12 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
 
 
 @njit(inline="always", error_model="numpy")
-def _draw_token(cumulated: Any, key: Any, place: Any) -> Any:
+def _draw_token(cumulated: Any, key: Any, position: Any) -> Any:
     """Return the token at a position of the sequence of a key; no sequence is empty, or longer than `MAX_LENGTH`."""
-    if place >= MAX_LENGTH:
+    if position >= MAX_LENGTH:
         return BOUNDARY
-    last = BOUNDARY if place else BOUNDARY - 1
-    mark = _float(draw_word(key, place) >> uint64(40)) * _ULP * cumulated[last]
+    last = BOUNDARY if position else BOUNDARY - 1
+    mark = _float(draw_word(key, position) >> uint64(40)) * _ULP * cumulated[last]
     token = 0
     for t in range(last):
         token += cumulated[t] <= mark
@@ -178,10 +178,13 @@ def _draw_token(cumulated: Any, key: Any, place: Any) -> Any:
 
 
 class _Lanes(NamedTuple):
-    """S sequences that are being written: row (-1 after its end), place, last token, key, (S,); state, cell (S, H)."""
+    """S sequences that are being written.
+
+    Row (-1 after its end), position, last token and key, (S,); state and cell, (S, H).
+    """
 
     rows: _Array
-    places: _Array
+    positions: _Array
     tokens: _Array
     keys: _Array
     states: _Array
@@ -190,28 +193,33 @@ class _Lanes(NamedTuple):
 
 @njit(**_EXACT)
 def _begin(
-    own_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
+    sequence_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
 ) -> bool:
     """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane."""
-    prefix, place = 0, 0
-    token = _draw_token(prefixes.cumulated[0], own_key, 0)
+    prefix, position = 0, 0
+    token = _draw_token(prefixes.cumulated[0], sequence_key, 0)
     while token != BOUNDARY:
-        residues[row, place] = token
-        place += 1
+        residues[row, position] = token
+        position += 1
         longer = prefixes.children[prefix, token]
         if longer < 0:
-            lanes.rows[lane], lanes.places[lane], lanes.tokens[lane], lanes.keys[lane] = row, place, token, own_key
+            lanes.rows[lane], lanes.positions[lane], lanes.tokens[lane], lanes.keys[lane] = (
+                row,
+                position,
+                token,
+                sequence_key,
+            )
             lanes.states[lane], lanes.cells[lane] = prefixes.states[prefix], prefixes.cells[prefix]
             return True
         prefix = longer
-        token = _draw_token(prefixes.cumulated[prefix], own_key, place)
-    lengths[row] = place
+        token = _draw_token(prefixes.cumulated[prefix], sequence_key, position)
+    lengths[row] = position
     return False
 
 
 @njit(**_EXACT)
 def _move(lanes: _Lanes, source: int, to: int) -> None:
-    lanes.rows[to], lanes.places[to] = lanes.rows[source], lanes.places[source]
+    lanes.rows[to], lanes.positions[to] = lanes.rows[source], lanes.positions[source]
     lanes.tokens[to], lanes.keys[to] = lanes.tokens[source], lanes.keys[source]
     lanes.states[to], lanes.cells[to] = lanes.states[source], lanes.cells[source]
 
@@ -229,7 +237,7 @@ def _fill(
 ) -> tuple[int, int]:
     """Give the following rows to lanes, of n, that have ended, and to unused lanes; return the next row and the new n.
 
-    If no rows are left, the last lanes move to the places of those that have ended.
+    If no rows are left, the last lanes replace those that have ended.
     """
     lane = 0
     while lane < _LANES:
@@ -279,14 +287,14 @@ def write_sequences(
         add_product(cumulated, lanes.states, weights.outputs, n)
         for s in range(n):
             _cumulate(cumulated[s])
-            token = _draw_token(cumulated[s], lanes.keys[s], lanes.places[s])
+            token = _draw_token(cumulated[s], lanes.keys[s], lanes.positions[s])
             if token == BOUNDARY:
-                lengths[lanes.rows[s]] = lanes.places[s]
+                lengths[lanes.rows[s]] = lanes.positions[s]
                 lanes.rows[s] = -1
             else:
-                residues[lanes.rows[s], lanes.places[s]] = token
+                residues[lanes.rows[s], lanes.positions[s]] = token
                 lanes.tokens[s] = token
-                lanes.places[s] += 1
+                lanes.positions[s] += 1
         following, n = _fill(key, rows, following, n, prefixes, lanes, residues, lengths)
 
 
@@ -294,5 +302,5 @@ def write_sequences(
 def pack(first: int, last: int, padded: _Array, offsets: _Array, residues: _Array) -> None:
     """Copy the sequences in some rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
     for i in range(first, last):
-        for place in range(offsets[i + 1] - offsets[i]):
-            residues[offsets[i] + place] = padded[i, place]
+        for position in range(offsets[i + 1] - offsets[i]):
+            residues[offsets[i] + position] = padded[i, position]

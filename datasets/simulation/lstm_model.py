@@ -22,7 +22,7 @@ from deeprc.documents import parse_json
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 
-__all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "load_model", "save_model"]
+__all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "check_hidden", "load_model", "save_model"]
 
 MAX_LENGTH = 40
 """Number of residues of the longest sequence that is used for training or written; a sequence of this length always
@@ -119,12 +119,12 @@ def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
         )
     check_hidden(hidden, f"{path}: the tensor 'recurrent'")
     for name, shape in shapes.items():
-        found = tensors[name]
-        if found.dtype != np.float32 or found.shape != shape:
+        tensor = tensors[name]
+        if tensor.dtype != np.float32 or tensor.shape != shape:
             raise InputError(
-                f"{path}: the tensor {name!r} is {found.dtype} of shape {found.shape}; expected float32 of {shape}"
+                f"{path}: the tensor {name!r} is {tensor.dtype} of shape {tensor.shape}; expected float32 of {shape}"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(tensor).all():
             raise InputError(f"{path}: the tensor {name!r} holds numbers that are not finite")
     if not isinstance(about, dict) or about.get("alphabet", AMINO_ACIDS) != AMINO_ACIDS:
         raise InputError(f"{path}: expected a model of the alphabet {AMINO_ACIDS}")

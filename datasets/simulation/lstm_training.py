@@ -108,9 +108,9 @@ def train_lstm(
         raise InputError(f"expected a limit of {_HELD_OUT} sequences or more, found {limit}")
     if not output.parent.is_dir():
         raise InputError(f"{output}: the folder {output.parent} does not exist")
-    found = read_source(source, longest=MAX_LENGTH)
-    lengths = found.lengths[:limit]
-    tokens = _pad_tokens(found.residues[: lengths.sum()], lengths)
+    sequences = read_source(source, longest=MAX_LENGTH)
+    lengths = sequences.lengths[:limit]
+    tokens = _pad_tokens(sequences.residues[: lengths.sum()], lengths)
     if len(lengths) < _HELD_OUT:
         raise InputError(
             f"{source}: {len(lengths)} sequences of 1 to {MAX_LENGTH} residues; expected {_HELD_OUT} or more"

@@ -104,17 +104,17 @@ class Motif:
         choices = [
             list(self._iterate_forms(position, match)) for position, match in enumerate(_TOKEN.finditer(self.pattern))
         ]
-        found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        probability_of: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         for combination in product(*choices):
-            codes = tuple(code for _, part in combination for code, _ in part)
-            positions = tuple(position for _, part in combination for _, position in part)
+            codes = tuple(code for _, form in combination for code, _ in form)
+            positions = tuple(position for _, form in combination for _, position in form)
             probability = 1.0
-            for each, _ in combination:
-                probability *= each
+            for factor, _ in combination:
+                probability *= factor
             if codes and probability:
-                found[codes, positions] = found.get((codes, positions), 0) + probability
-        total = sum(found.values())
-        return tuple(Variant(value / total, *forms) for forms, value in found.items())
+                probability_of[codes, positions] = probability_of.get((codes, positions), 0) + probability
+        total = sum(probability_of.values())
+        return tuple(Variant(value / total, *forms) for forms, value in probability_of.items())
 
     def _iterate_forms(self, position: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
         """Yield the forms of a position: the probability of each, and its codes with their position in the pattern."""

@@ -38,10 +38,10 @@ class SequencePool:
         """All sequences of the pool; they are read when they are first needed."""
         from deeprc.datasets.simulation.source import read_source
 
-        found = read_source(self.path)
-        if not len(found):
+        sequences = read_source(self.path)
+        if not len(sequences):
             raise InputError(f"{self.path}: holds no sequence")
-        return found
+        return sequences
 
     def __len__(self) -> int:
         """Return the number of sequences."""
@@ -68,26 +68,26 @@ def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]
 
     Rows of n and more belong to other orders of the same numbers.
     """
-    found = np.empty(len(rows), np.int64)
-    run_in_blocks(_shuffle, len(rows), _BLOCK, np.uint64(key), rows, n, found)
-    return found
+    shuffled = np.empty(len(rows), np.int64)
+    run_in_blocks(_shuffle, len(rows), _BLOCK, np.uint64(key), rows, n, shuffled)
+    return shuffled
 
 
 @njit(nogil=True)
-def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]) -> None:
+def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, shuffled: NDArray[np.int64]) -> None:
     """Permute numbers below n with a Feistel network over an even number of bits, repeated until one is hit."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):
         half += 1
     mask = (uint64(1) << uint64(half)) - uint64(1)
     for i in range(first, stop):
-        own = draw_word(key, rows[i] // n)
-        place = uint64(rows[i] % n)
+        order_key = draw_word(key, rows[i] // n)
+        value = uint64(rows[i] % n)
         while True:
-            left, right = place >> uint64(half), place & mask
+            left, right = value >> uint64(half), value & mask
             for number in range(_ROUNDS):
-                left, right = right, left ^ (draw_word(own + uint64(number), right) & mask)
-            place = (left << uint64(half)) | right
-            if place < uint64(n):
+                left, right = right, left ^ (draw_word(order_key + uint64(number), right) & mask)
+            value = (left << uint64(half)) | right
+            if value < uint64(n):
                 break
-        found[i] = place
+        shuffled[i] = value

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from deeprc.datasets.simulation.background import Background, IndependentBackground
-from deeprc.datasets.simulation.carriers import CarrierTable
-from deeprc.datasets.simulation.clones import CloneSignal
+from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
+from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.germline import GermlineBackground
+from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import MotifSignal
-from deeprc.datasets.simulation.tilt import DiffuseSignal
 from deeprc.documents import parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.errors import InputError
 
@@ -58,12 +58,12 @@ _SUGGESTIONS = 3
 
 def list_recipes() -> dict[str, str]:
     """Return the names and descriptions of the recipes that come with the package."""
-    found = {}
+    first_lines = {}
     for path in files("deeprc.configs").joinpath(_FOLDER).iterdir():
         if path.name.endswith(".yaml"):
             first = path.read_text(encoding="utf-8").partition("\n")[0]
-            found[path.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
-    return dict(sorted(found.items(), key=lambda item: _sort_key(item[0])))
+            first_lines[path.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
+    return dict(sorted(first_lines.items(), key=lambda item: _sort_key(item[0])))
 
 
 def load_recipe(
@@ -118,11 +118,11 @@ def load_recipe(
 
 def _set_carriers(mapping: dict[str, Any], path: Path) -> None:
     signals = mapping.get("signals")
-    tables = [each for each in signals or () if isinstance(each, dict) and each.get("kind") == "carriers"]
+    tables = [signal for signal in signals or () if isinstance(signal, dict) and signal.get("kind") == "carriers"]
     if not tables:
         raise InputError("`carriers`: the recipe has no signal of kind carriers")
-    for each in tables:
-        each["path"] = str(path)
+    for signal in tables:
+        signal["path"] = str(path)
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def read_recipe(name: str) -> dict[str, Any]:
     InputError
         If there is no such recipe, or the file is no YAML mapping.
     """
-    known = list_recipes()
-    if name in known:
+    recipes = list_recipes()
+    if name in recipes:
         text = files("deeprc.configs").joinpath(_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
         mapping = parse_yaml(text, source=name)
     elif name.endswith((".yaml", ".yml")):
         mapping = read_yaml(Path(name))
     else:
-        raise InputError(f"no recipe {name!r}{_suggest(name, known)}; `deeprc simulate --list` shows all")
+        raise InputError(f"no recipe {name!r}{_suggest(name, recipes)}; `deeprc simulate --list` shows all")
     if not isinstance(mapping, dict):
         raise InputError(f"{name}: expected a mapping of names to values")
     return mapping
@@ -226,27 +226,29 @@ def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
     if not isinstance(value, Mapping):
         raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
     types_of = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}
-    names = [*known, "witness_rate"] if kind is Cohort else list(known)  # an override may have this name
-    problems = [f"{_join(key, name)}: no such key{_suggest(str(name), names)}" for name in value if name not in known]
-    for name, each in known.items():
-        if name not in value and each.default is MISSING and each.default_factory is MISSING:
+    field_of = {field.name: field for field in fields(kind)}
+    names = [*field_of, "witness_rate"] if kind is Cohort else list(field_of)  # an override may have this name
+    problems = [
+        f"{_join(key, name)}: no such key{_suggest(str(name), names)}" for name in value if name not in field_of
+    ]
+    for name, field in field_of.items():
+        if name not in value and field.default is MISSING and field.default_factory is MISSING:
             problems.append(f"{_join(key, name)}: is missing")
-    given = [name for name in value if name in known]
+    given = [name for name in value if name in field_of]
     built = _build_all(((types_of[name], value[name], _join(key, name)) for name in given), problems)
     return kind(**dict(zip(given, built, strict=True)))
 
 
-def _build_all(parts: Iterable[tuple[Any, Any, str]], problems: Sequence[str] = ()) -> list[Any]:
+def _build_all(values: Iterable[tuple[Any, Any, str]], problems: Sequence[str] = ()) -> list[Any]:
     """Return the values made from (type, value, key); one error lists their problems and all earlier ones."""
-    built, found = [], list(problems)
-    for kind, value, key in parts:
+    built, messages = [], list(problems)
+    for kind, value, key in values:
         try:
             built.append(_build(kind, value, key))
         except InputError as error:  # noqa: PERF203 (all problems are wanted, not the first)
-            found.append(str(error))
-    if found:
-        raise InputError("; ".join(found))
+            messages.append(str(error))
+    if messages:
+        raise InputError("; ".join(messages))
     return built
 
 
@@ -273,30 +275,30 @@ def _override(mapping: dict[str, Any], override: str) -> None:
     if not equals or not key.strip():
         raise InputError(f"{override!r}: expected key=value")
     signals = mapping.get("signals")
-    parts = key.strip().split(".")
-    if parts == ["witness_rate"]:
+    names = key.strip().split(".")
+    if names == ["witness_rate"]:
         if not isinstance(signals, list) or len(signals) != 1:
             raise InputError("witness_rate: the recipe has not one signal; name it: signals.0.witness_rate")
-        parts = ["signals", "0", "witness_rate"]
+        names = ["signals", "0", "witness_rate"]
     try:
         value = parse_yaml(text, source=key)
     except InputError as error:
         raise InputError(f"{override!r}: no YAML value") from error
-    place: Any = mapping
-    for part in parts[:-1]:
-        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
-            if isinstance(place[int(part)], str):
-                place[int(part)] = {"pattern": place[int(part)]}  # a motif
-            place = place[int(part)]
-        elif isinstance(place, dict):
-            place = place.setdefault(part, {})
+    node: Any = mapping
+    for name in names[:-1]:
+        if isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            if isinstance(node[int(name)], str):
+                node[int(name)] = {"pattern": node[int(name)]}  # a motif
+            node = node[int(name)]
+        elif isinstance(node, dict):
+            node = node.setdefault(name, {})
         else:
-            raise InputError(f"{key}: there is no {part!r}")
-    last = parts[-1]
-    if isinstance(place, list) and last.isdigit() and int(last) < len(place):
-        place[int(last)] = value
-    elif isinstance(place, dict):
-        place[last] = value
+            raise InputError(f"{key}: there is no {name!r}")
+    last = names[-1]
+    if isinstance(node, list) and last.isdigit() and int(last) < len(node):
+        node[int(last)] = value
+    elif isinstance(node, dict):
+        node[last] = value
     else:
         raise InputError(f"{key}: there is no {last!r}")
 
@@ -305,10 +307,10 @@ def _join(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), _SUGGESTIONS)
+def _suggest(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), _SUGGESTIONS)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _sort_key(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.replace(".", "-").split("-")]
+    return [(int(text), "") if text.isdigit() else (-1, text) for text in name.replace(".", "-").split("-")]

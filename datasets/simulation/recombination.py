@@ -77,6 +77,6 @@ class RecombinationBackground(Background):
 
 def _normalise_calls(names: list[str]) -> Categorical:
     """Return the IMGT names of genes, without alleles."""
-    found = Categorical.encode(names)
-    stored = normalise_genes(found.vocabulary).stored.take(found.codes)
+    calls = Categorical.encode(names)
+    stored = normalise_genes(calls.vocabulary).stored.take(calls.codes)
     return Categorical(stored.codes.astype(np.uint16), stored.vocabulary)

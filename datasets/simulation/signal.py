@@ -24,6 +24,14 @@ __all__ = ["Implanter", "Implants", "MotifSignal", "check_share"]
 _LONGEST = 256
 _BLOCK = 16_384  # number of sequences that one thread treats at a time
 _ANYWHERE, _CENTRE, _IMGT = range(3)
+
+_FLIPPED_BITS = np.uint64(0xA5A5A5A5A5A5A5A5)  # of the key of a repertoire; the result gives the keys of its witnesses
+
+# What each random number of a witness is for, by its index.
+_MOTIF, _VARIANT, _START, _OTHER_START, _IS_ALTERED, _ALTERED_POSITION, _NEW_RESIDUE = range(1, 8)
+_FIRST_WILDCARD = 16  # plus the position in the variant
+_FIRST_NOISE = 48  # plus the position in the variant
+
 _SUM = 1e-9
 
 
@@ -74,9 +82,9 @@ class MotifSignal:
             check_share(self.name, name, getattr(self, name))
         if bool(self.imgt_positions) != (self.position == "imgt"):
             raise InputError(f"signal {self.name!r}: imgt_positions belong to position: imgt, and are needed there")
-        known = set(list_imgt_positions(_LONGEST)[1:-1])
+        allowed = set(list_imgt_positions(_LONGEST)[1:-1])
         for name, probability in self.imgt_positions.items():
-            if name not in known or not 0 <= probability <= 1:
+            if name not in allowed or not 0 <= probability <= 1:
                 raise InputError(
                     f"signal {self.name!r}: imgt_positions: expected positions of the CDR3, 105 to 117, and "
                     f"probabilities; found {name!r}: {probability}"
@@ -156,15 +164,15 @@ class Implanter:
         carried
             Whether the repertoire carries each of the signals, (S,).
         """
-        rates = [each.witness_rate * here for each, here in zip(self.signals, carried, strict=True)]
+        rates = [signal.witness_rate * carries for signal, carries in zip(self.signals, carried, strict=True)]
         n = len(rows)
-        found = Implants(np.zeros(n, np.uint8), np.zeros(n, np.int16), np.zeros(n, np.int16))
+        truth = Implants(np.zeros(n, np.uint8), np.zeros(n, np.int16), np.zeros(n, np.int16))
         if n and any(rates):
             offsets = compute_offsets(lengths)
             bounds = np.cumsum(rates)
             sequences = _Sequences(residues, offsets)
-            run_in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, found)
-        return found
+            run_in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, truth)
+        return truth
 
 
 def _compile_signals(signals: Sequence[MotifSignal]) -> _Tables:
@@ -208,12 +216,12 @@ def _compile_signals(signals: Sequence[MotifSignal]) -> _Tables:
 
 def _cumulate_groups(groups: list[list[float]]) -> NDArray[np.float64]:
     """Return weights as cumulated probabilities within their groups; the last one of each group is above 1."""
-    parts = []
+    cumulated = []
     for group in groups:
         bounds = np.cumsum(group) / np.sum(group)
         bounds[-1] = 2.0
-        parts.append(bounds)
-    return np.concatenate([np.zeros(0), *parts])
+        cumulated.append(bounds)
+    return np.concatenate([np.zeros(0), *cumulated])
 
 
 @njit()
@@ -227,25 +235,25 @@ def _choose_index(bounds: NDArray[np.float64], first: int, stop: int, u: float) 
 
 @njit()
 def _draw_start(
-    mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int
+    mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], witness_key: int
 ) -> int:
     """Return the index at which a motif of this size begins in a sequence; -1 if it does not fit."""
     if mode == _CENTRE:
         return (length - size) // 2 if size <= length else -1
     if mode == _ANYWHERE:
-        return int(draw_uniform(key, 3) * (length - size + 1)) if size <= length else -1
+        return int(draw_uniform(witness_key, _START) * (length - size + 1)) if size <= length else -1
     room = length - 2 - size + 1  # the conserved residues at both ends stay
     if room < 1 or length >= len(starts):
         return -1
-    drawn = _choose_index(bounds, 0, len(bounds), draw_uniform(key, 3))
+    drawn = _choose_index(bounds, 0, len(bounds), draw_uniform(witness_key, _START))
     if drawn < len(bounds) and 1 <= starts[length, drawn] <= room:
         return starts[length, drawn]  # type: ignore[no-any-return]
     others = 0
     for start in range(1, room + 1):
         others += not _is_one_of(start, starts[length])
     if others == 0:
-        return 1 + int(draw_uniform(key, 4) * room)
-    which = int(draw_uniform(key, 4) * others)
+        return 1 + int(draw_uniform(witness_key, _OTHER_START) * room)
+    which = int(draw_uniform(witness_key, _OTHER_START) * others)
     for start in range(1, room + 1):
         if not _is_one_of(start, starts[length]):
             if which == 0:
@@ -256,10 +264,10 @@ def _draw_start(
 
 @njit()
 def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
-    found = False
-    for each in values:
-        found |= each == value
-    return found
+    is_one = False
+    for other in values:
+        is_one |= other == value
+    return is_one
 
 
 @njit(nogil=True)
@@ -275,9 +283,7 @@ def _implant(
 ) -> None:
     """Draw for each sequence whether it is a witness, and write a motif into each witness.
 
-    Each sequence has random numbers of its own: 1 and 2 choose motif and variant, 3 and 4 the position, 5 to 7 the
-    residue that is altered and its new amino acid, 16 and more the residues of wildcards, 48 and more the residues that
-    noise leaves as they are.
+    Each witness has random numbers of its own, one for each purpose: see `_MOTIF` and the constants after it.
 
     Parameters
     ----------
@@ -297,39 +303,39 @@ def _implant(
         Truth about what was implanted; it is written.
     """
     residues, offsets = sequences.residues, sequences.offsets
-    # Numba loses what is written to the arrays of a tuple.
-    signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start
     for n in range(first_row, last_row):
         u = draw_uniform(key, rows[n])
         if u >= bounds[-1]:
             continue
         signal = _choose_index(bounds, 0, len(bounds), u)
-        own = draw_word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
+        witness_key = draw_word(key ^ _FLIPPED_BITS, rows[n])
         first, stop = tables.first_motifs[signal], tables.first_motifs[signal + 1]
-        motif = _choose_index(tables.motif_bounds, first, stop, draw_uniform(own, 1))
+        motif = _choose_index(tables.motif_bounds, first, stop, draw_uniform(witness_key, _MOTIF))
         first, stop = tables.first_variants[motif], tables.first_variants[motif + 1]
-        variant = _choose_index(tables.variant_bounds, first, stop, draw_uniform(own, 2))
+        variant = _choose_index(tables.variant_bounds, first, stop, draw_uniform(witness_key, _VARIANT))
         size = tables.code_lengths[variant]
         length = offsets[n + 1] - offsets[n]
-        start = _draw_start(tables.modes[signal], length, size, tables.starts[signal], tables.start_bounds[signal], own)
+        start = _draw_start(
+            tables.modes[signal], length, size, tables.starts[signal], tables.start_bounds[signal], witness_key
+        )
         if start < 0:
             continue
         altered = -1
         substitutions = tables.substitution_bounds[motif]
-        if len(substitutions) and draw_uniform(own, 5) < tables.alteration_rates[motif]:
-            position = _choose_index(substitutions, 0, len(substitutions), draw_uniform(own, 6))
+        if len(substitutions) and draw_uniform(witness_key, _IS_ALTERED) < tables.alteration_rates[motif]:
+            position = _choose_index(substitutions, 0, len(substitutions), draw_uniform(witness_key, _ALTERED_POSITION))
             altered = position if position < len(substitutions) else -1
         for i in range(size):
             code = tables.codes[variant, i]
             if code == GAP:
                 continue
             if code == WILDCARD:
-                code = int(draw_uniform(own, 16 + i) * 20)
+                code = int(draw_uniform(witness_key, _FIRST_WILDCARD + i) * 20)
             elif tables.positions[variant, i] == altered:
-                code = (code + 1 + int(draw_uniform(own, 7) * 19)) % 20
-            elif tables.noises[motif] > 0 and draw_uniform(own, 48 + i) < tables.noises[motif]:
+                code = (code + 1 + int(draw_uniform(witness_key, _NEW_RESIDUE) * 19)) % 20
+            elif tables.noises[motif] > 0 and draw_uniform(witness_key, _FIRST_NOISE + i) < tables.noises[motif]:
                 continue
             residues[offsets[n] + start + i] = code
-        signal_of[n] = signal + 1
-        motif_of[n] = motif
-        start_of[n] = start
+        truth.signal[n] = signal + 1
+        truth.motif[n] = motif
+        truth.start[n] = start

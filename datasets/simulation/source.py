@@ -45,11 +45,11 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     if path.is_file() and is_container(path):
         container = open_container(path)
         if isinstance(container, LinkedContainer):
-            found = container.take(np.arange(container.repertoire_offsets[-1]))
+            sequences = container.take(np.arange(container.repertoire_offsets[-1]))
         else:
-            found = container.sequences
-        fit = found.lengths <= longest
-        some = found if fit.all() else found.take(np.flatnonzero(fit))
+            sequences = container.sequences
+        fit = sequences.lengths <= longest
+        some = sequences if fit.all() else sequences.take(np.flatnonzero(fit))
         return Sequences.counted_once(some.residues, some.offsets).with_genes(some.genes)
     header = read_header(path)
     if len(header.columns) == 1 and _is_sequence(header.columns[0]):
@@ -66,8 +66,8 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     chains = sorted(filter(None, cleaned.loci))
     if len(chains) > 1:
         raise InputError(f"{path}: expected sequences of one chain as the background, found {', '.join(chains)}")
-    found = cleaned.sequences
-    return Sequences.counted_once(found.residues, found.offsets).with_genes(found.genes)
+    sequences = cleaned.sequences
+    return Sequences.counted_once(sequences.residues, sequences.offsets).with_genes(sequences.genes)
 
 
 def _is_sequence(text: str) -> bool:

@@ -25,7 +25,7 @@ from deeprc.files import check_new_folder, name_write_errors
 from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import track
 
-__all__ = ["check_airr_folder", "write_airr", "write_container"]
+__all__ = ["Progress", "check_airr_folder", "write_airr", "write_container"]
 
 Progress = Callable[[int, int], None]
 
@@ -70,10 +70,10 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
     """
     check_airr_folder(folder)
     cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the folder
-    place = Path(os.path.realpath(folder))
+    real_folder = Path(os.path.realpath(folder))
     with name_write_errors(folder), ExitStack() as stack:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        hidden = stack.enter_context(temporary_folder(place))
+        real_folder.parent.mkdir(parents=True, exist_ok=True)
+        hidden = stack.enter_context(temporary_folder(real_folder))
         partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
         (partial / "repertoires").mkdir(parents=True)
         for index in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
@@ -89,9 +89,9 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         rows.insert(1, "filename", [f"{name}.tsv.gz" for name in rows["repertoire_id"]])
         text = rows.to_csv(sep="\t", index=False, lineterminator="\n")
         (partial / "metadata.tsv").write_text(text, encoding="utf-8")
-        if place.exists():
-            place.rmdir()  # it is empty
-        partial.rename(place)
+        if real_folder.exists():
+            real_folder.rmdir()  # it is empty
+        partial.rename(real_folder)
     return folder / "metadata.tsv"
 
 

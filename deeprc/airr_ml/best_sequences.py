@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.datasets.clones import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequence_hash import hash_sequences
 
 __all__ = ["BestSequences"]
 

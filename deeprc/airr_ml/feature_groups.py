@@ -49,7 +49,7 @@ def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, 
     for position, places in _group_by_repertoire(X, indices):
         rows = indices[places] - X.container.repertoire_offsets[X.rows[position]]
         with torch.no_grad():
-            parts = [network.attend(batch)[0].cpu() for batch in inference.batches(position, rows)]
+            parts = [network.attend(batch)[0].cpu() for batch in inference.iterate_batches(position, rows)]
         found[places] = torch.cat(parts).numpy()
     return found
 

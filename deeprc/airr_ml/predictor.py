@@ -26,7 +26,7 @@ from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
 from deeprc.benchmarking.methods import choose_methods
 from deeprc.benchmarking.search import apply_setting
 from deeprc.config import load_config
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
@@ -231,7 +231,7 @@ class ImmuneStatePredictor:
     ) -> tuple[str, RepertoireClassifier]:
         """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
-        digests = np.array(digest_repertoires(X))
+        digests = np.array(digest_with_genes(X))
         fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
         method = METHODS[0] if self.method == "auto" else self.method
         if fewest < _FEWEST and self.method == "auto":

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.sequence_scores import ASSOCIATION
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
-from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields
+from deeprc.baselines.association_tests import fisher_p_values
+from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers, run_over_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
+from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.evaluation.excess import MIN_CONFIRMING, clone_null, compute_excess_shares
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -55,7 +56,7 @@ class RankedCohort:
 
     def make_empty_list(self) -> BestSequences:
         """Return an empty list for sequences of the cohort."""
-        return BestSequences(self.X, list_gene_fields(self.X), self.max_sequences)
+        return BestSequences(self.X, self.X.gene_fields, self.max_sequences)
 
     @cached_property
     def _identities(self) -> list[str]:
@@ -83,20 +84,20 @@ class RankedCohort:
 
     def are_public(self, indices: Integers) -> NDArray[np.bool_]:
         """Return whether several donors have each of some sequences with its genes, at their indices, (n,)."""
-        hashes = hash_sequences(self.X, indices, list_gene_fields(self.X))
+        hashes = hash_sequences(self.X, indices, self.X.gene_fields)
         first, last = (np.searchsorted(self._public_hashes, hashes, side=side) for side in ("left", "right"))
         return np.asarray(first < last)  # `np.isin` would sort all clones in each call
 
     @cached_property
     def _public_hashes(self) -> NDArray[np.uint64]:
         """Hashes of the clones that several donors of X have, in ascending order."""
-        fields = list_gene_fields(self.X)
+        fields = self.X.gene_fields
         indices = [np.zeros(0, np.int64), *(part[0] for part in self._count_carriers(fields))]
         return np.sort(hash_sequences(self.X, np.concatenate(indices), fields))
 
     @cached_property
-    def _carriers(self) -> Carriers:
-        return Carriers.of(self.X, self.y, self.groups)
+    def _units(self) -> CountedUnits:
+        return CountedUnits.of(self.X, self.y, self.groups)
 
     def _count_carriers(self, fields: list[str]) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Yield the clones of several donors, some at a time, with the genes in `fields`.
@@ -104,13 +105,13 @@ class RankedCohort:
         Each part has the index of a sequence of each clone, and its numbers of positive carriers and of all, (n,) each.
         """
         clones = find_shared_clones(self.X, fields)
-        parts = run_over_clones(partial(count_clone_carriers, clones, carriers=self._carriers), len(clones))
+        parts = run_over_clones(partial(count_clone_carriers, clones, units=self._units), len(clones))
         return ((clones.representative[which], positive, carriers) for which, positive, carriers in parts)
 
     @cached_property
     def clones(self) -> Ranking:
         """The ranking of the clones of the cohort; see `_rank_clones`."""
-        return self._rank_clones(list_gene_fields(self.X))
+        return self._rank_clones(self.X.gene_fields)
 
     @cached_property
     def clones_without_genes(self) -> Ranking:
@@ -125,7 +126,7 @@ class RankedCohort:
         A clone is a sequence with the genes in `fields`, and its carriers are donors. The score is the number of powers
         of 10 by which its p-value is below that of a clone with a single, positive carrier.
         """
-        n_positive, n_all = int(self._carriers.label_sum.sum()), int(self._carriers.n_all.sum())
+        n_positive, n_all = int(self._units.label_sum.sum()), int(self._units.weight.sum())
         single = n_positive / n_all
 
         def score(positive: Integers, carriers: Integers) -> Floats:

@@ -40,8 +40,7 @@ from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
@@ -110,7 +109,7 @@ def rank_sequences(
     else:
         found = _rank(estimator, cohort)
         methods = np.full(len(found.best), "")
-    table = CloneSet(take_sequences(X, found.best.indices, list_gene_fields(X))).to_frame()
+    table = CloneSet(X.take_clones(found.best.indices, X.gene_fields)).to_frame()
     return table.assign(method=methods, evidence=found.evidence, excess=found.excess)
 
 

@@ -1,6 +1,6 @@
 """A table of the clones that go with a class, with tests that count donors; `deeprc.clones` is `associate_clones`.
 
-Letters: n rows of the table, C classes, K strata, U donors.
+Letters: n rows of the table, C classes, K strata, U pairs of a donor and a class (see `DonorsByClass`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from deeprc.associations.columns import (
     run_neighbour_tests,
     stratified_odds_ratios,
 )
-from deeprc.associations.donors import Donors, find_donors
-from deeprc.associations.exact import ClassTest, compare_carriers
+from deeprc.associations.donors_by_class import DonorsByClass, find_donors_by_class
 from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.associations.generation import generation_probabilities
-from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_clone_carriers
-from deeprc.baselines.association import benjamini_hochberg, fisher_p_values
-from deeprc.datasets.clone_groups import Clones
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
+from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
+from deeprc.associations.stratified_tests import ClassTest, compare_carriers
+from deeprc.baselines.association_tests import benjamini_hochberg, fisher_p_values
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError, show_parameters
 from deeprc.targets import suggest_nearest
@@ -157,9 +157,9 @@ def associate_clones(
         raise InputError(f"`max_p={max_p}`: expected a number above 0, up to 1")
     if n_permutations < 0:
         raise InputError(f"`n_permutations={n_permutations}`: expected at least 0")
-    donors = find_donors(dataset, target, group_by=group_by, stratify=stratify)
+    donors = find_donors_by_class(dataset, target, group_by=group_by, stratify=stratify)
     codes = _select_class_codes(donors.class_names, classes)
-    fields = list_gene_fields(dataset)
+    fields = dataset.gene_fields
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
     hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
@@ -176,8 +176,9 @@ def _describe_unexchanged_donors(labels: Integers) -> list[str]:
     if n == 0:
         return []
     return [
-        f"permutations: {n} of {len(labels)} donors can exchange their label with nobody of about their size (and "
-        "stratum) of another class; where these are many, q_permutation is high whatever the clones are"
+        f"permutations: for {n} of {len(labels)} donors there is no donor of another class with a similar number of "
+        "sequences (in the same stratum), so no permutation changes their label. If these are many, q_permutation is "
+        "high for every clone"
     ]
 
 
@@ -191,50 +192,51 @@ def _select_class_codes(names: Sequence[str], classes: Sequence[str]) -> list[in
 
 def _find_hits(
     dataset: RepertoireDataset,
-    donors: Donors,
+    donors: DonorsByClass,
     fields: Sequence[str],
     codes: Sequence[int],
     max_p: float,
     labels: Integers,
 ) -> _Hits:
-    """Return the clones with a low p-value in one of the classes; the labels are those of `Donors.permute`."""
+    """Return the clones with a low p-value in one of the classes; the labels are those of `DonorsByClass.permute`."""
     clones = find_shared_clones(dataset, fields)
-    tests = [ClassTest.of(donors.donor_of, donors.strata, labels == code) for code in codes]
-    tested = [compare_carriers(clones, test, max_p) for test in tests]
-    indices, bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in
-                               ("indices", "bins", "p_values"))  # fmt: skip
-    n_tested = sum(each.n_tested for each in tested)
+    tests = [ClassTest.of(donors.pair_of, donors.strata, labels == code) for code in codes]
+    results = [compare_carriers(clones, test, max_p) for test in tests]
+    indices = np.concatenate([result.indices for result in results])
+    bins = np.concatenate([result.bins for result in results])
+    p_values = np.concatenate([result.p_values for result in results])
+    n_tested = sum(result.n_tested for result in results)
     q_values = {"q_value": benjamini_hochberg(p_values, n_tested)}
     if labels.shape[1] > 1:
-        q_values["q_permutation"] = permutation_q_values(bins, np.sum([each.counts for each in tested], axis=0))
-    of_class = np.repeat(codes, [len(each.indices) for each in tested]).astype(np.int64)
-    found = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
-    order = np.lexsort((*found.to_frame().to_numpy(str).T[::-1], p_values))
+        q_values["q_permutation"] = permutation_q_values(bins, np.sum([result.counts for result in results], axis=0))
+    class_of_hit = np.repeat(codes, [len(result.indices) for result in results]).astype(np.int64)
+    hit_clones = CloneSet(dataset.take_clones(clones.representative[indices], fields))
+    order = np.lexsort((*hit_clones.to_frame().to_numpy(str).T[::-1], p_values))
     carriers = _count_carriers(clones, indices[order], donors)
     q_values = {name: values[order] for name, values in q_values.items()}
-    return _Hits(found.take(order), of_class[order], carriers, p_values[order], q_values, n_tested)
+    return _Hits(hit_clones.take(order), class_of_hit[order], carriers, p_values[order], q_values, n_tested)
 
 
-def _count_carriers(clones: Clones, indices: Integers, donors: Donors) -> Integers:
+def _count_carriers(clones: SharedClones, indices: Integers, donors: DonorsByClass) -> Integers:
     """Return the number of donors that carry each of some clones, by stratum and class, (n, K, C)."""
     counts = np.zeros((len(indices), *donors.count_by_stratum().shape), np.int64)
     for row, index in enumerate(indices.tolist()):
-        own = donors.donor_of[clones.repertoires[clones.offsets[index] : clones.offsets[index + 1]]]
-        own = np.unique(own[own >= 0])
-        np.add.at(counts[row], (donors.strata[own], donors.codes[own]), 1)
+        pairs = donors.pair_of[clones.carriers[clones.offsets[index] : clones.offsets[index + 1]]]
+        pairs = np.unique(pairs[pairs >= 0])
+        np.add.at(counts[row], (donors.strata[pairs], donors.codes[pairs]), 1)
     return counts
 
 
-def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
+def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
     names = donors.class_names
     counts = CarrierCounts(donors, hits.carriers, hits.codes)
     ratios = odds_ratios(counts)
-    totals = [column.sum(axis=1) for column in (counts.of_class, counts.of_all)]
+    totals = [column.sum(axis=1) for column in (counts.class_carriers, counts.all_carriers)]
     fisher = np.ones(len(hits.codes))
     for code in np.unique(hits.codes).tolist():
-        own = hits.codes == code
-        n_of_class = int((donors.codes == code).sum())
-        fisher[own] = fisher_p_values(totals[0][own], totals[1][own], n_of_class, len(donors))
+        rows = hits.codes == code
+        n_in_class = int((donors.codes == code).sum())
+        fisher[rows] = fisher_p_values(totals[0][rows], totals[1][rows], n_in_class, len(donors))
     columns: dict[str, Any] = {
         "class": np.array(names, dtype=object)[hits.codes],
         **make_carrier_columns(names, hits.carriers, "carriers"),
@@ -250,11 +252,11 @@ def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_s
     return hits.clones.to_frame().assign(**columns, **_metaclone_columns(dataset, donors, hits))
 
 
-def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) -> dict[str, NDArray[Any]]:
+def _metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits) -> dict[str, NDArray[Any]]:
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
-    kinds = find_clone_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
-    exact, near = (_count_kind(kinds == kind, donors) for kind in (EXACT, NEIGHBOUR))
+    kinds = find_carrier_kinds(dataset, donors.pair_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
+    exact, near = (_count_kind(kinds == kind, donors) for kind in (CarrierKind.CLONE, CarrierKind.NEIGHBOUR_ONLY))
     codes = hits.codes[:n]
     columns: dict[str, NDArray[Any]] = dict(
         make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
@@ -266,11 +268,11 @@ def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) 
     return {name: np.append(values, np.full(rest, np.nan)) if rest else values for name, values in columns.items()}
 
 
-def _count_kind(carries: NDArray[np.bool_], donors: Donors) -> Integers:
+def _count_kind(carries: NDArray[np.bool_], donors: DonorsByClass) -> Integers:
     """Return the number of donors that carry each clone, by stratum and class, (n, K, C); `carries` is (U, n)."""
     n_strata, n_classes = donors.count_by_stratum().shape
     counts = np.zeros((carries.shape[1], n_strata, n_classes), np.int64)
     for stratum, code in np.ndindex(n_strata, n_classes):
-        own = (donors.strata == stratum) & (donors.codes == code)
-        counts[:, stratum, code] = carries[own].sum(axis=0)
+        is_counted = (donors.strata == stratum) & (donors.codes == code)
+        counts[:, stratum, code] = carries[is_counted].sum(axis=0)
     return counts

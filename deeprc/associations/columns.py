@@ -11,12 +11,19 @@ import numpy as np
 from scipy.stats.contingency import odds_ratio
 
 from deeprc.arrays import Floats, Integers
-from deeprc.associations.donors import Donors
-from deeprc.associations.exact import stratified_p_values
-from deeprc.baselines.association import benjamini_hochberg
-from deeprc.baselines.carriers import MIN_CARRIERS
+from deeprc.associations.donors_by_class import DonorsByClass
+from deeprc.associations.stratified_tests import stratified_p_values
+from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.carrier_counts import MIN_CARRIERS
 
-__all__ = ["CarrierCounts", "make_carrier_columns", "odds_ratios", "run_neighbour_tests", "stratified_odds_ratios"]
+__all__ = [
+    "CarrierCounts",
+    "compute_p_values",
+    "make_carrier_columns",
+    "odds_ratios",
+    "run_neighbour_tests",
+    "stratified_odds_ratios",
+]
 
 
 class CarrierCounts:
@@ -25,7 +32,7 @@ class CarrierCounts:
     Parameters
     ----------
     donors
-        Donors that are counted.
+        Donors that are counted, in each of their classes.
     carriers
         Number of carriers of the clone of each row, by stratum and class, (n, K, C).
     codes
@@ -34,11 +41,13 @@ class CarrierCounts:
         Number of donors that are not counted, (n, K, C); None: all are counted.
     """
 
-    def __init__(self, donors: Donors, carriers: Integers, codes: Integers, excluded: Integers | None = None) -> None:
+    def __init__(
+        self, donors: DonorsByClass, carriers: Integers, codes: Integers, excluded: Integers | None = None
+    ) -> None:
         totals = donors.count_by_stratum() - (0 if excluded is None else excluded)
         totals = np.broadcast_to(totals, carriers.shape)
         rows = np.arange(len(codes))
-        self.of_class, self.of_all = carriers[rows, :, codes], carriers.sum(axis=2)  # (n, K) each
+        self.class_carriers, self.all_carriers = carriers[rows, :, codes], carriers.sum(axis=2)  # (n, K) each
         self.class_sizes, self.sizes = totals[rows, :, codes], totals.sum(axis=2)  # (n, K) each
 
 
@@ -53,20 +62,20 @@ def odds_ratios(counts: CarrierCounts) -> Floats:
     It is the conditional maximum likelihood estimate. The interval is exact: it holds the ratios that neither one-sided
     Fisher's test rejects at 2.5%.
     """
-    a, n = counts.of_class.sum(axis=1), counts.of_all.sum(axis=1)
+    a, n = counts.class_carriers.sum(axis=1), counts.all_carriers.sum(axis=1)
     n_class, n_all = counts.class_sizes.sum(axis=1), counts.sizes.sum(axis=1)
     tables, inverse = np.unique(np.stack([a, n - a, n_class - a, n_all - n_class - n + a], axis=1), axis=0,
                                 return_inverse=True)  # fmt: skip
     values = np.empty((len(tables), 3))
     for row, table in enumerate(tables):
-        found = odds_ratio(table.reshape(2, 2), kind="conditional")
-        values[row] = found.statistic, *found.confidence_interval(0.95)
+        estimate = odds_ratio(table.reshape(2, 2), kind="conditional")
+        values[row] = estimate.statistic, *estimate.confidence_interval(0.95)
     return values[inverse.ravel()]
 
 
 def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
     """Return the odds ratio of Mantel and Haenszel over strata, (n,); NaN if no stratum has both classes."""
-    a, n, n_class, n_all = counts.of_class, counts.of_all, counts.class_sizes, counts.sizes
+    a, n, n_class, n_all = counts.class_carriers, counts.all_carriers, counts.class_sizes, counts.sizes
     weights = 1.0 / np.maximum(n_all, 1)
     upper = (a * (n_all - n_class - n + a) * weights).sum(axis=1)
     lower = ((n - a) * (n_class - a) * weights).sum(axis=1)
@@ -78,14 +87,14 @@ def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
 
 def compute_p_values(counts: CarrierCounts) -> Floats:
     """Return the one-sided exact p-values over strata, (n,)."""
-    columns = counts.of_class.sum(axis=1), counts.of_all, counts.class_sizes, counts.sizes
+    columns = counts.class_carriers.sum(axis=1), counts.all_carriers, counts.class_sizes, counts.sizes
     return stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
 
 
 def run_neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
     """Return p-values and q-values of neighbours, (n,) each; NaN if fewer than two donors carry a neighbour."""
-    p_values, q_values = np.full((2, len(counts.of_all)), np.nan)
-    is_tested = counts.of_all.sum(axis=1) >= MIN_CARRIERS
+    p_values, q_values = np.full((2, len(counts.all_carriers)), np.nan)
+    is_tested = counts.all_carriers.sum(axis=1) >= MIN_CARRIERS
     p_values[is_tested] = compute_p_values(counts)[is_tested]
     q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     return p_values, q_values

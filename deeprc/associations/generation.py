@@ -42,8 +42,8 @@ def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in ("v_call", "j_call")]
     rows = list(zip(clones["junction_aa"], *genes, strict=True))
     with open_threads() as threads:
-        found = threads.map(partial(_compute_probability, model), rows)
-        values = list(track(found, "generation probabilities of clones", len(rows)))
+        probabilities = threads.map(partial(_compute_probability, model), rows)
+        values = list(track(probabilities, "generation probabilities of clones", len(rows)))
     return pd.Series(values, clones.index, dtype=float)
 
 
@@ -60,16 +60,16 @@ def _compute_probability(model: Any, clone: Sequence[str]) -> float:
 
     junction, v_call, j_call = clone
     v_genes, j_genes = _find_alleles(model.v_segments, v_call), _find_alleles(model.j_segments, j_call)
-    found = model.pgen((righor.AminoAcid.from_string(junction), v_genes, j_genes))
-    return float(found.likelihood) / float(model.get_norm_productive())
+    result = model.pgen((righor.AminoAcid.from_string(junction), v_genes, j_genes))
+    return float(result.likelihood) / float(model.get_norm_productive())
 
 
 def _find_alleles(segments: Sequence[Any], call: str) -> list[Any]:
     """Return the alleles of a gene, a family or a tie; all alleles if the gene is unknown."""
     names = [name for name in str(call).split(",") if name]
-    found = [each for each in segments if any(_is_of(each.name, name) for name in names)]
-    return found or list(segments)
+    alleles = [segment for segment in segments if any(_is_allele_of(segment.name, name) for name in names)]
+    return alleles or list(segments)
 
 
-def _is_of(allele: str, name: str) -> bool:
+def _is_allele_of(allele: str, name: str) -> bool:
     return allele.startswith((f"{name}*", f"{name}-")) or allele == name

@@ -5,50 +5,59 @@ would find again what was chosen. The test of neighbours therefore uses the dono
 do donors of the class carry a neighbour more often? Given the exact carriers, the labels of the other donors are as
 random as before.
 
-Letters: J clones, U donors.
+Letters: J clones, U pairs of a donor and a class.
 """
 
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.clone_neighbours import Neighbours, find_neighbours
-from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.neighbours import Neighbours, find_neighbours
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS
 
-__all__ = ["EXACT", "NEIGHBOUR", "find_clone_carriers"]
+__all__ = ["CarrierKind", "find_carrier_kinds"]
 
-NEIGHBOUR, EXACT = 1, 2
+
+class CarrierKind(IntEnum):
+    """What a donor carries of a metaclonotype."""
+
+    NONE = 0
+    NEIGHBOUR_ONLY = 1
+    CLONE = 2
+
+
 _AFTER_FAMILY = re.compile("[-*/,].*")
 
 
-def find_clone_carriers(
-    dataset: RepertoireDataset, donor_of: NDArray[np.int32], n_donors: int, clones: CloneSet
+def find_carrier_kinds(
+    dataset: RepertoireDataset, pair_of: NDArray[np.int32], n_pairs: int, clones: CloneSet
 ) -> NDArray[np.uint8]:
-    """Return a code for each donor and clone, (U, J): 2 carries the clone, 1 only a neighbour of it, 0 neither.
+    """Return the `CarrierKind` of each donor and clone, (U, J).
 
     Parameters
     ----------
     dataset
         The cohort.
-    donor_of
-        Index of the donor of each repertoire of the container, or -1.
-    n_donors
-        Number of donors, U.
+    pair_of
+        Index of the pair of a donor and a class of each repertoire of the container, or -1, see `DonorsByClass`.
+    n_pairs
+        Number of these pairs, U.
     clones
         The J clones.
     """
-    kinds = np.zeros((n_donors, len(clones)), np.uint8)
-    of_donors = dataset[np.flatnonzero(donor_of[dataset.rows] >= 0)]
+    kinds = np.zeros((n_pairs, len(clones)), np.uint8)
+    counted = dataset[np.flatnonzero(pair_of[dataset.rows] >= 0)]
     junctions = CloneSet(clones.sequences.with_genes({}))
     families = _get_v_families(clones)
-    pairs = zip(of_donors, donor_of[of_donors.rows].tolist(), find_neighbours(junctions, of_donors), strict=True)
-    for repertoire, donor, neighbours in pairs:
-        _mark(kinds[donor], repertoire, neighbours, clones, families)
+    pairs = pair_of[counted.rows].tolist()
+    for repertoire, pair, neighbours in zip(counted, pairs, find_neighbours(junctions, counted), strict=True):
+        _raise_kinds(kinds[pair], repertoire, neighbours, clones, families)
     return kinds
 
 
@@ -62,7 +71,7 @@ def _extract_family_names(vocabulary: tuple[str, ...]) -> NDArray[np.object_]:
     return np.array([_AFTER_FAMILY.sub("", name) for name in vocabulary], dtype=object)
 
 
-def _mark(
+def _raise_kinds(
     kinds: NDArray[np.uint8],
     repertoire: Repertoire,
     neighbours: Neighbours,
@@ -73,13 +82,13 @@ def _mark(
     rows, near = neighbours.rows + repertoire.start, neighbours.clones
     is_exact, is_near = neighbours.mismatches == 0, np.ones(len(rows), bool)
     for field in GENE_FIELDS:
-        own = clones.sequences.genes.get(field)
-        if own is None:
+        clone_genes = clones.sequences.genes.get(field)
+        if clone_genes is None:
             continue
         calls = repertoire.container.sequences.genes[field]
         codes = np.asarray(calls.codes[rows], np.int64)
-        is_exact &= codes == own.encode_with(calls.vocabulary)[near]
+        is_exact &= codes == clone_genes.encode_with(calls.vocabulary)[near]
         if field == "v_call" and families is not None:
             is_near &= _extract_family_names(calls.vocabulary)[codes] == families[near]
-    np.maximum.at(kinds, near[is_near], np.uint8(NEIGHBOUR))
-    kinds[near[is_exact]] = EXACT
+    np.maximum.at(kinds, near[is_near], np.uint8(CarrierKind.NEIGHBOUR_ONLY))
+    kinds[near[is_exact]] = CarrierKind.CLONE

@@ -82,17 +82,18 @@ def cross_fit(
     path = find_path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
     for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
-        inside, outside = fold_of != fold, fold_of == fold
+        is_fitted, is_scored = fold_of != fold, fold_of == fold
         for rows in _group_by_path(estimator, settings):
             model = apply_setting(estimator, remove_path_parameter(estimator, settings[rows[0]]))
-            own = None if groups is None else groups[inside]
+            donors = None if groups is None else groups[is_fitted]
+            X_fitted, y_fitted = X[is_fitted], y[is_fitted]
             if path is None or path not in settings[rows[0]]:
-                found = model.fit_scores(X[inside], y[inside], groups=own).decision_function(X)[None]
+                fold_scores = model.fit_scores(X_fitted, y_fitted, groups=donors).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
-                found = model.decision_path(X[inside], y[inside], X, values, **pass_path_groups(model, own))
-            mean, spread = measure_units(found[:, inside])
-            scores[np.ix_(rows, outside)] = (found[:, outside] - mean) / spread
+                fold_scores = model.decision_path(X_fitted, y_fitted, X, values, **pass_path_groups(model, donors))
+            mean, sd = measure_units(fold_scores[:, is_fitted])
+            scores[np.ix_(rows, is_scored)] = (fold_scores[:, is_scored] - mean) / sd
     aucs = compute_fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())
     return CrossFitted(settings[best], float(aucs[best]), scores[best])
@@ -116,7 +117,7 @@ def assign_mixed_folds(
 def compute_fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
     """Return the AUC of each row of scores, (V, B), as the mean over folds, (V,)."""
     folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
-    return np.asarray(np.mean([midrank_aucs(y[own], scores[:, own]) for own in folds], axis=0))
+    return np.asarray(np.mean([midrank_aucs(y[in_fold], scores[:, in_fold]) for in_fold in folds], axis=0))
 
 
 def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
@@ -129,12 +130,12 @@ def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
 def _group_by_path(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
     """Return the indices of settings in groups that are fitted together."""
     path = find_path_parameter(estimator)
-    together: list[tuple[Setting, list[int]]] = []
+    groups: list[tuple[Setting, list[int]]] = []
     for row, setting in enumerate(settings):
-        rest = remove_path_parameter(estimator, setting)
-        rows = next((rows for other, rows in together if other == rest and path in setting), None)
+        shared = remove_path_parameter(estimator, setting)
+        rows = next((rows for group_setting, rows in groups if group_setting == shared and path in setting), None)
         if rows is None:
-            together.append((rest, [row]))
+            groups.append((shared, [row]))
         else:
             rows.append(row)
-    return [rows for _, rows in together]
+    return [rows for _, rows in groups]

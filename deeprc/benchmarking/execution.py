@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
-from deeprc.benchmarking.nested import NestedPlan
+from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import apply_setting, remove_path_parameter
@@ -55,10 +55,12 @@ class Execution:
         `cautions` are what is known of the cohort, and `donors` has the index of each repertoire's donor by its id.
         """
         self._run([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
-        finals = {place: self._find_final_job(*place) for place in self.searches}
-        unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
+        finals = {(name, fold): self._find_final_job(name, fold) for name, fold in self.searches}
+        without_search = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
         jobs = [job for job in finals.values() if job is not None]
-        self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
+        self._run(
+            sorted(jobs, key=lambda job: job.method not in without_search)
+        )  # so that the time left is known early
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
             predictions=self._make_predictions_table(finals),
@@ -84,13 +86,13 @@ class Execution:
     def _run(self, jobs: Sequence[Job]) -> None:
         waiting: dict[str, Job] = {}
         for job in jobs:
-            known = self.store.get(job)
-            if known is None or not self._is_of_cohort(job, known):
+            stored = self.store.get(job)
+            if stored is None or not self._is_of_cohort(job, stored):
                 waiting[job.key] = job
             else:
-                self.done[job.key] = (job, known)
+                self.done[job.key] = (job, stored)
         self._prepare(list(waiting.values()))
-        self._tell(waiting)
+        self._report_progress(waiting)
         failed = set(self.failures)
         # closed at once if anything goes wrong here, so that no worker continues
         with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
@@ -102,7 +104,7 @@ class Execution:
                 if "error" in outcome and job.method not in failed:
                     failed.add(job.method)
                     _logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
-                self._tell(waiting)
+                self._report_progress(waiting)
         for job in jobs:  # in the order of the jobs, not in that in which they ended
             if "error" in self.done[job.key][1]:
                 self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
@@ -127,7 +129,7 @@ class Execution:
                 except Exception as error:  # the job will raise and report it again
                     _logger.debug("%s: cannot be prepared: %s", job.method, error)
 
-    def _tell(self, waiting: Mapping[str, Job]) -> None:
+    def _report_progress(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
             left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
             self.progress(len(self.done), self.n_total, left)
@@ -141,10 +143,11 @@ class Execution:
         outcomes = [self.done[job.key][1] for job in jobs]
         if any("error" in outcome for outcome in outcomes):
             return None
-        name = self.scoring.measure
-        measured = {make_job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
+        measure = self.scoring.measure_name
+        validated = [validation for outcome in outcomes for validation in outcome["validation"]]
+        value_of = {make_job_key(validation["setting"]): validation[measure] for validation in validated}
         settings = self.plan.settings(method, fold)
-        best = max(settings, key=lambda setting: measured[make_job_key(setting)])
+        best = max(settings, key=lambda setting: value_of[make_job_key(setting)])
         return self.plan.make_final_job(method, fold, best)
 
     def _iterate_outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
@@ -161,7 +164,7 @@ class Execution:
         return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
     def _make_choices_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        names = [f"{what}_{self.scoring.measure}" for what in ("validation", "refit")]
+        names = [f"{what}_{self.scoring.measure_name}" for what in ("validation", "refit")]
         rows = [
             (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
             for job, outcome in self._iterate_outcomes(finals)
@@ -196,6 +199,6 @@ class Execution:
 
 def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
     """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
-    every = [list(group) for group in groups]
-    longest = max(map(len, every), default=0)
-    return [[group[place] for group in every if place < len(group)] for place in range(longest)]
+    job_lists = [list(group) for group in groups]
+    longest = max(map(len, job_lists), default=0)
+    return [[jobs[index] for jobs in job_lists if index < len(jobs)] for index in range(longest)]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.execution import Execution, Progress
 from deeprc.benchmarking.jobs import make_job_key
+from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
+from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.search import apply_setting
@@ -32,15 +34,15 @@ from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import make_adjustment_cautions
+from deeprc.evaluation.adjustment import find_adjustment_cautions
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_left_out_cautions, find_subject_cautions
-from deeprc.evaluation.folds_text import parse_left_out_column
-from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import choose_subject_column, index_donors, index_donors_by_id, index_given_donors
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, find_left_out_cautions
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.parse_folds import parse_left_out_column
+from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.files import write_text
 from deeprc.jobs import check_scheduler
-from deeprc.tasks import Task, describe_classes
+from deeprc.tasks import describe_classes
 from deeprc.versions import package_version
 
 __all__ = ["benchmark"]
@@ -89,44 +91,34 @@ def benchmark(
     if options.scheduler is not None:
         check_scheduler(options.scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
-    names, own = _split_methods(methods)
+    names, estimators = _split_methods(methods)
     folder, preset = None if output is None else Path(output), options.preset
     if resume and folder is not None and holds_benchmark(folder):
         header = read_header(folder)
         names = _merge_earlier_methods(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, validation_of, labels, task = assign_labelled_folds(dataset, target, options)
-    chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
-    seeded = tuple(map(_make_seed_setter(options.seed), chosen))
-    donors = index_given_donors(dataset.metadata, options.group_by, str(dataset.container.path))
-    content = digest_cohort(dataset)
-    parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
-    plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
+    plan, skipped = _make_plan(dataset, target, names, estimators, preset, options)
     # divides all folds, which may fail, before anything is written
-    adjusted = make_adjustment_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits])
-    asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
-    left_out = parse_left_out_column(options.folds)
-    asked |= {"left_out": left_out, "adjust_for": list(options.adjust_for) or None}
-    of_file = {"folds_file": True} if left_out is None and not isinstance(options.folds, int | np.integer) else {}
-    store = ResultStore(folder, {**asked, **of_file, **_make_header(plan, task)}, resume=resume)
+    adjustment_cautions = _find_adjustment_cautions(plan)
+    store = ResultStore(folder, _make_header(plan, target, names, preset, options), resume=resume)
     cautions = [
-        *_find_subject_cautions(plan, options.group_by),
-        *_check_cautions(plan, options.group_by),
+        *_find_donor_cautions(plan, options.group_by),
+        *_find_check_cautions(plan, options.group_by),
         *_find_column_cautions(plan),
-        *adjusted,
+        *adjustment_cautions,
         *find_left_out_cautions(skipped),
     ]
     for caution in cautions:
         _logger.warning("%s", caution.text)
     if folder is not None:
         _write_folds(folder, plan)
+    task = plan.task
     if task.kind == "binary":
         _logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = Execution(plan, store, options, progress).collect_result(
-        title, cautions, index_donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)
-    )
+    donors = DonorColumn.choose(dataset.metadata, options.group_by).index_by_id(dataset.repertoire_ids)
+    result = Execution(plan, store, options, progress).collect_result(title, cautions, donors)
     if folder is not None:
         result.write(folder)
     return result
@@ -135,11 +127,12 @@ def benchmark(
 def _split_methods(
     methods: Sequence[str] | Mapping[str, BaseEstimator | None],
 ) -> tuple[list[str], dict[str, BaseEstimator]]:
+    """Return the names of deeprc's methods, and the estimators of the user by their names."""
     if isinstance(methods, str):
         methods = split_names([methods])
     if isinstance(methods, Mapping):
-        own = {name: estimator for name, estimator in methods.items() if estimator is not None}
-        return [name for name in methods if name not in own], own
+        estimators = {name: estimator for name, estimator in methods.items() if estimator is not None}
+        return [name for name in methods if name not in estimators], estimators
     return list(methods), {}
 
 
@@ -159,32 +152,58 @@ def _merge_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: P
     return list(dict.fromkeys([*asked, *names]))
 
 
-def _make_seed_setter(seed: int) -> Callable[[Method], Method]:
-    def with_seed(method: Method) -> Method:
-        if "seed" not in method.estimator.get_params():
-            return method
-        return Method(
-            method.name, method.label, apply_setting(method.estimator, {"seed": seed}), method.search, method.kind
-        )
+def _make_plan(
+    dataset: RepertoireDataset,
+    target: str,
+    names: Sequence[str],
+    estimators: Mapping[str, BaseEstimator],
+    preset: str,
+    options: BenchmarkOptions,
+) -> tuple[NestedPlan, dict[str, str]]:
+    """Return the plan of the benchmark, and the reason for each method of `all` that cannot be used."""
+    folds = LabelledFolds.assign(dataset, target, options)
+    methods, skipped = choose_methods(names, preset=preset, dataset=dataset, estimators=estimators, task=folds.task)
+    donors = DonorColumn.require(dataset.metadata, options.group_by, str(dataset.container.path))
+    plan = NestedPlan(
+        dataset=dataset,
+        fold_of=folds.fold_of,
+        labels=folds.labels,
+        task=folds.task,
+        seed=options.seed,
+        content=digest_cohort(dataset),
+        methods=tuple(_set_seed(method, options.seed) for method in methods),
+        groups=donors.index_if_known(),
+        validation_of=folds.validation_of,
+        adjust_for=tuple(options.adjust_for),
+    )
+    return plan, skipped
 
-    return with_seed
+
+def _set_seed(method: Method, seed: int) -> Method:
+    if "seed" not in method.estimator.get_params():
+        return method
+    return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))
 
 
-def _find_subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+def _find_adjustment_cautions(plan: NestedPlan) -> list[Caution]:
+    """Return what is to be said about repertoires that are left out of training; see `adjust_for`."""
+    training_labels = [plan.labels[split.train] for split in plan.splits]
+    return find_adjustment_cautions(plan.adjust_for, plan.task.kind, training_labels)
+
+
+def _find_donor_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return the warnings about donors in several folds, and about few donors."""
-    metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
-    found = find_subject_cautions(metadata, plan.fold_of, apart="folds")
-    column = choose_subject_column(metadata, group_by)
-    if column is None or column in [each.details["column"] for each in found]:
-        return found
-    classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
-    return [
-        *found,
-        *find_donor_cautions(index_donors(metadata, column), column, classes, kind=plan.task.kind, where=""),
-    ]
+    metadata, is_tested = plan.dataset.metadata, plan.fold_of >= 0
+    divided = find_divided_donor_cautions(metadata, plan.fold_of, apart="folds")
+    donors = DonorColumn.choose(metadata, group_by)
+    if donors.name is None or donors.name in [caution.details["column"] for caution in divided]:
+        return divided
+    classes = {name: is_tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)}
+    classes = classes or {"": is_tested}
+    return [*divided, *find_donor_cautions(donors.index(), donors.name, classes, kind=plan.task.kind, where="")]
 
 
-def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+def _find_check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return warnings from a check of the cohort: shortcuts to the label, and copies in several folds."""
     findings = check_for_training(plan.dataset, [plan.task], group_by).findings
     fold_of = {
@@ -196,26 +215,55 @@ def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 
 def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
-    """Return the warning about columns that the control `sheet` leaves out, unless the user named its columns."""
+    """Return the warning about columns that `sheet-columns` leaves out, unless the user named its columns."""
     columns = select_control_columns(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
-    return warn_of_left_out_columns(columns) if columns.read in read else []
+    return find_target_like_cautions(columns) if columns.read in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:
     """Write the fold of each repertoire, in the form that the option `folds` reads."""
-    part = np.flatnonzero(plan.fold_of >= 0)
-    ids = plan.dataset.repertoire_ids[part]
-    labels = plan.labels[part].tolist()
+    rows = np.flatnonzero(plan.fold_of >= 0)
+    labels = plan.labels[rows].tolist()
     if plan.task.kind == "multiclass":
         labels = [plan.task.classes[index] for index in labels]
-    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[part], "label": labels})
+    ids = plan.dataset.repertoire_ids[rows]
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[rows], "label": labels})
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 
-def _make_header(plan: NestedPlan, task: Task) -> dict[str, Any]:
-    """Return the content of `benchmark.yaml` without the arguments of the call."""
-    methods = {
+def _make_header(
+    plan: NestedPlan, target: str, names: Sequence[str], preset: str, options: BenchmarkOptions
+) -> dict[str, Any]:
+    """Return the content of `benchmark.yaml`."""
+    left_out = parse_left_out_column(options.folds)
+    is_folds_file = left_out is None and not isinstance(options.folds, int | np.integer)
+    task = plan.task
+    return {
+        "target": target,
+        "group_by": options.group_by,
+        "preset": preset,
+        "asked": names,
+        "left_out": left_out,
+        "adjust_for": list(options.adjust_for) or None,
+        **({"folds_file": True} if is_folds_file else {}),
+        "deeprc": package_version("deeprc"),
+        "cohort": str(plan.dataset.container.path),
+        "content": plan.content,
+        "kind": task.kind,
+        "classes": list(task.classes),
+        "n_repertoires": int((plan.fold_of >= 0).sum()),
+        **(_describe_positive_class(plan) if task.kind == "binary" else {}),
+        "n_folds": plan.n_folds,
+        "folds": make_job_key(plan.fold_of.tolist()),
+        "seed": plan.seed,
+        "methods": _describe_methods(plan),
+    }
+
+
+def _describe_methods(plan: NestedPlan) -> dict[str, Any]:
+    """Return the methods as `benchmark.yaml` has them, by name."""
+    return {
         method.name: {
             "label": method.label,
             "kind": method.kind,
@@ -229,20 +277,7 @@ def _make_header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         }
         for method in plan.methods
     }
-    return {
-        "deeprc": package_version("deeprc"),
-        "cohort": str(plan.dataset.container.path),
-        "content": plan.content,
-        "kind": task.kind,
-        "classes": list(task.classes),
-        "n_repertoires": int((plan.fold_of >= 0).sum()),
-        **(_describe_positive_class(plan, task) if task.kind == "binary" else {}),
-        "n_folds": plan.n_folds,
-        "folds": make_job_key(plan.fold_of.tolist()),
-        "seed": plan.seed,
-        "methods": methods,
-    }
 
 
-def _describe_positive_class(plan: NestedPlan, task: Task) -> dict[str, Any]:
-    return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
+def _describe_positive_class(plan: NestedPlan) -> dict[str, Any]:
+    return {"positive_class": plan.task.positive, "n_positive": int((plan.labels == 1).sum())}

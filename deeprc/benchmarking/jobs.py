@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.answers import (
+from deeprc.benchmarking.predictions import (
     OneVsRest,
     Predictions,
     compute_path_scores,
@@ -160,9 +160,9 @@ def _search(job: Job) -> Outcome:
         )
     else:
         scores = compute_ranking_scores(_fit_estimator(job, dataset, calibrate=False), job.task, X_new)[None]
-    found = measure_scores(job.task, job.labels[validation], scores)
-    name = choose_scoring(job.task.kind).measure
-    return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
+    values = measure_scores(job.task, job.labels[validation], scores)
+    measure = choose_scoring(job.task.kind).measure_name
+    return {"validation": [{"setting": s, measure: value} for s, value in zip(job.settings, values, strict=True)]}
 
 
 def _predict_test_fold(job: Job) -> Outcome:
@@ -175,20 +175,20 @@ def _predict_test_fold(job: Job) -> Outcome:
         labels = [job.task.classes[index] for index in labels]
     test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
-    found = predict(estimator, job.task, X)
+    predictions = predict(estimator, job.task, X)
     if getattr(estimator, "uses_validation", False):  # such an estimator calibrates itself
         validation = Predictions(compute_ranking_scores(estimator, job.task, X_validation))
     else:
         validation = predict(estimator, job.task, X_validation)
-    known = None if validation.probability is None else (validation.probability, y_validation)
-    measured = measure_scores(job.task, y_validation, validation.scores[None])[0]
-    name = choose_scoring(job.task.kind).measure
+    calibration = None if validation.probability is None else (validation.probability, y_validation)
+    value = measure_scores(job.task, y_validation, validation.scores[None])[0]
+    measure = choose_scoring(job.task.kind).measure_name
     return {
         "setting": job.settings[0],
-        f"validation_{name}": measured,
-        f"refit_{name}": _measure_refit(job, dataset),
-        "test": {**test, **found.columns(job.task, known)},
-        "members": found.members,
+        f"validation_{measure}": value,
+        f"refit_{measure}": _measure_refit(job, dataset),
+        "test": {**test, **predictions.columns(job.task, calibration)},
+        "members": predictions.members,
     }
 
 
@@ -211,18 +211,18 @@ def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> 
     Without `calibrate`, deeprc's own classifiers of two classes omit the fits that only probabilities need.
     """
     estimator = apply_setting(job.estimator, job.settings[0])
-    both = job.split.train, job.split.validation
-    (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in both)
-    groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in both)
-    given: dict[str, Any] = {**pass_groups(estimator, groups)}
+    parts = job.split.train, job.split.validation
+    (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in parts)
+    groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in parts)
+    arguments: dict[str, Any] = {**pass_groups(estimator, groups)}
     if getattr(estimator, "uses_validation", False):
-        donors = {"groups_validation": groups_validation} if given else {}
-        given |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
+        donors = {"groups_validation": groups_validation} if arguments else {}
+        arguments |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
     if isinstance(estimator, BinaryClassifier | OneVsRest) and not calibrate:
-        return estimator.fit_scores(X, y, **given)
-    return estimator.fit(X, y, **given)
+        return estimator.fit_scores(X, y, **arguments)
+    return estimator.fit(X, y, **arguments)
 
 
 @lru_cache(maxsize=1)
@@ -249,8 +249,7 @@ def _read_status_mb(name: str) -> float:
     """Return an entry of `/proc/self/status` in MB; NaN on systems other than Linux."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
-    found = [int(line.split()[1]) / 1024 for line in lines if line.startswith(name)]
-    return found[0] if found else float("nan")
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), float("nan"))
 
 
 def run_benchmark_jobs(jobs: Sequence[Job], workers: Workers = HERE) -> Generator[tuple[Job, Outcome], None, None]:
@@ -269,8 +268,8 @@ def estimate_seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence
     if not spent:
         return None
     mean = {key: float(np.mean(values)) for key, values in spent.items()}
-    every = float(np.mean([value for values in spent.values() for value in values]))
-    return sum(mean.get((job.method, job.kind), every) for job in waiting) / running
+    mean_of_all = float(np.mean([value for values in spent.values() for value in values]))
+    return sum(mean.get((job.method, job.kind), mean_of_all) for job in waiting) / running
 
 
 class RemainingTime:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_markdown"]
 
-_CHOSEN_BY = "The validation {} was used for choosing, so it is too high: it says nothing about new repertoires."
+_CHOSEN_BY = "Settings were chosen by the validation {}. So it is too high, and does not hold for new repertoires."
 _HEADINGS = {"control": "*Controls*", "truth": "*Ground truth*"}
 
 

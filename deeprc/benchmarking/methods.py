@@ -51,7 +51,7 @@ class Method:
     search
         Search space of the other parameters.
     kind
-        "method"; "control", which reads no sequence; or "truth", which knows the simulated signal.
+        "method"; "control", which sees no amino-acid sequence; or "truth", which knows the simulated signal.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Method:
 
 def _list_method_classes() -> list[str]:
     """Return the `module:Class` of each method that comes with deeprc; files may name only these."""
-    return [known.estimator for known in METHODS.values()]
+    return [registered.estimator for registered in METHODS.values()]
 
 
 def search_presets() -> list[str]:
@@ -82,7 +82,7 @@ def choose_methods(
     *,
     preset: str | Path,
     dataset: RepertoireDataset,
-    own: Mapping[str, BaseEstimator] | None = None,
+    estimators: Mapping[str, BaseEstimator] | None = None,
     task: Task | None = None,
 ) -> tuple[list[Method], dict[str, str]]:
     """Return the methods with these names, and the reason for each method of `all` that cannot be used.
@@ -97,7 +97,7 @@ def choose_methods(
         Search spaces: a name of `search_presets`, or a YAML file.
     dataset
         The cohort, which may lack data that a method needs.
-    own
+    estimators
         Estimators of the user, by name.
     task
         Task of the target; None is a target with two classes.
@@ -108,36 +108,45 @@ def choose_methods(
         If there is no such method or preset, or if a named method cannot be used with this cohort or target.
     """
     task = task or Task("", "", "binary")
-    own = own or {}
-    coded = dict(_split_name_and_code(name) for name in names if names_code(name))
+    estimators = estimators or {}
+    code_of = dict(_split_name_and_code(name) for name in names if names_code(name))
     chosen_preset = _Preset.read(preset, task)
-    known = chosen_preset.list_methods(coded)
-    chosen_preset.check_sections(known, [*names, *coded, *own])
+    available = chosen_preset.list_methods(code_of)
+    chosen_preset.check_sections(available, [*names, *code_of, *estimators])
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
-    for name in names:
-        for one in known if name == "all" else [name]:
-            if one in chosen or one in own:
-                continue
-            reason = explain_unfit_target(one, task)
-            method = None if reason else _set_sheet_columns(chosen_preset.make(one, known), dataset, task)
-            if method is not None and method.name in chosen and "=" in one:
-                raise InputError(f"`methods={one}`: there is a method {method.name!r} already; choose another name")
-            reason = reason or _explain_unfit_method(method, dataset, task)
-            if reason is not None and name != "all":
-                raise InputError(f"`methods={one}`: {reason}")
-            if method is not None and reason is None:
-                chosen[one] = method
-            else:
-                skipped[one] = str(reason)
-    for name, estimator in own.items():
+    requested = [(name, given == "all") for given in names for name in (available if given == "all" else [given])]
+    for name, may_be_skipped in requested:
+        if name in chosen or name in estimators:
+            continue
+        method, reason = _make_if_fit(name, chosen_preset, available, dataset, task)
+        if method is not None and method.name in chosen and "=" in name:
+            raise InputError(f"`methods={name}`: there is a method {method.name!r} already; choose another name")
+        if reason is not None and not may_be_skipped:
+            raise InputError(f"`methods={name}`: {reason}")
+        if method is not None and reason is None:
+            chosen[name] = method
+        else:
+            skipped[name] = str(reason)
+    for name, estimator in estimators.items():
         chosen[name] = chosen_preset.complete(name, estimator)
         reason = _explain_unfit_method(chosen[name], dataset, task)
         if reason is not None:
             raise InputError(f"method {name!r}: {reason}")
     if not chosen:
-        raise InputError("no method was given; expected `methods` with some of: " + ", ".join(known))
+        raise InputError("no method was given; expected `methods` with some of: " + ", ".join(available))
     return _make_names_unique(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+
+
+def _make_if_fit(
+    name: str, preset: _Preset, available: Sequence[str], dataset: RepertoireDataset, task: Task
+) -> tuple[Method | None, str | None]:
+    """Return a method if it can predict the target, and the reason why it cannot be used, if there is one."""
+    reason = explain_unfit_target(name, task)
+    if reason is not None:
+        return None, reason
+    method = _set_sheet_columns(preset.make(name, available), dataset, task)
+    return method, _explain_unfit_method(method, dataset, task)
 
 
 def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
@@ -154,22 +163,22 @@ def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
 
 def _make_names_unique(chosen: Mapping[str, Method]) -> list[Method]:
     """Return the methods with unique names: of two classes `a:Model` and `b:Model`, the second has its full name."""
-    apart: dict[str, Method] = {}
-    for asked, method in chosen.items():
-        name = asked if method.name in apart else method.name
-        apart[name] = method if name == method.name else replace(method, name=name, label=name)
-    return list(apart.values())
+    unique: dict[str, Method] = {}
+    for full_name, method in chosen.items():
+        name = full_name if method.name in unique else method.name
+        unique[name] = method if name == method.name else replace(method, name=name, label=name)
+    return list(unique.values())
 
 
 def explain_unfit_target(name: str, task: Task) -> str | None:
     """Return why a method of `METHODS` cannot predict a target; None if it can, and for other methods."""
-    form = METHODS.get(name)
-    if form is None:
+    registered = METHODS.get(name)
+    if registered is None:
         return None
-    if task.kind == "regression" and not form.for_numbers:
-        return f"it tells classes apart; {task.name!r} is a number"
-    if task.kind == "multiclass" and form.kind == "truth":
-        return f"it knows one signal, which tells two classes apart; {task.name!r} has {len(task.classes)}"
+    if task.kind == "regression" and not registered.for_numbers:
+        return f"it separates classes; {task.name!r} is a number"
+    if task.kind == "multiclass" and registered.kind == "truth":
+        return f"it knows one signal, which separates two classes; {task.name!r} has {len(task.classes)}"
     return None
 
 
@@ -208,21 +217,21 @@ class _Preset:
         }
         return cls(str(preset), task, sections)
 
-    def list_methods(self, coded: Container[str]) -> list[str]:
+    def list_methods(self, user_names: Container[str]) -> list[str]:
         """Return the names of methods without code of the user: those of `METHODS` and those of sections."""
-        own = [name for name, entry in self.sections.items() if "estimator" in entry]
-        return [*METHODS, *(name for name in own if name not in METHODS and name not in coded)]
+        with_class = [name for name, entry in self.sections.items() if "estimator" in entry]
+        return [*METHODS, *(name for name in with_class if name not in METHODS and name not in user_names)]
 
-    def check_sections(self, known: Sequence[str], others: Sequence[str]) -> None:
-        """Raise InputError if a section belongs to none of the known and other methods."""
+    def check_sections(self, available: Sequence[str], others: Sequence[str]) -> None:
+        """Raise InputError if a section belongs to none of the available and other methods."""
         for name in self.sections:
-            if name not in (*known, *others):
-                near = difflib.get_close_matches(name, known, n=1)
-                own = f"; a method of your own needs `methods={name}=module:Class`"
-                raise InputError(f"{self.source}: no method {name!r}{f'; did you mean {near[0]!r}?' if near else own}")
+            if name not in (*available, *others):
+                near = difflib.get_close_matches(name, available, n=1)
+                hint = f"; a method of your own needs `methods={name}=module:Class`"
+                raise InputError(f"{self.source}: no method {name!r}{f'; did you mean {near[0]!r}?' if near else hint}")
 
-    def make(self, name: str, known: Sequence[str]) -> Method:
-        """Return an unfitted method, without a check of a cohort; the `known` names are for messages."""
+    def make(self, name: str, available: Sequence[str]) -> Method:
+        """Return an unfitted method, without a check of a cohort; the available names are for messages."""
         if name in METHODS:
             return self._make_registered_method(name)
         entry = self.sections.get(name, {})
@@ -233,9 +242,9 @@ class _Preset:
             label = where.rpartition(":")[2] if key == where else key
             return self.complete(label, _instantiate(import_estimator_class(where), where), section=key)
         if name not in self.sections:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, available, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
+            raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
         listed = entry.get("estimator")
         if listed not in _list_method_classes():
             if isinstance(listed, str) and ":" in listed:
@@ -245,13 +254,13 @@ class _Preset:
         return self.complete(name, _instantiate(import_estimator_class(listed), listed))
 
     def _make_registered_method(self, name: str) -> Method:
-        form = METHODS[name]
-        label, where = form.label, form.estimator
+        registered = METHODS[name]
+        label, where = registered.label, registered.estimator
         if self.task.kind == "regression":
-            label, where = form.number_label or label, form.for_numbers
-        estimator = apply_setting(import_estimator_class(where)(), dict(form.fixed))
+            label, where = registered.number_label or label, registered.for_numbers
+        estimator = apply_setting(import_estimator_class(where)(), dict(registered.fixed))
         return _apply_preset_entry(
-            Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source
+            Method(name, label, estimator, kind=registered.kind), self.sections.get(name, {}), self.source
         )
 
     def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
@@ -265,15 +274,15 @@ class _Preset:
 
 def _select_section_for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
     """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
-    own = entry.get("regression", {})
-    if not isinstance(own, Mapping):
-        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {own!r}")
+    for_numbers = entry.get("regression", {})
+    if not isinstance(for_numbers, Mapping):
+        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {for_numbers!r}")
     rest = {key: value for key, value in entry.items() if key != "regression"}
-    return {**rest, **own} if task.kind == "regression" else rest
+    return {**rest, **for_numbers} if task.kind == "regression" else rest
 
 
 def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
-    """Return the method; the control `sheet` gets the columns that it may read."""
+    """Return the method; the control method `sheet-columns` gets the columns that it may read."""
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
@@ -294,9 +303,9 @@ def _split_name_and_code(name: str) -> tuple[str, str]:
     return (key, where) if equals else (name, name)
 
 
-def _instantiate(kind: type[BaseEstimator], where: str) -> BaseEstimator:
+def _instantiate(estimator_class: type[BaseEstimator], where: str) -> BaseEstimator:
     try:
-        return kind()
+        return estimator_class()
     except TypeError as error:
         raise InputError(f"{where}: cannot be made without arguments: {error}") from error
 
@@ -315,20 +324,18 @@ def _apply_preset_entry(method: Method, entry: Mapping[str, Any], source: str) -
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
     estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
     for setting in search.settings([0])[:_MAX_CHECKED] or [{}]:
-        one = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
+        candidate = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
         try:
-            getattr(one, "check_parameters", lambda: None)()
+            getattr(candidate, "check_parameters", lambda: None)()
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
     return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
 
 
-def _explain_unfit_method(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
+def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task) -> str | None:
     """Return why a method cannot be used with a cohort or a target; None if it can."""
-    if method is None:
-        return None
     if task.kind == "regression" and (is_classifier(method.estimator) or not hasattr(method.estimator, "predict")):
-        return f"it is no regressor; {task.name!r} is a number"
+        return f"it is not a regressor; {task.name!r} is a number"
     if task.kind != "regression" and is_regressor(method.estimator):
         return f"it predicts numbers; {task.name!r} has classes"
     if method.name == "sheet-columns" and not method.estimator.get_params()["columns"]:
@@ -354,13 +361,15 @@ def import_estimator_class(where: str) -> type[BaseEstimator]:
     if where not in _list_method_classes() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as Python does for scripts; worker processes do the same
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except Exception as error:  # a user's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{where}: cannot be imported: {reason}") from error
-    kind = getattr(found, name, None)
-    if kind is None:
+    estimator_class: Any = getattr(imported, name, None)
+    if estimator_class is None:
         raise InputError(f"{where}: the module {module} has no {name!r}")
-    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
+    is_class = isinstance(estimator_class, type)
+    if not (is_class and hasattr(estimator_class, "fit") and hasattr(estimator_class, "get_params")):
         raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
-    return kind
+    checked: type[BaseEstimator] = estimator_class
+    return checked

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["METHODS", "MethodEntry"]
+__all__ = ["METHODS", "RegisteredMethod"]
 
 
 @dataclass(frozen=True)
-class MethodEntry:
+class RegisteredMethod:
     """An entry of `METHODS`.
 
     Attributes
@@ -40,71 +40,75 @@ class MethodEntry:
 
 _SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
 
-METHODS: Mapping[str, MethodEntry] = {
-    "deeprc": MethodEntry(
+METHODS: Mapping[str, RegisteredMethod] = {
+    "deeprc": RegisteredMethod(
         "DeepRC",
         "deeprc.training.estimator:DeepRCClassifier",
         for_numbers="deeprc.training.estimator:DeepRCRegressor",
     ),
-    "svm-minmax": MethodEntry("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
-    "svm-jaccard": MethodEntry("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR),
-    "knn-minmax": MethodEntry("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
-    "knn-jaccard": MethodEntry("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN),
-    "logistic-adam": MethodEntry("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
-    "logistic": MethodEntry(
+    "svm-minmax": RegisteredMethod("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
+    "svm-jaccard": RegisteredMethod(
+        "SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR
+    ),
+    "knn-minmax": RegisteredMethod("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
+    "knn-jaccard": RegisteredMethod(
+        "KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN
+    ),
+    "logistic-adam": RegisteredMethod("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
+    "logistic": RegisteredMethod(
         "Log. regr. (converged)",
         "deeprc.baselines.logistic:LogisticRegression",
         for_numbers="deeprc.baselines.logistic:KmerRidge",
         number_label="Ridge regression",
     ),
-    "gapped-logistic": MethodEntry(
+    "gapped-logistic": RegisteredMethod(
         "Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"
     ),
-    "boosted": MethodEntry(
+    "boosted": RegisteredMethod(
         "Boosted trees",
         "deeprc.baselines.boosted:BoostedTrees",
         for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
     ),
-    "stack": MethodEntry("Stack", "deeprc.stacking.stack:Stack"),
-    "burden-test": MethodEntry("Burden test", "deeprc.baselines.burden:BurdenTest"),
-    "public-clones": MethodEntry("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
-    "logistic-mil-4mer": MethodEntry(
+    "stack": RegisteredMethod("Stack", "deeprc.stacking.stack:Stack"),
+    "burden-test": RegisteredMethod("Burden test", "deeprc.baselines.burden:BurdenTest"),
+    "public-clones": RegisteredMethod("Public clones (Emerson)", "deeprc.baselines.public_clones:PublicClones"),
+    "logistic-mil-4mer": RegisteredMethod(
         "Log. MIL (4MER)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "4mer"}
     ),
-    "logistic-mil-tcrb": MethodEntry(
+    "logistic-mil-tcrb": RegisteredMethod(
         "Log. MIL (TCRβ)", "deeprc.baselines.logistic_mil:LogisticMIL", {"abundance": "tcrb"}
     ),
-    "repertoire-size": MethodEntry(
+    "repertoire-size": RegisteredMethod(
         "Repertoire size",
         "deeprc.baselines.controls:RepertoireSize",
         kind="control",
         for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
     ),
-    "diversity": MethodEntry(
+    "diversity": RegisteredMethod(
         "Diversity",
         "deeprc.baselines.diversity:Diversity",
         kind="control",
         for_numbers="deeprc.baselines.diversity:DiversityRidge",
     ),
-    "v-gene-usage": MethodEntry(
+    "v-gene-usage": RegisteredMethod(
         "V gene usage",
         "deeprc.baselines.controls:VGeneUsage",
         kind="control",
         for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
     ),
-    "sheet-columns": MethodEntry(
+    "sheet-columns": RegisteredMethod(
         "Sheet columns",
         "deeprc.baselines.sheet:SheetColumns",
         kind="control",
         for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
     ),
-    "known-recipe": MethodEntry(
+    "known-recipe": RegisteredMethod(
         "Known recipe (likelihood ratio)", "deeprc.baselines.known_recipe:KnownRecipe", kind="truth"
     ),
-    "known-motif-binary": MethodEntry(
+    "known-motif-binary": RegisteredMethod(
         "Known motif (binary)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "binary"}, "truth"
     ),
-    "known-motif-continuous": MethodEntry(
+    "known-motif-continuous": RegisteredMethod(
         "Known motif (continuous)", "deeprc.baselines.known_motif:KnownMotif", {"overlap": "continuous"}, "truth"
     ),
 }

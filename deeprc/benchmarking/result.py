@@ -92,14 +92,16 @@ class BenchmarkResult:
 
     def _repr_html_(self) -> str:
         """Return the methods with their measure and its interval as HTML for a notebook."""
-        found, measure = self.comparison, self.scoring.estimate
+        comparison, estimate_column = self.comparison, self.scoring.estimate_column
         labels = {method.name: method.label for method in self.methods}
         rows, pictures = [], []
-        for _, row in found.iterrows():
-            low, value, high = (float(row[name]) for name in ("ci_low", measure, "ci_high"))
-            known = math.isfinite(value)
+        for _, row in comparison.iterrows():
+            low, value, high = (float(row[name]) for name in ("ci_low", estimate_column, "ci_high"))
+            is_measured = math.isfinite(value)
             numbers = (
-                [f"{value:.3f}", f"{low:.3f} to {high:.3f}"] if known else ["", self.failures.get(row["method"], "")]
+                [f"{value:.3f}", f"{low:.3f} to {high:.3f}"]
+                if is_measured
+                else ["", self.failures.get(row["method"], "")]
             )
             rows.append([labels[row["method"]], *numbers])
             pictures.append(render_interval(low, value, high, chance=self.scoring.chance_level))
@@ -126,24 +128,24 @@ class BenchmarkResult:
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
         few_donors = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
-        found = control_verdict(self.comparison, self.methods, self.scoring, few_donors=few_donors)
-        return [*self.known, *self._warn_within_strata(), *found]
+        verdict = control_verdict(self.comparison, self.methods, self.scoring, few_donors=few_donors)
+        return [*self.known, *self._find_strata_cautions(), *verdict]
 
-    def _warn_within_strata(self) -> Iterator[Caution]:
+    def _find_strata_cautions(self) -> Iterator[Caution]:
         """Yield, for columns that predict the target, a warning with the AUCs among repertoires of equal values."""
-        auc_of = self.comparison.set_index("method")[self.scoring.estimate]
+        auc_of = self.comparison.set_index("method")[self.scoring.estimate_column]
         for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():
             told, details = [], {}
             for method in self.methods:
-                own = self.predictions[self.predictions["method"] == method.name]
-                names = own["repertoire_id"].tolist()
-                values = [value_of.get(name) for name in names]
-                donors = None if self.donors is None else np.array([self.donors[name] for name in names], np.int64)
-                label, score = own["label"].to_numpy(float), own["score"].to_numpy(float)
-                found = auc_within(column, values, label, score, donors, folds=own["fold"].tolist())
-                if found is not None:
-                    told.append(f"{method.label} {found.auc:.3f} ({auc_of[method.name]:.3f} over all)")
-                    details[method.name] = found.to_dict()
+                rows = self.predictions[self.predictions["method"] == method.name]
+                ids = rows["repertoire_id"].tolist()
+                values = [value_of.get(name) for name in ids]
+                donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
+                label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
+                within = auc_within(column, values, label, score, donors, folds=rows["fold"].tolist())
+                if within is not None:
+                    told.append(f"{method.label} {within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
+                    details[method.name] = within.to_dict()
             if told:
                 text = (
                     f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(told)}. A method "

@@ -139,19 +139,21 @@ def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseE
     InputError
         If the estimator has no such parameter, or if the parameter is no dictionary.
     """
-    fresh = clone(estimator)
-    known = fresh.get_params()
+    unfitted = clone(estimator)
+    defaults = unfitted.get_params()
     parameters: dict[str, Any] = {}
     for name, value in setting.items():
-        whole, _, key = name.partition(".")
-        if whole not in known:
-            kind = type(estimator).__name__
-            raise InputError(f"{kind}: has no parameter {whole!r}; it has {', '.join(sorted(known)) or 'none'}")
+        parameter, _, key = name.partition(".")
+        if parameter not in defaults:
+            class_name, names = type(estimator).__name__, ", ".join(sorted(defaults)) or "none"
+            raise InputError(f"{class_name}: has no parameter {parameter!r}; it has {names}")
         if not key:
-            parameters[whole] = value
+            parameters[parameter] = value
             continue
-        held = parameters.get(whole, known[whole])
+        held = parameters.get(parameter, defaults[parameter])
         if not (held is None or isinstance(held, Mapping)):
-            raise InputError(f"{type(estimator).__name__}: {name}: the parameter {whole!r} has no keys, it is {held!r}")
-        parameters[whole] = {**(held or {}), key: value}
-    return fresh.set_params(**parameters)
+            raise InputError(
+                f"{type(estimator).__name__}: {name}: the parameter {parameter!r} has no keys, it is {held!r}"
+            )
+        parameters[parameter] = {**(held or {}), key: value}
+    return unfitted.set_params(**parameters)

@@ -66,21 +66,21 @@ class ResultStore:
         self._memory: dict[str, Outcome] = {}
         if folder is None:
             return
-        known = read_header(folder, kind) if resume and holds_benchmark(folder, kind) else None
-        if known is None:
+        earlier = read_header(folder, kind) if resume and holds_benchmark(folder, kind) else None
+        if earlier is None:
             check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-        for name in _SAME if known else ():
-            if known is not None and known.get(name) != header[name]:
-                was = "another one" if name in ("content", "folds") else repr(known.get(name))
+        for name in _SAME if earlier else ():
+            if earlier is not None and earlier.get(name) != header[name]:
+                was = "another one" if name in ("content", "folds") else repr(earlier.get(name))
                 what = {
                     "content": "the cohort's content",
                     "folds": "the assignment to folds",
                     "n_folds": "the number of folds",
                 }.get(name, name)
                 raise InputError(f"{folder}: holds a {kind.words} in which {what} is {was}; choose another `output`")
-        methods = {**(known or {}).get("methods", {}), **header["methods"]}
+        methods = {**(earlier or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
             to_plain({"format": kind.format, "version": VERSION, **header, "methods": methods}),
             sort_keys=False,
@@ -151,7 +151,7 @@ _COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
 def _validate_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     """Return the outcome in the file of a job; raise InputError if it is not an outcome of this job."""
     scoring = choose_scoring(job.task.kind, job.task.classes)
-    validation, refit = f"validation_{scoring.measure}", f"refit_{scoring.measure}"
+    validation, refit = f"validation_{scoring.measure_name}", f"refit_{scoring.measure_name}"
     names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, refit, "test", "members"))}
     if set(body) != names:
         raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
@@ -161,9 +161,9 @@ def _validate_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
         measured_settings = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
         if [each.get("setting") for each in measured_settings] != settings:
             raise InputError(f"{where}: expected the job's settings")
-        values = [_validate_measure(each.get(scoring.measure), scoring, where) for each in measured_settings]
+        values = [_validate_measure(each.get(scoring.measure_name), scoring, where) for each in measured_settings]
         pairs = zip(settings, values, strict=True)
-        return {"validation": [{"setting": each, scoring.measure: value} for each, value in pairs], **costs}
+        return {"validation": [{"setting": each, scoring.measure_name: value} for each, value in pairs], **costs}
     if [body["setting"]] != settings:
         raise InputError(f"{where}: expected the job's setting")
     value = _validate_measure(body[validation], scoring, where)
@@ -178,10 +178,10 @@ def _validate_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
 
 
 def _validate_measure(value: Any, scoring: Scoring, where: str) -> float:
-    found: float = validate(value, float, f"{where}: {scoring.measure}")
-    if found > 1 or (scoring.measure == "auc" and found < 0):
-        raise InputError(f"{where}: {scoring.measure}: expected at most 1, found {found:g}")
-    return found
+    number: float = validate(value, float, f"{where}: {scoring.measure_name}")
+    if number > 1 or (scoring.measure_name == "auc" and number < 0):
+        raise InputError(f"{where}: {scoring.measure_name}: expected at most 1, found {number:g}")
+    return number
 
 
 def _validate_test_predictions(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
@@ -197,9 +197,9 @@ def _validate_test_predictions(job: Job, body: Any, scoring: Scoring, where: str
     values = {name: validate(test[name], list[AnyFloat], f"{where}: {name}") for name in numbers}
     if any(len(each) != len(expected) for each in (ids, *values.values())) or len(set(ids)) != len(ids):
         raise InputError(f"{where}: expected one prediction for each repertoire of the job's test fold")
-    found = {"repertoire_id": ids, "label": expected, **values}
-    scoring.checked(pd.DataFrame({"method": job.method, "fold": job.fold, **found}))
-    return found
+    columns = {"repertoire_id": ids, "label": expected, **values}
+    scoring.validate(pd.DataFrame({"method": job.method, "fold": job.fold, **columns}))
+    return columns
 
 
 def _validate_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ def _round_trip_settings(settings: Sequence[Setting]) -> list[Setting]:
 
 
 @dataclass(frozen=True)
-class _MethodEntry:
+class _StoredMethod:
     """The entry of a method in `benchmark.yaml`; `estimator` is only shown, and never imported."""
 
     label: str
@@ -247,7 +247,7 @@ class _Header:
     folds: str
     n_folds: int = field(metadata={"low": 1, "high": 2**31})
     seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
-    methods: dict[str, _MethodEntry]
+    methods: dict[str, _StoredMethod]
     deeprc: str = ""
     cohort: str = ""
     classes: list[str] = field(default_factory=list)

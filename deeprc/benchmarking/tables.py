@@ -15,7 +15,7 @@ import pandas as pd
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.trust import format_p_value
+from deeprc.evaluation.significance import format_p_value
 
 if TYPE_CHECKING:
     from deeprc.benchmarking.result import BenchmarkResult
@@ -92,12 +92,12 @@ def format_results_tsv(result: BenchmarkResult) -> str:
         measured = choices.columns[choices.columns.str.startswith(("validation_", "refit_"))]
         parts += [choices[["method", "fold"]].assign(metric=name, value=choices[name]) for name in measured]
     if len(costs):
-        place = ["method", "fold"]
-        by_task = costs.groupby([*place, "task"], as_index=False)["seconds"].sum()
+        by = ["method", "fold"]
+        by_task = costs.groupby([*by, "task"], as_index=False)["seconds"].sum()
         parts.append(by_task.assign(metric=by_task["task"] + "_seconds", value=by_task["seconds"]))
         for metric, how in (("seconds", "sum"), ("cpu_seconds", "sum"), ("peak_memory_mb", "max")):
-            whole = costs.groupby(place, as_index=False)[metric].agg(how)
-            parts.append(whole.assign(metric=metric, value=whole[metric]))
+            total = costs.groupby(by, as_index=False)[metric].agg(how)
+            parts.append(total.assign(metric=metric, value=total[metric]))
     table = pd.concat([part[["method", "fold", "metric", "value"]] for part in parts], ignore_index=True)
     table = table.sort_values(["method", "fold"], kind="stable")
     return table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n")
@@ -131,12 +131,12 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
 
 def probability_rows(result: BenchmarkResult) -> list[list[str]]:
     """Return the rows of the table of probabilities as text; the last row is the base rate."""
-    label, found = {each.name: each.label for each in result.methods}, result.probabilities
+    labels, table = {method.name: method.label for method in result.methods}, result.probabilities
     names = ("brier", "log_loss", "calibration_error")
     rows = [
-        [label[str(row["method"])], *(format_metric(row[name]) for name in names)] for row in found.to_dict("records")
+        [labels[str(row["method"])], *(format_metric(row[name]) for name in names)] for row in table.to_dict("records")
     ]
-    largest = found.iloc[int(found["n_repertoires"].to_numpy().argmax())]
+    largest = table.iloc[int(table["n_repertoires"].to_numpy().argmax())]
     return [*rows, ["Base rate", *(format_metric(largest[f"{name}_base_rate"]) for name in names[:2]), "-"]]
 
 
@@ -152,21 +152,21 @@ def estimate_metrics(
     The measure by which methods are ranked is that of the comparison; other metrics are means over folds. The best
     methods are those of the `eligible` ones that equal the best value after rounding.
     """
-    found: dict[str, dict[str, MetricEstimate]] = {}
+    estimates: dict[str, dict[str, MetricEstimate]] = {}
     for metric in scoring.headings:
-        if metric == scoring.measure:
-            of_each = comparison.set_index("method")
-            values, sds = of_each[scoring.estimate].dropna(), of_each[scoring.sd]
+        if metric == scoring.measure_name:
+            by_name = comparison.set_index("method")
+            values, sds = by_name[scoring.estimate_column].dropna(), by_name[scoring.sd_column]
         else:
             by_method = metrics[metrics["metric"] == metric].groupby("method")["value"]
             values, sds = by_method.mean().dropna(), by_method.std(ddof=1)
         best = min if metric in scoring.lower_is_better else max
-        highest = format_metric(best((float(values[name]) for name in eligible if name in values), default=np.nan))
-        found[metric] = {
-            str(name): MetricEstimate(float(value), float(sd), name in eligible and format_metric(value) == highest)
+        best_text = format_metric(best((float(values[name]) for name in eligible if name in values), default=np.nan))
+        estimates[metric] = {
+            str(name): MetricEstimate(float(value), float(sd), name in eligible and format_metric(value) == best_text)
             for name, value, sd in zip(values.index, values, sds.reindex(values.index), strict=True)
         }
-    return found
+    return estimates
 
 
 def estimate_refit(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricEstimate]:
@@ -174,7 +174,9 @@ def estimate_refit(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricE
 
     Methods that always learn from both are left out.
     """
-    by_method = choices.dropna(subset=f"refit_{scoring.measure}").groupby("method")[f"refit_{scoring.measure}"]
+    by_method = choices.dropna(subset=f"refit_{scoring.measure_name}").groupby("method")[
+        f"refit_{scoring.measure_name}"
+    ]
     means, sds = by_method.mean(), by_method.std(ddof=1)
     return {str(name): MetricEstimate(float(means[name]), float(sds[name]), is_best=False) for name in means.index}
 
@@ -185,10 +187,10 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
         return ["No method has a fold yet."]
     label = {each.name: each.label for each in methods}
     largest = max(_index_by_method(comparison).values(), key=lambda row: row["n_folds"])
-    of_classes = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
+    n_positive = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
     sentences = [
         f"Mean ± standard deviation (n-1) over {largest['n_folds']} test folds with {largest['n_repertoires']} "
-        f"repertoires{of_classes}; {scoring.means_note}",
+        f"repertoires{n_positive}; {scoring.means_note}",
         "Bold: the best method, and those that equal it in the printed digits.",
         scoring.interval_note,
     ]
@@ -201,12 +203,12 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
             test += f"; for {', '.join(permuted)} a permutation test, because DeLong's variance is 0 or not defined"
         sentences.append(
             f"p: {scoring.heading} against that of the best method, {best}, on the same repertoires ({test}); "
-            f"p (Holm): corrected for the {comparison['p_holm'].notna().sum()} methods and controls compared with it."
+            f"p (Holm): corrected for the {comparison['p_holm'].notna().sum()} methods that are compared with it."
         )
     if set(comparison["kind"]) & {"control", "truth"}:
         sentences.append(
-            "Controls read no receptor sequence; known motifs come from the ground truth of a simulation: "
-            "neither can be the best."
+            "Control methods see no amino-acid sequence. Known motifs come from the ground truth of a simulation. "
+            "Neither can be the best method."
         )
     sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
     sentences.append("p takes the trained models as given. Interval and p take donors as independent.")
@@ -228,8 +230,8 @@ def describe_incomplete_methods(
         if not row["complete"] or each.name in failures:
             done = f"{row['n_folds']} of {row['n_wanted']} folds"
             lines.append(f"{each.label}: {done}; {collapse_whitespace(failures.get(each.name, 'not finished'))}")
-    known = {each.name for each in methods}
-    return lines + [f"{name}: {collapse_whitespace(reason)}" for name, reason in failures.items() if name not in known]
+    others = failures.keys() - {each.name for each in methods}
+    return lines + [f"{name}: {collapse_whitespace(reason)}" for name, reason in failures.items() if name in others]
 
 
 class ChosenSettings(NamedTuple):
@@ -260,19 +262,19 @@ def summarise_chosen_settings(
     """Return the settings of each method: first those that are equal in all folds, then the others by fold."""
     if choices.empty:
         return []
-    n_folds, found = choices["fold"].nunique(), []
+    n_folds, chosen = choices["fold"].nunique(), []
     for each in methods:
         rows = choices[choices["method"] == each.name].sort_values("fold")
         if rows.empty:
             continue
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
-        values, validation = rows[f"validation_{scoring.measure}"].astype(float), ""
+        values, validation = rows[f"validation_{scoring.measure_name}"].astype(float), ""
         if values.notna().any():
-            spread = format_metric(values.std(ddof=1))
-            validation = f"validation {VALIDATED[scoring.kind]} {format_metric(values.mean())} ± {spread}"
+            sd = format_metric(values.std(ddof=1))
+            validation = f"validation {VALIDATED[scoring.kind]} {format_metric(values.mean())} ± {sd}"
         settings = _format_chosen([json.loads(text) for text in rows["settings"]])
-        found.append(ChosenSettings(each.label + where, validation, settings))
-    return found
+        chosen.append(ChosenSettings(each.label + where, validation, settings))
+    return chosen
 
 
 def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
@@ -287,8 +289,8 @@ def describe_members(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> li
     """Return a line for each stack with the share and AUC of each member, as means over folds."""
     lines = []
     for each in methods:
-        own = members[members["method"] == each.name].drop_duplicates(["fold", "member"])
-        means = own.groupby("member", sort=False)[["share", "auc"]].mean().sort_values("share", ascending=False)
+        rows = members[members["method"] == each.name].drop_duplicates(["fold", "member"])
+        means = rows.groupby("member", sort=False)[["share", "auc"]].mean().sort_values("share", ascending=False)
         texts = [f"{name} {share:.0%} (AUC {auc:.3f})" for name, share, auc in means.itertuples()]
         if texts:
             lines.append(f"{each.label}: {', '.join(texts)}")
@@ -304,12 +306,12 @@ def _format_value(value: Any) -> str:
 
 
 def _format_cost(costs: pd.DataFrame, method: str) -> list[str]:
-    own = costs[costs["method"] == method]
-    if own.empty:
+    rows = costs[costs["method"] == method]
+    if rows.empty:
         return ["-", "-"]
-    memory = float(own["peak_memory_mb"].max())
+    memory = float(rows["peak_memory_mb"].max())
     size = "-" if np.isnan(memory) else f"{memory / 1000:.1f} GB" if memory >= 999.5 else f"{memory:.0f} MB"
-    return [_format_duration(float(own["seconds"].sum())), size]
+    return [_format_duration(float(rows["seconds"].sum())), size]
 
 
 def _format_duration(seconds: float) -> str:

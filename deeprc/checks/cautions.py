@@ -18,8 +18,8 @@ _SHOWN = 3
 
 def format_finding(finding: Finding) -> str:
     """Return what a check has found, and what to do, as sentences."""
-    message = finding.message[:1].upper() + finding.message[1:]
-    return f"{message.rstrip('.')}. What to do: {finding.advice.rstrip('.')}."
+    sentences = (f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in (finding.message, finding.advice))
+    return " ".join(sentences)
 
 
 def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
@@ -49,9 +49,9 @@ def find_duplicate_cautions(
     if groups:
         shown = describe_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
-            f"Repertoires that share far more than chance are {WHERE_APART[apart]} ({shown}): they may be copies or "
-            "samples of one donor, and every metric may be too good. `write_subjects` of a check writes a sheet that "
-            "names these groups, for `group_by`."
+            f"Repertoires that share far more sequences than expected by chance are {WHERE_APART[apart]} ({shown}). "
+            "They may be copies, or samples of one donor, so every metric may be too good. `deeprc check` with "
+            "`write_subjects` writes a sheet with a column that joins them. Use this column as `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}
         yield Caution("warning", text, "setup", "duplicates-apart", details)

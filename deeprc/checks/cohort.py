@@ -58,7 +58,7 @@ def check_cohort(
         The targets that are to be predicted, as in `deeprc.tasks.parse_tasks`; by default the columns that look like
         labels.
     group_by
-        Column that names the subject of each repertoire; None: it is found by its name.
+        Column that names the donor of each repertoire; None: it is found by its name.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def check_cohort(
     try:
         sheet = read_metadata(metadata, id_column=options.id_column, files=found.tables)
     except InputError as error:
-        advice = "mend the sheet; nothing else was checked"
+        advice = "Correct the sheet. Nothing else was checked."
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
     files = found.select_named(sheet.files)
     subjects = Subjects(sheet, group_by)
@@ -80,7 +80,7 @@ def check_cohort(
     try:
         plan = plan_files(sheet, files, options, skip_bad_files=True)
     except InputError as error:
-        advice = "give each repertoire one file and one row; no file was read"
+        advice = "Give each repertoire one file and one row of the sheet. No file was read."
         findings.append(Finding("error", "ambiguous-files", str(error), advice))
         findings += [*find_label_problems(sheet, tasks), *find_subject_problems(sheet, tasks, subjects)]
         return CohortCheck(tuple(sort_by_severity(findings)))
@@ -134,9 +134,9 @@ def _profile_file(file: FileToRead) -> tuple[list[RepertoireProfile], str | None
 
 def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Finding]:
     """Return one finding for each fault, even if many files have it; the report names all of these files."""
-    advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
+    advice = "Export or copy the file again, or leave it out with `skip_bad_files`."
     if not profiled.profiles:
-        advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"
+        advice = "No file can be read. Check `reader_format`. A table of an unknown format needs `sequence_column`."
     faults = group_errors({**plan.skipped, **profiled.failed})
     return [
         Finding("error", "unreadable-file", text, advice, files, numbers={"files": len(files)})
@@ -147,7 +147,7 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
 def _make_unmatched_findings(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
-    advice = "give what is missing, or leave these out with `allow_missing`"
+    advice = "Add the missing files or rows, or leave these out with `allow_missing`."
     if plan.rows_without_file:
         none = len(plan.rows_without_file) == len(sheet.repertoire_ids)
         message = describe_missing(sheet, plan.rows_without_file)
@@ -156,19 +156,20 @@ def _make_unmatched_findings(sheet: Metadata, plan: Plan, allow_missing: bool) -
                 "error" if none else severity,
                 "row-without-file",
                 message,
-                "not one file matches: is `id_column` right?" if none else advice,
+                "No file matches a row. Check `id_column`." if none else advice,
                 repertoires=plan.rows_without_file,
                 column=sheet.id_column,
             )
         )
     if plan.files_without_row:
-        message = f"no row of the sheet for {name_few([file.name for file in plan.files_without_row], 'file', 'files')}"
+        names = [file.name for file in plan.files_without_row]
+        message = f"the sheet has no row for {name_few(names, 'file', 'files')}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
     if plan.repertoires_without_row:
         files = [file.name for file in plan.repertoires_without_row]
-        names = tuple(name for unknown in plan.repertoires_without_row.values() for name in unknown)
+        unknown = tuple(name for of_file in plan.repertoires_without_row.values() for name in of_file)
         where = name_few(files, "file", "files")
-        message = f"no row of the sheet for {name_few(names, 'repertoire', 'repertoires')}, of {where}"
+        message = f"the sheet has no row for {name_few(unknown, 'repertoire', 'repertoires')}, in {where}"
         paths = tuple(map(str, plan.repertoires_without_row))
-        found.append(Finding(severity, "file-without-row", message, advice, paths, names))
+        found.append(Finding(severity, "file-without-row", message, advice, paths, unknown))
     return found

@@ -61,7 +61,7 @@ def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> st
     """Return the repertoires of each source as text, the source with most repertoires first."""
     sources = sorted(profiles, key=lambda name: -len(profiles[name]))
     more = f"; and {len(sources) - 3} more" if len(sources) > 3 else ""
-    return "; ".join(f"{name} of {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
+    return "; ".join(f"{name} in {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
 def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
@@ -73,10 +73,10 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
         dropped.update(each.report.dropped)
     rows = sum(each.report.rows_read for each in empty)
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
-    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_name_repertoires(empty)}"
-    advice = "`allow_missing` leaves such repertoires out"
+    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''}, in {_name_repertoires(empty)}"
+    advice = "Leave such repertoires out with `allow_missing`."
     if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
-        advice = "name the column of the sequences with `sequence_column`, if they are in another; " + advice
+        advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
     severity: Severity = "warning" if allow_empty else "error"
     yield Finding(severity, "empty-repertoire", message, advice, _list_files(empty), _list_ids(empty))
 
@@ -99,7 +99,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
             "error",
             "mixed-chains",
             f"the files hold several chains: {shown}",
-            f"choose one with `locus`, such as `locus={frequent[0][0]}`",
+            f"Choose one chain with `locus`, such as `locus={frequent[0][0]}`.",
             _list_files(fewer),
             tuple(dict.fromkeys(_list_ids(fewer))),
         )
@@ -114,9 +114,10 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
             yield Finding(
                 "error" if severity == "error" else "warning",
                 "chain-contradiction",
-                f"{n:,} of {kept:,} sequences have a V or J gene of another chain than their locus column, `locus` or "
-                f"other gene says, in {_name_repertoires(which)}",
-                "find out whether the locus column or the gene columns are right; mend or leave out these files",
+                f"{n:,} of {kept:,} sequences have a V or J gene of a different chain than the locus column, `locus` "
+                f"or the other gene says, in {_name_repertoires(which)}",
+                "Find out whether the locus column or the gene columns are right. Correct these files, or leave them "
+                "out.",
                 _list_files(which),
                 _list_ids(which),
             )
@@ -137,13 +138,13 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
             yield Finding(
                 "error",
                 "mixed-species",
-                f"{example}, in {_name_repertoires(of_mice)}; the other {len(others)} have none or almost none",
-                "keep one species per container",
+                f"{example}, in {_name_repertoires(of_mice)}; the other {len(others)} repertoires have few or none",
+                "Use only one species in a container.",
                 _list_files(of_mice),
                 _list_ids(of_mice),
             )
         else:
-            advice = "nothing, if it is meant: mouse names are kept as found, not translated to IMGT's"
+            advice = "Nothing, if these are mice. Their gene names are kept as they are, not translated to IMGT's."
             yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(of_mice)}", advice)
     if single:
         names = sorted({name for each in single for name in each.of_mice})
@@ -152,7 +153,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
             "warning",
             "mouse-genes",
             f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}), in {_name_repertoires(single)}",
-            "look for contamination, or for an annotation against the wrong reference",
+            "Check for contamination, and whether the annotation used the reference of the right species.",
             _list_files(single),
             _list_ids(single),
         )
@@ -174,8 +175,8 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         yield Finding(
             "warning" if n > _SOME * named else "note",
             "unknown-genes",
-            f"{n:,} of {named:,} gene names are not understood ({examples}), in {_name_repertoires(with_odd)}",
-            "check that the columns hold gene names; they are stored as they are, and count as genes of their own",
+            f"{n:,} of {named:,} gene names are not recognised ({examples}), in {_name_repertoires(with_odd)}",
+            "Check that these columns hold gene names. Each of these names is stored as it is, as a gene of its own.",
             _list_files(with_odd),
             _list_ids(with_odd),
         )
@@ -188,7 +189,8 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
                 "missing-genes",
                 f"fewer than half of the sequences have a {column}, unlike in the other repertoires, in "
                 f"{_name_repertoires(without)}",
-                "export these files with their genes; without, a model that reads genes knows them by what they lack",
+                "Export these files with their genes. Otherwise a model that uses genes can recognise these "
+                "repertoires by the missing genes.",
                 _list_files(without),
                 _list_ids(without),
                 column,
@@ -203,17 +205,17 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
         sources.setdefault(main, []).append(each)
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
-        advice = "nothing, if abundance is not needed; else name the column with `sequence_column` and `count_column`"
-        yield Finding("note", "no-counts", "no file gives counts: each sequence counts 1", advice)
+        advice = "Nothing, if you need no counts. Otherwise name the column with `sequence_column` and `count_column`."
+        yield Finding("note", "no-counts", "no file has counts, so each sequence counts 1", advice)
     partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
     if sources and (without or partly):
         n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
         yield Finding(
             "warning",
             "missing-counts",
-            f"{n:,} rows have no count (empty, or -1), which then counts 1, "
+            f"{n:,} rows have no count (empty, or -1), so each of them counts 1, "
             f"in {_name_repertoires([*without, *partly])}",
-            "export them with counts, or use no abundance in training (`abundance: none`, the default)",
+            "Export them with counts, or train without counts (`abundance: none`, the default).",
             _list_files([*without, *partly]),
             _list_ids([*without, *partly]),
         )
@@ -223,7 +225,7 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
             "warning",
             "different-count-columns",
             f"counts are from different columns: {shown}",
-            "make sure that they count the same thing: reads, templates and cells differ by orders of magnitude",
+            "Make sure that they count the same thing. Reads, templates and cells differ by orders of magnitude.",
         )
 
 
@@ -239,7 +241,7 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             "counts-all-one",
             f"all counts are 1{'' if len(ones) == len(counted) else ', unlike in the others'}, "
             f"in {_name_repertoires(ones)}",
-            "check that the counts were exported, and not one row per cell or a deduplicated list",
+            "Check whether the export lost the counts, for example because it has one row per cell, or no duplicates.",
             _list_files(ones),
             _list_ids(ones),
         )
@@ -249,9 +251,9 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
         yield Finding(
             "warning" if n > _MANY * rows else "note",
             "rounded-counts",
-            f"{n:,} counts are fractions or 0 and were rounded to a whole number of at least 1, in "
+            f"{n:,} counts are fractions or 0, and were rounded to a whole number of at least 1, in "
             f"{_name_repertoires(rounded)}",
-            "check that the column holds counts, not frequencies",
+            "Check that the column holds counts, not frequencies.",
             _list_files(rounded),
             _list_ids(rounded),
         )
@@ -260,13 +262,13 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             "saturated-counts",
             [each for each in profiles if each.largest_count == LARGEST_COUNT],
             f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
-            "look at the file: so many copies are hardly real",
+            "Check this file. So many copies are unlikely to be real.",
         ),
         (
             "dominant-sequence",
             [each for each in counted if each.largest_count > _HALF * each.total_count],
             "one sequence has more than half of all counts",
-            "check for a spiked-in control, a leukaemic clone or a failed sample; a large response can look so too",
+            "Check for a spike-in, a leukaemic clone or a failed sample. A strong immune response can look the same.",
         ),
     ):
         if which:
@@ -290,8 +292,8 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
         yield Finding(
             "warning",
             "small-repertoire",
-            f"much smaller than the median of {10**median:,.0f} sequences: {shown}",
-            "check whether the sample or its sequencing failed; leave it out if so",
+            f"far fewer sequences than the median of {10**median:,.0f}: {shown}",
+            "Check whether the sample or its sequencing failed. If so, leave it out.",
             _list_files(small),
             _list_ids(small),
         )
@@ -310,9 +312,9 @@ def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
             yield Finding(
                 "warning",
                 "odd-drop-rate",
-                f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, unlike of "
-                f"{name_few(with_shares, 'repertoire', 'repertoires')}",
-                "check that these files are whole and were exported with the same filters as the others",
+                f"rows dropped as {reason!r}: {float(np.median(shares)):.0%} in the median repertoire, but a very "
+                f"different share in {name_few(with_shares, 'repertoire', 'repertoires')}",
+                "Check that these files are complete and were exported with the same filters as the others.",
                 _list_files(odd),
                 _list_ids(odd),
             )
@@ -335,5 +337,5 @@ def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Fin
             "note",
             "different-junctions",
             f"junctions are from different columns: {shown}",
-            "compare a few sequences: all must begin with the conserved C and end with F or W",
+            "Compare a few sequences. All must begin with the conserved C and end with F or W.",
         )

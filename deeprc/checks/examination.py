@@ -20,6 +20,8 @@ from deeprc.tasks import Task, encode_labels
 
 __all__ = ["CohortCheck", "examine"]
 
+_HEADINGS = ("target", "property tested (no receptor sequences used)", "how well it predicts the label")
+
 
 @dataclass(frozen=True, repr=False)
 class CohortCheck:
@@ -36,9 +38,9 @@ class CohortCheck:
     similar
         The pairs of repertoires that share too many sequences.
     comparisons
-        The repertoires that are more similar to another class of their subject than to their own.
+        The repertoires that are more similar to a different class of their donor than to their own.
     subject_of
-        Pairs of a repertoire and its subject, for repertoires whose subject is known.
+        Pairs of a repertoire and its donor, for repertoires whose donor is known.
     sheet
         The metadata sheet; None if the files could not be assigned to it.
     """
@@ -72,7 +74,7 @@ class CohortCheck:
         """Return what preprocessing would do, what predicts the labels, and the findings."""
         parts = [] if self.report is None or not self.report.repertoires else [self.report.to_text()]
         if self.shortcuts:
-            rows: list[list[str | int]] = [["target", "what is known without reading a receptor", "how well it tells"]]
+            rows: list[list[str | int]] = [list(_HEADINGS)]
             rows += [[each.target, each.property, f"{each.label}: {each.format_measure()}"] for each in self.shortcuts]
             parts.append(format_table(rows))
         return "\n\n".join([*parts, to_text(self.findings)])

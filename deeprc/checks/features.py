@@ -20,7 +20,7 @@ from deeprc.checks.sheet import Subjects, is_technical
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.evaluation.splits import index_known_donors
+from deeprc.evaluation.donors import DonorColumn
 
 __all__ = ["Feature", "make_file_features", "make_sheet_features", "make_size_features", "make_usage_features"]
 
@@ -79,7 +79,7 @@ def make_size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
 
 def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
     """Yield the usage of V genes and of J genes, as log-ratios to the mean over genes, (B, G)."""
-    for column, name in (("v_call", "V-gene usage"), ("j_call", "J-gene usage")):
+    for column, name in (("v_call", "V gene usage"), ("j_call", "J gene usage")):
         usage = [each.usage.get(column, {}) for each in profiles]
         totals = [max(sum(counts.values()), 1) for counts in usage]
         share: dict[str, float] = {}
@@ -93,26 +93,26 @@ def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Featu
 
 
 def make_file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
-    """Return the format, columns, packing, names and folders of the files."""
+    """Return the format, columns, endings, names and folders of the files."""
     reports = [each.report for each in profiles]
     texts: list[tuple[str, Code, Iterable[str]]] = [
         ("file format", "label-from-processing", (each.format for each in reports)),
-        ("column of the counts", "label-from-processing", (_find_main_source(each.counts_from) for each in reports)),
+        ("count column", "label-from-processing", (_find_main_source(each.counts_from) for each in reports)),
         (
-            "column of the junctions",
+            "junction column",
             "label-from-processing",
             (_find_main_source(each.sequences_from) for each in reports),
         ),
-        ("packing of the file", "label-from-processing", (each.path.suffix for each in profiles)),
+        ("ending of the file name", "label-from-processing", (each.path.suffix for each in profiles)),
         ("folder", "label-from-name", (each.path.parent.name for each in profiles)),
     ]
     names = [list_stems(each.path.name)[-1] for each in profiles]
     if len(set(names)) < len(names):  # a file holds several repertoires
         names = [each.repertoire_id for each in profiles]
-    texts.append(("letters that the file's name begins with", "label-from-name", map(_extract_leading_letters, names)))
+    texts.append(("beginning of the file name", "label-from-name", map(_extract_leading_letters, names)))
     parts = [re.split(r"[\W_]+", name) for name in names]
     texts += [
-        (f"part {index + 1} of the file's name", "label-from-name", [part[index] for part in parts])
+        (f"part {index + 1} of the file name", "label-from-name", [part[index] for part in parts])
         for index in range(min(map(len, parts), default=0))
     ]
     return [Feature(name, code, np.array(list(values), object)) for name, code, values in texts]
@@ -123,7 +123,7 @@ def make_sheet_features(sheet: Metadata, rows: Sequence[int], subjects: Subjects
 
     Measurements and dates are numbers, the others texts. If numbers of a column are missing, a feature says which.
     """
-    features, donors = [], index_known_donors(sheet.table, subjects.column)
+    features, donors = [], DonorColumn.choose(sheet.table, subjects.column).index_if_known()
     for column in map(str, sheet.table.columns):
         if column in (*subjects.columns, sheet.id_column):
             continue
@@ -140,7 +140,7 @@ def make_sheet_features(sheet: Metadata, rows: Sequence[int], subjects: Subjects
         features.append(Feature(what, code, numbers, column))
         if values.isna().any():
             given = np.array([_MISSING if missing else "given" for missing in values.isna()], object)
-            features.append(Feature(f"whether column {column!r} is filled", code, given, column))
+            features.append(Feature(f"whether column {column!r} has a value", code, given, column))
     return features
 
 

@@ -38,8 +38,8 @@ def check_folder(folder: Path) -> None:
     foreign = next(_find_foreign_files(folder), None)
     if foreign is not None:
         raise InputError(
-            f"{folder}: exists, and {foreign} is not as `deeprc check` wrote it; choose another `output`, nothing was "
-            "changed"
+            f"{folder}: exists, and {foreign} was not written by `deeprc check`, or was changed since; choose another "
+            "`output`. Nothing was changed."
         )
 
 
@@ -108,7 +108,7 @@ def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
         n_repertoires=[len(each.repertoires) for each in found.findings],
         n_files=[len(each.files) for each in found.findings],
     )
-    members = pd.DataFrame(
+    of_findings = pd.DataFrame(
         [
             (i, each.code, kind, name)
             for i, each in enumerate(found.findings, start=1)
@@ -123,7 +123,7 @@ def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
     )
     return {
         "findings": findings,
-        "members": members,
+        "finding_repertoires": of_findings,
         "groups": _group_table(found),
         "similar_pairs": _make_pair_table(found),
         "closer_to_other_class": _make_comparison_table(found),

@@ -20,7 +20,7 @@ from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import read_json
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import choose_subject_column
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "digest_metadata", "read_checks"]
@@ -67,7 +67,7 @@ class RunChecks:
         for finding in self.warnings:
             logger.warning("%s: %s", finding.code, finding.message)
         if self.warnings:
-            logger.warning("a check of the container says what to do, and lists all names")
+            logger.warning("`deeprc check` says what to do about these findings, and lists all names")
 
     def to_json(self) -> str:
         """Return the text of `checks.json`."""
@@ -91,7 +91,7 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
     found = check_dataset(labelled, tasks=tasks, group_by=group_by)
-    column = choose_subject_column(dataset.metadata, group_by)
+    column = DonorColumn.choose(dataset.metadata, group_by).name
     return RunChecks(found.findings, found.shortcuts, column, digest_metadata(dataset))
 
 

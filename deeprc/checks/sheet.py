@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from deeprc.checks.findings import Finding, name_few
 from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import N_FOLDS, find_subject_columns
-from deeprc.evaluation.trust import FEW_IN_CLASS
+from deeprc.evaluation.donors import find_donor_columns
+from deeprc.evaluation.significance import FEW_IN_CLASS
+from deeprc.evaluation.splits import N_FOLDS
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
@@ -115,7 +116,7 @@ class Subjects:
             names = ", ".join(map(str, sheet.table.columns))
             raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; columns: {names}")
         self.given = group_by is not None
-        found = [name for name in find_subject_columns(sheet.table) if sheet.table[name].notna().any()]
+        found = [name for name in find_donor_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
         coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
@@ -158,8 +159,8 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
         columns = _find_label_columns(sheet, subjects)
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
         taken = ", ".join(columns)  # at most four
-        message = f"taken for labels: {taken}" if columns else "no column looks like a label"
-        found.append(Finding("note", "checked-targets", message, "name what is to be predicted with `targets`"))
+        message = f"columns used as labels: {taken}" if columns else "no column looks like a label"
+        found.append(Finding("note", "checked-targets", message, "Name what you want to predict with `targets`."))
     for target in targets:
         parsed = _parse_target(target, sheet)
         if isinstance(parsed, Finding):
@@ -188,9 +189,9 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
         Finding(
             "note" if subjects.given else "warning",
             "repeated-subject",
-            f"several repertoires are of one subject, by column {subjects.column!r}: "
-            f"{name_few(repeated, 'subject', 'subjects')}",
-            f"train with `group_by={subjects.column}`, so that no subject is in two parts of a split",
+            f"several repertoires come from the same donor (column {subjects.column!r}), for "
+            f"{name_few(repeated, 'donor', 'donors')}",
+            f"Train with `group_by={subjects.column}`, so that no donor is in two parts of a split.",
             column=subjects.column,
             repertoires=tuple(names.index[names.isin(repeated)]),
             numbers={"subjects": len(repeated)},
@@ -210,9 +211,9 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
             Finding(
                 "note" if paired else "warning",
                 "subject-in-both-classes",
-                f"target {task.name!r}: repertoires of different classes are of one subject"
-                f"{', as in a paired design' if paired else ''}, in {name_few(both, 'subject', 'subjects')}",
-                f"train with `group_by={subjects.column}`" if paired else "check these labels and subject names",
+                f"target {task.name!r}: repertoires of the same donor have different labels"
+                f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
+                f"Train with `group_by={subjects.column}`." if paired else "Check the labels and donor names.",
                 column=task.column,
                 repertoires=tuple(names.index[names.isin(both)]),
                 target=task.name,
@@ -228,7 +229,7 @@ def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
     except UnknownColumnError:
         raise
     except InputError as error:
-        advice = "`deeprc train` would refuse it: mend the sheet, or choose another target (`targets`)"
+        advice = "`deeprc train` would refuse it. Correct the sheet, or choose another target (`targets`)."
         return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 
 
@@ -260,7 +261,7 @@ def _find_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
             "warning" if missing.mean() > _MANY_MISSING else "note",
             "missing-labels",
             f"target {task.name!r}: no label for {name_few(ids, 'repertoire', 'repertoires')}",
-            "nothing, if they are unknown: such repertoires take part in no score",
+            "Nothing, if these labels are unknown. No metric of this target uses such repertoires.",
             repertoires=ids,
             column=task.column,
             target=task.name,
@@ -273,9 +274,9 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         return
     small = {name: n for name, n in _count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
     if small:
-        advice = "collect more: a score over so few cannot tell a good model from chance"
+        advice = "With so few repertoires, a good model cannot be distinguished from chance. Add more if you can."
         if min(small.values()) < N_FOLDS:
-            advice += f"; `deeprc train` needs one per fold, {N_FOLDS} unless `folds` says fewer"
+            advice += f" `deeprc train` needs one per class and fold, so at least {N_FOLDS}, or fewer `folds`."
         shown = [f"{name!r} ({n})" for name, n in small.items()]
         message = (
             f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {name_few(shown, 'class', 'classes')}"
@@ -291,8 +292,8 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         if _are_alike(first, second, min(sizes[first], sizes[second]))
     ]
     if alike:
-        message = f"column {task.column!r}: labels that look alike, {name_few(alike, 'pair', 'pairs')}"
-        advice = "if they are one class, spell them alike in the sheet"
+        message = f"column {task.column!r}: labels that may mean the same, {name_few(alike, 'pair', 'pairs')}"
+        advice = "If they are the same class, give them the same spelling in the sheet."
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 
 

@@ -49,7 +49,7 @@ class Shortcut:
     Attributes
     ----------
     target, label
-        Name of the target, and the classes that are told apart, such as "sick from healthy".
+        Name of the target, and the classes that are compared, such as "'sick' against 'healthy'".
     property, column, code
         The property, its column if it has one, and the code of the finding.
     measure, value, interval
@@ -83,11 +83,14 @@ class Shortcut:
         low_high = values["interval"]
         return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
-    def format_measure(self) -> str:
-        """Return the measure with its interval as text."""
-        if self.interval is None:
-            return f"Cramer's V {self.value:.2f}"
-        return f"AUC {self.value:.2f} (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+    def format_measure(self, *, in_sentence: bool = False) -> str:
+        """Return the measure with its interval as text, for a table or after "with" in a sentence."""
+        name, limits = "Cramer's V", ""
+        if self.interval is not None:
+            name, limits = "AUC", f" (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+        if in_sentence:
+            name = f"{'a' if self.interval is None else 'an'} {name} of"
+        return f"{name} {self.value:.2f}{limits}"
 
 
 @dataclass(frozen=True)
@@ -138,9 +141,9 @@ def find_shortcuts(
                 Finding(
                     "note",
                     "too-few",
-                    f"target {task.name!r}: {shown} (subjects, or repertoires without one); shortcuts are looked for "
-                    f"from {_MIN_UNITS} on both sides",
-                    "look by eye at whether batches, dates and sizes differ between the classes",
+                    f"target {task.name!r}: too few to test for shortcuts: {shown} (donors, or repertoires of an "
+                    f"unknown donor); a test needs at least {_MIN_UNITS} in a class and in the rest",
+                    "Check yourself whether batches, dates and repertoire sizes differ between the classes.",
                     column=task.column,
                     target=task.name,
                 )
@@ -159,7 +162,8 @@ def make_shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
         Finding(
             each.verdict,
             each.code,
-            f"target {each.target!r}: {each.property} tells {each.label}: {each.format_measure()}{each.detail}",
+            f"target {each.target!r}: {'' if each.column else 'the '}{each.property} predicts {each.label} with "
+            f"{each.format_measure(in_sentence=True)}{each.detail}",
             _ADVICE[each.code],
             column=each.column,
             target=each.target,
@@ -171,15 +175,19 @@ def make_shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
 
 
 _ADVICE = {
-    "label-from-size": "a classifier can score so much by counting alone. If depth or cell number differ by protocol, "
-    "balance the classes or draw the same number of sequences from each; report this AUC beside the model's",
-    "label-from-processing": "the classes were exported or filtered differently: export all files in the same way",
-    "label-from-genes": "this may be biology (cell type, HLA), or primers and annotation that differ by class; "
-    "compare within a batch. A model has learned from the receptors' sequences only as far as it beats this AUC",
-    "label-from-name": "names are not read in training, but they often tell the batch or the study: if they do, "
-    "compare within it; if they only sort the files by label, nothing is wrong",
-    "label-from-column": "if it is another word for the label, nothing is wrong; if it is a batch, a site or a trait "
-    "such as age, a model may learn that instead: adjust for it (`adjust_for`), or test on another cohort",
+    "label-from-size": "A classifier could reach this AUC from the size of a repertoire alone. If sequencing depth or "
+    "cell numbers differ by protocol, balance the classes, or sample the same number of sequences from every "
+    "repertoire. Report this AUC together with that of the model.",
+    "label-from-processing": "The files of the classes were exported or filtered in different ways. Export all files "
+    "in the same way.",
+    "label-from-genes": "This may be biology (cell type, HLA), or primers and annotation that differ between the "
+    "classes. Compare within a batch. Only the part of the model's AUC above this value is evidence that it uses "
+    "receptor sequences.",
+    "label-from-name": "Training does not use file names, but they often show the batch or the study. If they do, "
+    "compare within a batch or study. If they only sort the files by label, ignore this finding.",
+    "label-from-column": "If this column is just another form of the label, ignore this finding. If it is a batch, a "
+    "site or a trait such as age, a model may learn it instead of the label. Then adjust for it (`adjust_for`), or "
+    "test on another cohort.",
 }
 
 
@@ -287,7 +295,7 @@ def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortc
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
     else:
-        direction = f"; {'lower' if auc < 0.5 else 'higher'} in {question.names[code]}"
+        direction = f"; it is {'lower' if auc < 0.5 else 'higher'} in {question.names[code]!r}"
         auc = max(auc, 1 - auc)
     certain = auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
     return Shortcut(
@@ -305,8 +313,8 @@ def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortc
 
 
 def _describe_contrast(question: _Question, code: int) -> str:
-    others = question.names[0] if len(question.names) == 2 else "the others"
-    return f"{question.names[code]} from {others}"
+    others = repr(question.names[0]) if len(question.names) == 2 else "the other classes"
+    return f"{question.names[code]!r} against {others}"
 
 
 class _ClassAuc(NamedTuple):
@@ -354,7 +362,7 @@ def _test_categories(question: _Question, feature: Feature, values: NDArray[np.o
     certain = compute_permutation_p(levels, question.codes, counts, alpha) <= alpha
     return Shortcut(
         question.task.name,
-        _describe_contrast(question, 1) if len(question.names) == 2 else "the classes apart",
+        _describe_contrast(question, 1) if len(question.names) == 2 else "the classes",
         feature.name,
         feature.column,
         feature.code,
@@ -373,5 +381,6 @@ def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], q
     parts = []
     for level in order:
         code = 1 if len(question.names) == 2 else int(np.argmax(counts[level] - expected[level]))
-        parts.append(f"{counts[level, code]} of {counts[level].sum()} with {names[level]!r} are {question.names[code]}")
+        share = f"{counts[level, code]} of {counts[level].sum()}"
+        parts.append(f"{share} with {names[level]!r} are {question.names[code]!r}")
     return "; " + ", ".join(parts)

@@ -78,8 +78,8 @@ class ClassComparison:
     def text(self) -> str:
         """A sentence that says how much the repertoire shares with both."""
         first, second = (f"{name} ({label})" for name, label in zip(self.names, self.classes, strict=True))
-        own = f"the first and its own class {self.within.overlap:.1%}"
-        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, {own}"
+        own = f"{self.names[0]} shares {self.within.overlap:.1%} with its own class"
+        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, but {own}"
 
 
 def _compute_pair_scale(pair: Pair) -> float:
@@ -170,10 +170,10 @@ def _make_finding(
     return Finding(
         "warning",
         "closer-to-other-class",
-        f"target {task.name!r}: repertoires share more with another class of their subject than with their own, of "
-        f"{name_few(subjects, 'subject', 'subjects')}; {clearest.text}",
-        "look for swapped or contaminated samples, and leave out those whose class is in doubt; samples of one day may "
-        "share more for good reasons",
+        f"target {task.name!r}: repertoires share more sequences with a different class of the same donor than with "
+        f"their own class, for {name_few(subjects, 'donor', 'donors')}; {clearest.text}",
+        "Check for swapped or contaminated samples, and leave out those whose class is in doubt. Samples of the same "
+        "day may share more without any error.",
         tuple(dict.fromkeys(str(profile_of[name].path) for name in ids)),
         ids,
         task.column,

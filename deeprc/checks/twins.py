@@ -136,15 +136,15 @@ def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[
             groups,
             f"{_describe_group_count(len(groups))} the same sequences with the same genes and counts, "
             f"{n:,} repertoires in all",
-            "find out which file was copied or exported under a wrong name, and keep one: where one of them trains and "
-            "the other tests, results look better than they are",
+            "Find out which file was copied, or exported under a wrong name, and keep only one of them. If one is used "
+            "for training and another for testing, metrics are too good.",
             profiles,
         )
         yield finding
 
 
 def _describe_group_count(n: int) -> str:
-    return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
+    return "1 group of repertoires has" if n == 1 else f"{n:,} groups of repertoires each have"
 
 
 def _make_similar_findings(
@@ -157,7 +157,7 @@ def _make_similar_findings(
     groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
     numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
-    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred largest")):
+    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred most abundant")):
         of_measure = [each for each in similar if each.measure == measure]
         if of_measure:
             highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
@@ -165,16 +165,16 @@ def _make_similar_findings(
             numbers[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
-    whose = "of different subjects " if subjects_known else "(no column says whose they are) "
+    whose = "of different donors " if subjects_known else "(no column names their donors) "
     yield _make_group_finding(
         "warning",
         "similar-content",
         groups,
         f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
-        f"share{'s' * (len(groups) == 1)} far more than chance, {n:,} repertoires in {len(pairs):,} "
-        f"pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
-        "if they are of one subject, say so in a subject column of the sheet (`write_subjects` of a check makes "
-        "one) and train with `group_by`; if not, look for swapped samples or for contamination of one by the other",
+        f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
+        f"{len(pairs):,} pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
+        "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
+        "one) and train with `group_by`. Otherwise check for swapped samples and contamination.",
         profiles,
         numbers,
     )

@@ -81,7 +81,7 @@ def _debug_option() -> click.Option:
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def _cli(ctx: click.Context, debug: bool) -> None:
-    """Immune repertoire classification: which immune state, and which receptor sequences say so.
+    """Predict an immune state from a receptor repertoire, and find the receptor sequences behind the prediction.
 
     Start with `deeprc quickstart`.
     """

@@ -19,8 +19,8 @@ __all__ = ["annotate"]
     required=True,
     multiple=True,
     metavar="FILE",
-    help="VDJdb, McPAS-TCR, an export of receptors from the IEDB, or a table with the columns junction_aa, v_call and"
-    " antigen_organism, antigen or epitope. The option may be given several times.",
+    help="VDJdb, McPAS-TCR, an export of receptors from the IEDB, or a table with the columns 'junction_aa', 'v_call'"
+    " and 'antigen_organism', 'antigen' or 'epitope'. The option may be given several times.",
 )
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
@@ -34,13 +34,15 @@ __all__ = ["annotate"]
 def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str | None, host: str | None) -> None:
     """Find the sequences of TABLE that are receptors with a known antigen.
 
-    TABLE is a TSV with a column junction_aa and, if known, v_call, such as those of `deeprc attention`, `deeprc clones`
-    and `deeprc quickstart`. The output has five more columns: how well the best entries of the databases match the
-    sequence (exact or one substitution, the same V gene or not), their organism, antigen and epitope, and their number.
+    TABLE is a TSV with a column "junction_aa" and, if known, "v_call", such as those of `deeprc attention`,
+    `deeprc clones` and `deeprc quickstart`. The output has five more columns: how well the best entries of the
+    databases match the sequence (exact or one substitution, the same V gene or not), their organism, antigen and
+    epitope, and their number.
 
     A second table, NAME.organisms.tsv, has the number of matches for each organism. With --cohort, it also tests
-    whether more sequences match than expected by chance, that is, than among clones with the same V gene and length
-    that as many repertoires carry. Public clones match databases more often than others, whatever they recognise.
+    whether more sequences match than expected by chance. Chance is measured on clones of the cohort with the same V
+    gene, the same length and the same number of carriers, because public clones match databases more often than other
+    clones, whatever they recognise.
 
     \b
     Example:

@@ -22,8 +22,8 @@ __all__ = ["attention"]
     type=click.Choice(["attention", "contribution", "response"]),
     help="The ranking of --top and --top-overall. attention: the attention weight with --top; the attention logit,"
     " which can be compared between repertoires, with --top-overall. contribution: what the sequence adds to the"
-    " output. response: the output if the sequence had all the attention.  [default: contribution if the network has"
-    " readings (clones, composition), else attention]",
+    " output. response: the output if the sequence had all the attention.  [default: contribution if the network"
+    " has a branch `composition` or `clones`, else attention]",
 )
 @click.option(
     "--class",
@@ -54,22 +54,22 @@ def attention(
 ) -> None:
     """Write how much each sequence of CONTAINER contributes to the prediction of RUN, and its attention weight.
 
-    FILE is an AIRR Rearrangement table with these columns: contribution (what the sequence adds to the log-odds of the
-    positive class), response (the log-odds if the sequence had all the attention), attention_weight (its weight in the
-    average over the repertoire; the weights sum to 1), attention_rank, attention_logit (comparable between
-    repertoires), and head (the attention head with the largest weight). If the network has readings,
-    through_attention, through_composition and through_clones divide the contribution among attention and readings.
-    Several runs give mean values.
+    FILE is an AIRR Rearrangement table with these columns: "contribution" (what the sequence adds to the log-odds of
+    the positive class), "response" (the log-odds if the sequence had all the attention), "attention_weight" (its weight
+    in the average over the repertoire; the weights sum to 1), "attention_rank", "attention_logit" (comparable between
+    repertoires), and "head" (the attention head with the largest weight). If the network has more branches than
+    attention, the columns "through_attention", "through_composition" and "through_clones" say how much of the
+    contribution comes through each branch. Several runs give mean values.
 
-    With --top-overall, q_value is the false discovery rate: the share of chance findings among the sequences that rank
-    as high in repertoires of the class. It is estimated from held-out donors, so the column is missing if CONTAINER has
-    none, and with --repertoire.
+    With --top-overall, "q_value" is the false discovery rate: the share of chance findings among the sequences that
+    rank as high in repertoires of the class. It is estimated from donors that RUN has not seen (test or new
+    repertoires). The column is missing if CONTAINER has none of them, or with --repertoire.
 
-    With --scheduler, the workers of a Dask cluster compute the tables, some repertoires at a time; q_value is computed
-    here.
+    With --scheduler, the workers of a Dask cluster compute the tables, some repertoires at a time. Only "q_value" is
+    computed on this machine.
 
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
-    sequences the head averages (metastable_size: the smallest number whose weights sum to 0.90) and its operating
+    sequences the head averages ("metastable_size": the smallest number whose weights sum to 0.90) and its operating
     class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
 
     \b
@@ -90,9 +90,9 @@ def attention(
     from deeprc.runs.ensemble import load_ensemble
 
     if top is not None and top_overall is not None:
-        raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give one of them")
+        raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give only one")
     if top is None and top_overall is None and (by or class_name):
-        raise InputError("--by and --class say by what --top or --top-overall chooses; neither is given")
+        raise InputError("--by and --class say how --top or --top-overall choose sequences: give one of these, too")
     check_attention_outputs(output)
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -117,4 +117,4 @@ def attention(
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
-    click.echo(f"Wrote how many sequences each head averages over to {make_heads_path(output)}")
+    click.echo(f"Wrote the number of sequences that each head averages over to {make_heads_path(output)}")

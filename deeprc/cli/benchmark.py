@@ -15,6 +15,8 @@ from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["benchmark"]
 
+_KINDS = {"control": " (control method: sees no amino-acid sequence)", "truth": " (knows what was simulated)"}
+
 
 def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     if not value:
@@ -23,7 +25,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 
     width = max(map(len, METHODS))
     for name, method in METHODS.items():
-        kind = {"control": " (control: reads no sequence)", "truth": " (knows what was simulated)"}.get(method.kind, "")
+        kind = _KINDS.get(method.kind, "")
         click.echo(f"{name:{width}}  {method.label}{kind}")
     context.exit()
 
@@ -53,7 +55,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     default="5",
     show_default=True,
     help="The number of folds; leave-one-out:COLUMN, which tests on each value of a column, such as a batch, and trains"
-    " on the others; or a TSV file with the columns repertoire_id and fold.",
+    " on the others; or a TSV file with the columns 'repertoire_id' and 'fold'.",
 )
 @click.option(
     "--group-by",
@@ -76,11 +78,11 @@ def benchmark(
     jobs: int,
     **others: Any,
 ) -> None:
-    """Compare DeepRC and other methods on CONTAINER, with the same folds, hyperparameter search and metrics.
+    """Compare DeepRC with other methods on CONTAINER, with the same folds, hyperparameter search and metrics.
 
-    Each fold is the test fold once. The settings of a method are chosen by their AUC on the next fold, and the
-    other folds are for training. FOLDER/table.md has the AUC of each method with its interval and a paired test.
-    After an interruption, the same command with --resume continues.
+    Each fold is the test fold once. The settings of a method are chosen by their AUC on the next fold, and the method
+    is trained on the other folds. FOLDER/table.md has the AUC of each method with its interval and a paired test.
+    If it was interrupted, run the same command with --resume; it continues where it stopped.
 
     \b
     Examples:

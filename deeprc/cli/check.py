@@ -54,8 +54,8 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
     "--write-subjects",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the metadata sheet with a column joined_subject_id: repertoires of one subject, or that share far more"
-    " than chance, have the same value. Use this column as --group-by.",
+    help="Write the metadata sheet with a column 'joined_subject_id': repertoires that come from one donor, or share"
+    " far more sequences than expected by chance, have the same value. Use this column as --group-by.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
@@ -71,12 +71,14 @@ def check(
 ) -> None:
     """List errors and suspicious findings in a cohort: repertoire files with a sheet, or a container.
 
-    The command prints what preprocess would do, how well the label can be predicted without any receptor sequence (from
-    the size of the repertoire, gene usage, file names or other columns), and every finding with its code and advice.
+    The command prints what `deeprc preprocess` would do, how well the label can be predicted without any receptor
+    sequence (from the size of the repertoire, gene usage, file names or other columns), and every finding with its code
+    and advice.
 
-    An error is what preprocess or train would refuse, or what makes results wrong: files that cannot be read, rows
-    without files, mixed chains or species, the same repertoire under two names. A warning may make results wrong, or
-    may be intended. A note is for information. All problems are listed, not only the first.
+    An error is what `deeprc preprocess` or `deeprc train` would refuse, or what makes results wrong: files that cannot
+    be read, rows without files, mixed chains or species, the same repertoire under two names. A warning may be a
+    mistake, or may be intended: you must decide. A note is for information. All problems are listed, not only the
+    first.
 
     Exit code: 0 without errors, 1 with errors, 2 for wrong usage.
 

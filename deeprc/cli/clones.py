@@ -47,7 +47,7 @@ __all__ = ["clones"]
     type=click.IntRange(0),
     default=100,
     show_default=True,
-    help="Number of permutations of the labels between donors; 0 leaves out the column q_permutation.",
+    help="Number of permutations of the labels between donors; 0 leaves out the column 'q_permutation'.",
 )
 @click.option("--plot", metavar="FILE", help="Draw a volcano plot of the table as .png, .svg or .pdf.")
 def clones(
@@ -61,14 +61,14 @@ def clones(
     n_permutations: int,
     plot: str | None,
 ) -> None:
-    """List the clones (junction, V gene, J gene) that donors of a class carry more often than others.
+    """List the clones (junction, V gene, J gene) that donors of one class carry more often than the other donors do.
 
     FILE has for each clone the number of carriers in each class, the odds ratio with its 95% interval, the p-value of
-    Fisher's exact test, and two false discovery rates: by Benjamini and Hochberg (q_value), and by permutations of the
-    labels between donors with about as many sequences (q_permutation), which is also valid if the classes differ in
-    the size of repertoires. With --stratify, the test is the Cochran-Mantel-Haenszel test. Columns with "metaclone"
-    count a clone together with its neighbours (one substitution, the same V family); p_neighbours tests the neighbours
-    alone.
+    Fisher's exact test, and two false discovery rates: by Benjamini and Hochberg ("q_value"), and by permuting labels
+    among donors with similar numbers of sequences ("q_permutation"). Use "q_permutation" if one class has larger
+    repertoires. With --stratify, the test is the Cochran-Mantel-Haenszel test. Columns with "metaclone" in their name
+    count a clone together with its neighbours (one substitution, the same V family); "p_neighbours" tests the
+    neighbours alone.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit, WriteError):
         if (Path(folder) / "cv.yaml").exists():
-            click.echo("\nInterrupted. The same command continues.", err=True)
+            click.echo("\nInterrupted. Run the same command again to continue.", err=True)
         raise
 
 
@@ -46,9 +46,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
     metavar="TARGET",
     help="What to predict, as in `deeprc train`. The option may be given several times.",
 )
-@click.option(
-    "--output", required=True, metavar="FOLDER", help="The folder to write. The same command continues in its folder."
-)
+@click.option("--output", required=True, metavar="FOLDER", help="The folder to write, or the one to continue in.")
 @config_option
 @click.option(
     "--folds",
@@ -63,13 +61,14 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
     "--repeats",
     default=1,
     show_default=True,
-    help="Number of repeats of the whole, each with other folds and another seed. A later call may add repeats.",
+    help="Number of repeats of the cross-validation, each with different folds and a different seed. A later call may"
+    " add repeats.",
 )
 @click.option(
     "--members",
     type=int,
-    help="Number of runs in the ensemble for a test fold, each with another validation fold.  [default: the number of"
-    " folds minus 1; with leave-one-out 5]",
+    help="Number of runs in the ensemble for a test fold, each with a different validation fold.  [default: the"
+    " number of folds minus 1; with leave-one-out 5]",
 )
 @click.option(
     "--group-by",
@@ -108,11 +107,12 @@ def cv(
 
     The command prints the mean AUC of the test folds with its 95% interval. Each fold is the test fold once, and is
     predicted by an ensemble of runs that were trained on the other folds: folds x members x repeats runs, 20 with the
-    defaults. OUTPUT gets the out-of-fold prediction of every repertoire (predictions.tsv), the metrics (metrics.json,
-    folds.tsv), and in how many runs the search found each motif (motifs.tsv).
+    defaults. OUTPUT has the prediction of every repertoire by the ensemble that was not trained on it
+    (predictions.tsv), the metrics (metrics.json, folds.tsv), and the number of runs in which the search found each
+    motif (motifs.tsv).
 
-    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. After an
-    interruption, the same command continues.
+    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. If it was
+    interrupted, run the same command again; it continues where it stopped.
 
     \b
     Examples:
@@ -154,7 +154,7 @@ def _describe_motifs(motifs: pd.DataFrame) -> str:
         for row in motifs.head(_MAX_MOTIFS).itertuples()
     ]
     others = len(motifs) - len(shown)
-    more = f", and {others:,} others in motifs.tsv" if others else ""
+    more = f", and {others:,} more in motifs.tsv" if others else ""
     return f"motifs, and how many runs found each: {', '.join(shown)}{more}"
 
 

@@ -20,11 +20,11 @@ __all__ = ["evaluate"]
 )
 @device_option
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
-    """Measure how well RUN predicts CONTAINER, and compare it with controls that read no receptor sequence.
+    """Measure how well RUN predicts CONTAINER, and compare it with control methods that see no amino-acid sequence.
 
-    The metrics are the AUC for classes, and r2, rank correlation and mean absolute error for numbers, with 95%
+    The metrics are the AUC for classes, and r2, rank correlation and mean absolute error for a numeric target, with 95%
     intervals. They are given for each part of the split of RUN (train, validation, test), and for repertoires that RUN
-    has not seen ("new"). Several runs predict together, as in `deeprc predict`.
+    has not seen ("new"). Judge RUN by "test" and "new" only. Several runs predict together, as in `deeprc predict`.
 
     \b
     Examples:

@@ -6,7 +6,7 @@ import csv
 
 import click
 
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 
 __all__ = [
     "adjust_option",
@@ -79,5 +79,7 @@ training_device_option = click.option(
 sketches_option = click.option(
     "--no-sketches",
     is_flag=True,
-    help="Do not store hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
+    help="Do not store hashes of junctions in the run. Without them, later commands recognise only exact copies of"
+    " training repertoires in other cohorts. With them, anyone who has the run and a donor's repertoire can find out"
+    " whether this donor took part.",
 )

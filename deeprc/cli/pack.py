@@ -20,7 +20,7 @@ def pack(run: str, output: str, notes: str | None) -> None:
 
     `deeprc predict`, `evaluate`, `attention` and `report` take the file in place of a run. It holds the
     configuration, the weights, the metrics, summary statistics of the training repertoires, the public clones that the
-    model stores, and a model card. It holds no ids, labels or predictions. The packed model does not recognise its
+    model stores, and a model card. It holds no ids, labels or predictions. The packed model cannot recognise its
     training repertoires.
 
     \b

@@ -77,7 +77,7 @@ def power(
     repertoires. --permutations tests whether the result is better than chance.
 
     Without CONTAINER, --repertoires, --depth and --witness-rate describe a planned study. A rule of thumb is printed at
-    once, then simulated cohorts show which AUC to expect.
+    once. Then simulated cohorts show which AUC to expect.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def power(
     wrong = next((name for name in given if name in (_OF_COHORT if container is None else _OF_PLAN)), None)
     if wrong is not None:
         option = {"n_draws": "draws", "n_permutations": "permutations"}.get(wrong, wrong).replace("_", "-")
-        raise InputError(f"--{option} {'needs' if container is None else 'goes without'} a CONTAINER")
+        raise InputError(f"--{option} {'needs' if container is None else 'cannot be combined with'} a CONTAINER")
     if resume and output is None:
         raise InputError("--resume needs --output FOLDER")
     if output is not None:

@@ -19,7 +19,7 @@ __all__ = ["predict"]
 @click.option(
     "--abstain",
     is_flag=True,
-    help="Leave predictions empty if shift is above 1, as in 5% of the training repertoires.",
+    help="Leave a prediction empty if its 'shift' is above 1, as in 5% of the training repertoires.",
 )
 @scheduler_option
 @device_option
@@ -28,21 +28,22 @@ def predict(
 ) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
-    The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class, the
-    predicted class. The split says how RUN used a repertoire: train, validation or test, or "new" if RUN has not seen
-    it. The predicted class depends on a cutoff of the probability, chosen on the validation repertoires.
+    The table has the columns "repertoire_id", "split", "target", "label", "probability", "positive_class" and
+    "called_class", the predicted class. "split" says how RUN used a repertoire: train, validation or test, or "new" if
+    RUN has not seen it. The predicted class depends on a cutoff of the probability, which was chosen with the
+    validation repertoires.
 
-    For test and new repertoires, shift is the distance from the training repertoires. If it is above 1, as in 5% of the
-    training repertoires, shift_reason says what is unusual (depth, genes, lengths, residues, ...). resembles names a
-    training or validation repertoire that shares far more junctions with this one than chance explains.
+    For test and new repertoires, "shift" is the distance from the training repertoires. If it is above 1, as in 5% of
+    the training repertoires, "shift_reason" says what is unusual (depth, genes, lengths, residues, ...). "resembles"
+    names a training or validation repertoire that shares far more junctions with this one than expected by chance.
 
     RUN is a run directory or a file of `deeprc pack`. Several runs predict together, as an ensemble: the prediction is
-    the mean of their outputs (log-odds, or the numbers of a regression). If a repertoire was in the training fold of
-    any run, its split is train; otherwise, if it was in the validation fold of any run, its split is validation. So
-    train the runs with the same --fold and --seed, and each with another --validation-fold.
+    the mean of their outputs (log-odds, or the predicted numbers of a numeric target). If a repertoire was in the
+    training fold of any run, its split is train; otherwise, if it was in the validation fold of any run, its split is
+    validation. So train the runs with the same --fold and --seed, but each with a different --validation-fold.
 
-    With --scheduler, the workers of a Dask cluster compute the outputs, some repertoires at a time; shift is measured
-    here.
+    With --scheduler, the workers of a Dask cluster compute the outputs, some repertoires at a time. Only "shift" is
+    measured on this machine.
 
     \b
     Examples:

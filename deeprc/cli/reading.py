@@ -48,7 +48,12 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J "
         "gene (genes), or rows with the same junction (junction).  [default: genes]",
     ),
-    click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Do not merge rows with the same junction."),
+    click.option(
+        "--keep-nucleotide-clonotypes",
+        is_flag=True,
+        help="Do not merge any rows: keep each nucleotide rearrangement as its own sequence. Cannot be combined with "
+        "--merge-by.",
+    ),
     click.option(
         "--min-length",
         type=click.IntRange(1, MAX_LENGTH),
@@ -84,7 +89,7 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
         names = [field.name for field in fields(ReadingOptions) if field.name in others]
         values = {name: others.pop(name) for name in names}
         if keep_nucleotide_clonotypes and merge is not None:
-            raise click.UsageError("--keep-nucleotide-clonotypes merges no rows: leave out --merge-by")
+            raise click.UsageError("--keep-nucleotide-clonotypes does not merge rows: leave out --merge-by")
         merge = "none" if keep_nucleotide_clonotypes else merge or "genes"
         command(reading=partial(ReadingOptions, merge=merge, **values), **others)
 

@@ -34,7 +34,7 @@ def relabel(
     keep_columns: bool,
     allow_missing: bool,
 ) -> None:
-    """Give CONTAINER the columns of another metadata sheet, without reading the repertoire files again.
+    """Replace the columns of CONTAINER with those of another metadata sheet, without reading repertoire files again.
 
     The sequences do not change, so trained runs still recognise the repertoires that they were trained on.
 

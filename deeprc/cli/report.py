@@ -46,14 +46,14 @@ def report(
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 
     The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
-    warnings, controls, attention, the sequences and motifs that indicate each class, and the commands that reproduce
-    it; it needs deeprc[interpret]. The report of a cross-validation shows the AUC with its interval, all folds and
-    curves. The report of a benchmark shows all methods in one table, and their curves.
+    warnings, control methods, attention, the sequences and motifs that indicate each class, and the commands that
+    reproduce it; it needs deeprc[interpret]. The report of a cross-validation shows the AUC with its interval, all
+    folds and curves. The report of a benchmark shows all methods in one table, and their curves.
 
     Several runs predict together, as in `deeprc predict`, and get one report.
 
-    With --scheduler, the workers of a Dask cluster read the repertoires of a run, some at a time; controls, motifs
-    and checks are computed here. --device is then the device of the workers.
+    With --scheduler, the workers of a Dask cluster read the repertoires of a run, some at a time. Control methods,
+    motifs and checks are computed on this machine. --device is then the device of the workers.
 
     \b
     Examples:

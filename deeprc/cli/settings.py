@@ -15,6 +15,10 @@ __all__ = ["SettingsCommand", "format_settings", "format_settings_yaml"]
 
 _WIDTH = 100
 _TITLES = {"network": "Settings of the network", "training": "Settings of the training"}
+_FIRST_SETTINGS = (
+    "KEY=VALUE changes a setting. Most users need none of these. Try first: n_updates, n_sequences, gene_units, "
+    "composition, clones."
+)
 
 
 class SettingsCommand(click.Command):
@@ -22,6 +26,8 @@ class SettingsCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings below the options."""
+        formatter.write_paragraph()
+        formatter.write_text(_FIRST_SETTINGS)
         for title, rows in _iterate_help_sections():
             with formatter.section(title):
                 formatter.write_dl(rows)

@@ -23,7 +23,9 @@ def stack() -> None:
 @click.option(
     "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
 )
-@click.option("--group-by", metavar="COLUMN", help="Repertoires with the same value, such as a donor, stay together.")
+@click.option(
+    "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
+)
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
@@ -48,7 +50,7 @@ def fit(
     """Fit a stack to the repertoires of CONTAINER that have a label.
 
     The members are deeprc, logistic, gapped-logistic, svm-minmax, public-clones, boosted and v-gene-usage. Each scores
-    held-out repertoires, and a logistic regression on these scores gives the weight of each member.
+    repertoires that it was not fitted to, and a logistic regression on these scores gives the weight of each member.
 
     \b
     Examples:
@@ -74,8 +76,8 @@ def fit(
 def predict(model: str, container: str, output: str) -> None:
     """Predict the repertoires of CONTAINER with MODEL, a file that `deeprc stack fit` wrote.
 
-    The table has the columns repertoire_id, probability, log_odds, and for each member `contribution=MEMBER`: what it
-    adds to the log-odds of this repertoire.
+    The table has the columns "repertoire_id", "probability", "log_odds", and for each member "contribution=MEMBER":
+    what it adds to the log-odds of this repertoire.
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.files import check_table_output

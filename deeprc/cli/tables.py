@@ -33,11 +33,15 @@ _COLUMNS = (
     "brier_base_rate",
     "calibration_error",
 )
-_SEEN = {"train": "fitted to train", "validation": "selected on validation"}
+_SEEN = {
+    "train": "fitted to the 'train' repertoires",
+    "validation": "chosen with the 'validation' repertoires",
+}
+_ABOUT_CONTROLS = "Control methods, which see no amino-acid sequence (difference to the network, p of a paired test):"
 
 
 def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the content of `metrics.json` as text: a table of splits and targets, and a table of controls."""
+    """Return the content of `metrics.json` as text: a table of splits and targets, and a table of control methods."""
     import pandas as pd  # imported here, because it takes half a second, for which --help must not wait
 
     rows = [
@@ -60,11 +64,13 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
         for each in values.get("controls", [])
     ]
     seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
-    unseen = [f"Only test and new repertoires measure the model, which was {seen}."] if seen else []
-    parts = [table, *unseen, *_format_variation(metrics)]
+    parts = [table]
+    if seen:
+        parts.append(f"Judge the model by the rows 'test' and 'new' only. It was {seen}, so their rows are too good.")
+    parts += _format_variation(metrics)
     parts += _format_within(metrics)
     if controls:
-        parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
+        parts.append(_ABOUT_CONTROLS)
         parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))
     return "\n".join(parts)
 
@@ -98,7 +104,7 @@ def _name_repertoires(part: str) -> str:
 
 
 def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
-    from deeprc.evaluation.trust import format_p_value  # imported here, because it needs numpy
+    from deeprc.evaluation.significance import format_p_value  # imported here, because it needs numpy
 
     measure = "r2" if "r2" in values else "auc"
     row = {"split": part, "target": values.get("contrast", target), "control": values["control"]}

@@ -16,7 +16,7 @@ from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
-from deeprc.evaluation.folds_text import parse_left_out_column
+from deeprc.evaluation.parse_folds import parse_left_out_column
 
 __all__ = ["train"]
 
@@ -32,7 +32,7 @@ def _show_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]
         yield
     except (KeyboardInterrupt, SystemExit, WriteError, ranks.LostRank):
         if several:
-            click.echo("\nInterrupted. The same command continues.", err=True)
+            click.echo("\nInterrupted. Run the same command again to continue.", err=True)
         elif ranks.is_main() and (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
         raise
@@ -158,14 +158,16 @@ def train(
 ) -> None:
     """Train a classifier on CONTAINER and write a run directory: the model, its predictions and metrics.
 
-    One fold is for testing, one for validation (early stopping), and the others for training. `deeprc cv` tests on all
-    folds. If donors have several repertoires, give --group-by.
+    One fold is for testing, one for validation (early stopping), and the others for training. `deeprc cv` tests on each
+    fold once. If donors have several repertoires, give --group-by.
 
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
     below.
 
+    If it was interrupted, continue with --resume RUN.
+
     With --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the same time on
-    the Dask cluster of --scheduler. After an interruption, the same command continues.
+    the Dask cluster of --scheduler. If it was interrupted, run the same command again; it continues where it stopped.
 
     \b
     Examples:
@@ -183,7 +185,7 @@ def train(
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if set(given) - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
             raise InputError(
-                "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
+                "--resume continues a run as it was started: give only a CONTAINER that has moved, or --logger, with it"
             )
         n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
         progress = make_evaluation_printer(n_updates) if ranks.is_main() else None
@@ -263,7 +265,7 @@ def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
             warned.setdefault(line, []).append(run.name)
     for line, names in warned.items():
         click.echo(line if len(names) == len(runs) else f"{', '.join(names)}: {line}")
-    together = "`deeprc evaluate` and others take them together"
+    together = "give all of them to `deeprc evaluate` and other commands"
     if left_out is not None:
-        together = f"each has other test repertoires; `deeprc cv --folds {left_out}` measures them together"
+        together = f"each has different test repertoires; `deeprc cv --folds {left_out}` measures them together"
     click.echo(f"Wrote {', '.join(map(str, runs))}; {together}")

@@ -27,11 +27,11 @@ from deeprc.arrays import Floats
 from deeprc.datasets.categories import is_category
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.trust import is_few
+from deeprc.evaluation.significance import is_few
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
-__all__ = ["check_adjusted_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
+__all__ = ["check_adjusted_columns", "choose_comparable", "find_adjustment_cautions", "to_column_names"]
 
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -122,39 +122,39 @@ def choose_comparable(
     features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata, columns, donors))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
-    found, start = {}, 0
+    kept_rows, start = {}, 0
     for name, rows in parts.items():
-        own = slice(start, start + len(rows))
+        in_part = slice(start, start + len(rows))
         for _ in range(_DRAWS):
-            kept = rows[_sample_units(unit_of[own], share[own], strata[rows], rng)]
+            kept = rows[_sample_units(unit_of[in_part], share[in_part], strata[rows], rng)]
             missing = _find_missing(kept, rows, strata, min_kept[name])
             if missing is None:
                 break
         if missing is not None:
             n_kept, n_required = missing
             raise InputError(
-                f"{source}: {name}: about {share[own].sum():,.0f} of {len(rows):,} repertoires can be compared with "
-                f"others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
+                f"{source}: {name}: about {share[in_part].sum():,.0f} of {len(rows):,} repertoires can be compared "
+                f"with others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
                 f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
                 "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be told from the "
                 "target"
             )
-        found[name], start = kept, start + len(rows)
-    return found
+        kept_rows[name], start = kept, start + len(rows)
+    return kept_rows
 
 
 def _find_missing(
     kept: NDArray[np.int64], rows: NDArray[np.int64], strata: NDArray[np.int64], min_kept: int
 ) -> tuple[int, int] | None:
     """Return how many repertoires of a class are kept and how many must be, if they are too few; otherwise None."""
-    for each, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
-        n, required = int((strata[kept] == each).sum()), min(min_kept, int(size))
+    for stratum, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
+        n, required = int((strata[kept] == stratum).sum()), min(min_kept, int(size))
         if n < required:
             return n, required
     return None
 
 
-def make_adjustment_cautions(
+def find_adjustment_cautions(
     columns: Sequence[str], kind: str, training: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
 ) -> list[Caution]:
     """Return a note that says what was adjusted for, or a warning if few repertoires are left.
@@ -173,11 +173,11 @@ def make_adjustment_cautions(
     """
     if not columns:
         return []
-    n_labels = [len(part) for part in training]
+    n_labels = [len(labels) for labels in training]
     n_kept, are_known = min(sizes or n_labels), list(sizes or n_labels) == n_labels
     n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
     if are_known and kind != "regression":
-        n_smallest = min(int(np.unique(part, return_counts=True)[1].min()) for part in training)
+        n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
     few = is_few(kind, n_smallest)
     left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
@@ -208,23 +208,23 @@ def _sample_units(
     The sampling is systematic: among units of one class with equal shares, the number of kept units is not left to
     chance.
     """
-    _, first, place = np.unique(unit_of, return_index=True, return_inverse=True)
+    _, first, index_of_unit = np.unique(unit_of, return_index=True, return_inverse=True)
     share, strata = share[first], strata[first]
     order = np.lexsort((rng.random(len(share)), share.round(9), strata))
     total = np.cumsum(share[order]) + rng.random()
     kept = np.zeros(len(share), np.bool_)
     kept[order] = np.floor(total) > np.floor(total - share[order])
-    return kept[place]
+    return kept[index_of_unit]
 
 
 def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     """Return the probability with which each unit is kept, (U,), from its features, (U, P), and class, (U,)."""
-    classes, own = np.unique(strata, return_inverse=True)
+    classes, class_of = np.unique(strata, return_inverse=True)
     if len(classes) < 2 or features.shape[1] == 0:
         return np.ones(len(strata))
-    model = LogisticRegression(C=_C, max_iter=1000).fit(features, own)
-    relative = model.predict_proba(features) / (np.bincount(own) / len(own))  # (U, C)
-    return np.asarray(relative.min(axis=1) / relative[np.arange(len(own)), own])
+    model = LogisticRegression(C=_C, max_iter=1000).fit(features, class_of)
+    relative = model.predict_proba(features) / (np.bincount(class_of) / len(class_of))  # (U, C)
+    return np.asarray(relative.min(axis=1) / relative[np.arange(len(class_of)), class_of])
 
 
 def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str], donors: NDArray[np.int64]) -> set[str]:
@@ -237,15 +237,15 @@ def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str
 
     A missing value is a value of its own. Numbers have mean 0 and variance 1.
     """
-    found = [np.zeros((len(sheet), 0))]
+    features = [np.zeros((len(sheet), 0))]
     for name in columns:
         values, is_missing = sheet[name], sheet[name].isna().to_numpy()
         if name in numbers and values.min() < values.max():
-            known = values.to_numpy(np.float64, na_value=np.nan)
-            standard = np.where(is_missing, 0.0, (known - np.nanmean(known)) / np.nanstd(known))
-            found += [standard[:, None], (standard**2)[:, None]]
-            found += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
+            numeric = values.to_numpy(np.float64, na_value=np.nan)
+            standard = np.where(is_missing, 0.0, (numeric - np.nanmean(numeric)) / np.nanstd(numeric))
+            features += [standard[:, None], (standard**2)[:, None]]
+            features += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
         else:
             texts = pd.Series(format_labels(values), dtype=object).fillna("")
-            found.append(pd.get_dummies(texts).to_numpy(np.float64))
-    return np.concatenate(found, axis=1)
+            features.append(pd.get_dummies(texts).to_numpy(np.float64))
+    return np.concatenate(features, axis=1)

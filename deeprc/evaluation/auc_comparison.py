@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata, t
 
-from deeprc.evaluation.auc_intervals import auc_influences, count_freedom, donors_variance
+from deeprc.evaluation.auc_intervals import auc_influences, clustered_variance, degrees_of_freedom
 
 __all__ = [
     "PairedTest",
@@ -123,8 +123,8 @@ def paired_auc_test(
         influence = auc_influences(labels, first)[1] - auc_influences(labels, second)[1]
         donor = np.unique(np.concatenate(donors), return_inverse=True)[1]
         positive = np.concatenate(labels) == 1
-        variance = donors_variance(influence, positive, donor) / len(parts) ** 2
-        freedom = count_freedom(positive, donor)
+        variance = clustered_variance(influence, positive, donor) / len(parts) ** 2
+        freedom = degrees_of_freedom(positive, donor)
         if freedom == 0:
             return PairedTest(difference, 1.0, "none")
     if variance > 1e-14:  # NaN is not
@@ -196,10 +196,10 @@ def paired_macro_auc_test(
         n_classes = a.shape[1]
         for c in range(n_classes):
             member, share = (index == c).astype(np.int64), n_classes * len(indices)
-            of_a, of_b = a[:, c], b[:, c]
-            difference += float(np.subtract(*midrank_aucs(member, np.stack([of_a, of_b])))) / share
-            total += midrank_aucs(member, np.where(swap, of_b, of_a)) / share
-            total -= midrank_aucs(member, np.where(swap, of_a, of_b)) / share
+            scores_a, scores_b = a[:, c], b[:, c]
+            difference += float(np.subtract(*midrank_aucs(member, np.stack([scores_a, scores_b])))) / share
+            total += midrank_aucs(member, np.where(swap, scores_b, scores_a)) / share
+            total -= midrank_aucs(member, np.where(swap, scores_a, scores_b)) / share
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "permutation")
     as_far = np.abs(total) >= abs(difference) - 1e-12
@@ -231,9 +231,9 @@ def paired_error_test(
         Seed of the random signs.
     """
     errors = (label - second) ** 2 - (label - first) ** 2
-    spread = float(((label - label.mean()) ** 2).sum())
+    total_squares = float(((label - label.mean()) ** 2).sum())
     total = float(errors.sum())
-    difference = total / spread if spread > 0 else float("nan")
+    difference = total / total_squares if total_squares > 0 else float("nan")
     if abs(total) <= 1e-12 * float(np.abs(errors).sum()):
         return PairedTest(0.0, 1.0, "signs")
     if donors is not None:

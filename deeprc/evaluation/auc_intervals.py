@@ -28,8 +28,8 @@ __all__ = [
     "auc_influences",
     "auc_interval",
     "check_donors_of_repeats",
-    "count_freedom",
-    "donors_variance",
+    "clustered_variance",
+    "degrees_of_freedom",
     "fold_aucs_interval",
     "measure_design_effect",
     "measure_overlap",
@@ -145,7 +145,7 @@ def fold_aucs_interval(
     sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
     factor = measure_variance_factor(labels, scores, donors, repeats)
     if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
-        factor += _measure_failures(aucs, repeats, variance) / variance
+        factor += _variance_of_failed_trainings(aucs, repeats, variance) / variance
     return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
 
 
@@ -207,18 +207,19 @@ def measure_overlap(
         return factor
     aucs, influence = auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
-    owner = np.repeat(repeat, [len(label) for label in labels])
-    own = [owner == each for each in set(repeats)]
+    repeat_of_score = np.repeat(repeat, [len(label) for label in labels])
+    in_repeat = [repeat_of_score == index for index in set(repeats)]
     n_single = len(aucs) / n_repeats
-    whole = donors_variance(influence, positive, donor) / len(aucs) ** 2
-    single = np.mean([donors_variance(influence[rows], positive[rows], donor[rows]) for rows in own]) / n_single**2
+    whole = clustered_variance(influence, positive, donor) / len(aucs) ** 2
+    variances = [clustered_variance(influence[rows], positive[rows], donor[rows]) for rows in in_repeat]
+    single = np.mean(variances) / n_single**2
     if not np.isfinite(single) or not whole >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
     common = float(np.clip((n_repeats * whole - single) / (n_repeats - 1), 0, whole))
     return (common * factor + (float(single) - common) / n_repeats) / whole
 
 
-def _measure_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
+def _variance_of_failed_trainings(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
     """Return the variance that failed trainings add to the mean AUC over several repeats.
 
     If whole trainings fail by chance, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes
@@ -228,8 +229,8 @@ def _measure_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> 
     n_repeats = len(set(repeats))
     if n_repeats == 1:
         return 0.0
-    of_repeat = {each: aucs[np.asarray(repeats) == each].mean() for each in set(repeats)}
-    within = aucs - np.array([of_repeat[each] for each in repeats])
+    mean_of = {repeat: aucs[np.asarray(repeats) == repeat].mean() for repeat in set(repeats)}
+    within = aucs - np.array([mean_of[repeat] for repeat in repeats])
     observed = float(within @ within) / max(len(aucs) - n_repeats, 1) / len(aucs)
     return max(observed - variance, 0.0)
 
@@ -266,17 +267,17 @@ def measure_design_effect(
     _, influence = auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     largest = int(np.bincount(2 * donor + positive).max())
-    alone = donors_variance(influence, positive, np.arange(len(donor)))
-    together = donors_variance(influence, positive, donor)
+    alone = clustered_variance(influence, positive, np.arange(len(donor)))
+    together = clustered_variance(influence, positive, donor)
     if largest == 1 or alone < _ROUNDING or np.isnan(together):
         return float(largest)
-    widening = (t.ppf(_QUANTILE, count_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
+    widening = (t.ppf(_QUANTILE, degrees_of_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
     return float(np.clip(together / alone * widening, 1, largest))
 
 
-def count_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
+def degrees_of_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
     """Return the number of donors in the class that has fewer, minus 1; both arrays are (B,)."""
-    return min(len(np.unique(donor[own])) for own in (positive, ~positive)) - 1
+    return min(len(np.unique(donor[in_class])) for in_class in (positive, ~positive)) - 1
 
 
 def auc_influences(
@@ -304,7 +305,7 @@ def auc_influences(
     return aucs, influences
 
 
-def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
+def clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
     """Return the variance of a sum of `auc_influences` if donors are independent (Obuchowski 1997).
 
     It is NaN if a class has one donor only.
@@ -319,14 +320,15 @@ def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integ
         The index of each repertoire's donor, (B,).
     """
     n_donors = 1 + int(donor.max())
-    totals = [np.bincount(donor[own], influence[own], minlength=n_donors) for own in (positive, ~positive)]
-    has = [np.bincount(donor[own], minlength=n_donors) > 0 for own in (positive, ~positive)]
+    classes = (positive, ~positive)
+    totals = [np.bincount(donor[in_class], influence[in_class], minlength=n_donors) for in_class in classes]
+    has_class = [np.bincount(donor[in_class], minlength=n_donors) > 0 for in_class in classes]
     variance = 0.0
-    for total, known in zip(totals, has, strict=True):
-        n = int(known.sum())
+    for total, has in zip(totals, has_class, strict=True):
+        n = int(has.sum())
         if n < 2:
             return float("nan")
         variance += float((total**2).sum()) * n / (n - 1)
-    if (has[0] & has[1]).any():
+    if (has_class[0] & has_class[1]).any():
         variance += 2 * float(totals[0] @ totals[1]) * n_donors / (n_donors - 1)
     return variance

@@ -13,17 +13,24 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import SPLITS, Split, count_subjects_in_several
-from deeprc.evaluation.trust import are_few_donors
+from deeprc.evaluation.donors import count_divided_donors
+from deeprc.evaluation.significance import are_few_donors
+from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.tasks import TaskKind
 
-__all__ = ["WHERE_APART", "find_donor_cautions", "find_left_out_cautions", "find_subject_cautions", "index_split_parts"]
+__all__ = [
+    "WHERE_APART",
+    "find_divided_donor_cautions",
+    "find_donor_cautions",
+    "find_left_out_cautions",
+    "index_split_parts",
+]
 
 WHERE_APART = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
 """Where repertoires are that should be together, by the kind of the parts."""
 
 
-def find_subject_cautions(
+def find_divided_donor_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "parts"]
 ) -> list[Caution]:
     """Return a warning if repertoires of one subject are both trained on and tested.
@@ -40,15 +47,15 @@ def find_subject_cautions(
     apart
         Kind of the parts: folds, or the parts of a split.
     """
-    straddling = count_subjects_in_several(metadata, part_of)
+    straddling = count_divided_donors(metadata, part_of)
     told: list[str] = []
     for column in sorted(straddling, key=lambda name: metadata[name].nunique()):
         if not any(_is_part_of(metadata, column, coarser) for coarser in told):
             told.append(column)
-    return [_make_subjects_caution(column, straddling[column], apart) for column in told]
+    return [_make_divided_donors_caution(column, straddling[column], apart) for column in told]
 
 
-def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
+def _make_divided_donors_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
         f"{WHERE_APART[apart]}: what was learned may be the donor, not the target, and every metric may be too good. "
@@ -59,8 +66,8 @@ def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "parts"]
 
 def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
     """Return whether every value of a column lies in one value of another."""
-    known = metadata[metadata[column].notna()]
-    return bool(known[coarser].notna().all() and len(known.groupby([column, coarser])) == known[column].nunique())
+    filled = metadata[metadata[column].notna()]
+    return bool(filled[coarser].notna().all() and len(filled.groupby([column, coarser])) == filled[column].nunique())
 
 
 def find_donor_cautions(

@@ -18,7 +18,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
 from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
-from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, classify_difference, format_p_value, is_few, p_in_words
+from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, classify_difference, format_p_value, is_few, p_in_words
 
 __all__ = [
     "MethodInfo",
@@ -42,7 +42,7 @@ class MethodInfo:
     label
         The name that tables print, such as "SVM (MinMax)".
     kind
-        "method"; "control" (reads no receptor sequence); or "truth" (uses the ground truth of a simulation). Only a
+        "method"; "control" (sees no amino-acid sequence); or "truth" (uses the ground truth of a simulation). Only a
         "method" can be the best.
     """
 
@@ -84,15 +84,28 @@ def validate_predictions(
     strangers = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
     if strangers:
         raise InputError(f"predictions: of methods that are not in the list: {', '.join(strangers)}")
-    table = scoring.checked(table)
+    table = scoring.validate(table)
     refuse(table, table.duplicated(["method", "repertoire_id"]), "has two predictions")
     for column in ("label", "fold"):
         differs = table[column] != table.groupby("repertoire_id")[column].transform("first")
-        refuse(table, differs, f"has another {column} than with another method")
+        refuse(table, differs, f"two methods give this repertoire different {column}s")
     in_fold = table.groupby("fold")["repertoire_id"].transform("nunique")
     short = table.groupby(["method", "fold"])["repertoire_id"].transform("size") < in_fold
-    refuse(table, short, "lacks repertoires of this one's fold that another method has")
+    _refuse_incomplete_folds(table, short)
     return table.sort_values(["method", "fold", "repertoire_id"], ignore_index=True)
+
+
+def _refuse_incomplete_folds(table: pd.DataFrame, is_incomplete: pd.Series[bool]) -> None:
+    """Raise InputError that names a repertoire which the method of the first incomplete row does not predict."""
+    if not is_incomplete.any():
+        return
+    method, fold = table.loc[is_incomplete, ["method", "fold"]].iloc[0]
+    of_fold = table[table["fold"] == fold]
+    missing = set(of_fold["repertoire_id"]) - set(of_fold.loc[of_fold["method"] == method, "repertoire_id"])
+    raise InputError(
+        f"predictions: method {method!r} has no prediction for some repertoires of fold {fold} that another method "
+        f"predicts, such as {min(missing)!r}"
+    )
 
 
 def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
@@ -209,9 +222,9 @@ def compare(
         row["best"] = row["method"] == best
         row["n_wanted"], row["complete"] = wanted, int(present.get(row["method"], 0)) >= max(wanted, 1)
         row.update(_test_against_best(folds[row["method"]], against, scoring, is_best=row["best"], seed=seed))
-    sizes = list(scoring.sizes([]))
+    sizes = list(scoring.count_repertoires([]))
     columns = [
-        *("method", "kind", "best", scoring.estimate, scoring.sd, "ci_low", "ci_high"),
+        *("method", "kind", "best", scoring.estimate_column, scoring.sd_column, "ci_low", "ci_high"),
         *("difference", "p_value", "p_holm", "test", "n_folds", "n_wanted", "complete", *sizes),
     ]
     comparison = pd.DataFrame(rows, columns=columns)
@@ -225,17 +238,17 @@ def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
     found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
     limits = {"ci_low": found.low, "ci_high": found.high}
     return {
-        scoring.estimate: found.value,
-        scoring.sd: found.sd,
+        scoring.estimate_column: found.value,
+        scoring.sd_column: found.sd,
         **limits,
         "n_folds": len(parts),
-        **scoring.sizes(parts),
+        **scoring.count_repertoires(parts),
     }
 
 
 def _find_best_method(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
-    eligible = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate])]
-    return max(eligible, key=lambda row: (row["n_folds"], row[scoring.estimate]))["method"] if eligible else None
+    eligible = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate_column])]
+    return max(eligible, key=lambda row: (row["n_folds"], row[scoring.estimate_column]))["method"] if eligible else None
 
 
 def _test_against_best(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:
@@ -251,8 +264,8 @@ def control_verdict(
     """Return warnings if the best method does not beat chance or the controls, or if repertoires are few.
 
     If every control is worse than the best method, or no control was run, a note says so. A method beats a control if
-    it is better with a p-value below `LEVEL`, which is not corrected for the number of controls. Warnings about the
-    controls have the section "controls".
+    it is better with a p-value below `SIGNIFICANCE_LEVEL`, which is not corrected for the number of controls. Warnings
+    about the controls have the section "controls".
 
     Parameters
     ----------
@@ -265,35 +278,42 @@ def control_verdict(
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
-        only = "Only controls and known motifs were run" if comparison["n_folds"].any() else "No method has predictions"
-        return [Caution("warning", f"{only}: there is nothing to compare.", "controls", "nothing-to-compare")]
+        only = "Only control methods and known motifs were run"
+        reason = only if comparison["n_folds"].any() else "No method has predictions"
+        text = f"{reason}, so there is nothing to compare."
+        return [Caution("warning", text, "controls", "nothing-to-compare")]
     best = comparison[comparison["best"]].iloc[0]
-    name, value = label[best["method"]], float(best[scoring.estimate])
-    values = {"method": best["method"], scoring.measure: value}
+    name, value = label[best["method"]], float(best[scoring.estimate_column])
+    values = {"method": best["method"], scoring.measure_name: value}
     lines = []
     if np.isnan(best["ci_low"]):
-        text = f"The best method, {name}, has {scoring.heading} {value:.3f}, of which there is no interval."
+        text = f"The best method, {name}, has {scoring.heading} {value:.3f}, but this value has no interval."
         lines.append(Caution("warning", text, "table", "no-interval", values))
     elif best["ci_low"] <= scoring.chance_level:
         limits = float(best["ci_low"]), float(best["ci_high"])
         found = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
-        text = f"No method is shown to be better than chance: the best, {name}, has {found}."
+        text = f"No method is significantly better than chance. The best one, {name}, has {found}."
         values = {**values, "low": limits[0], "high": limits[1]}
         lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
     lines += _make_control_cautions(controls, best, label, scoring, few_donors)
     n = int(best["n_smallest"])
     if is_few(scoring.kind, n):
-        smallest = "the smaller class has" if scoring.kind == "binary" else "the smallest class has"
+        smallest = "The smaller class has" if scoring.kind == "binary" else "The smallest class has"
         text = (
-            f"Caution: {'there are' if scoring.kind == 'regression' else smallest} {n} repertoires in all test folds "
-            "together: so few say little, and the p-values are rough."
+            f"{'There are' if scoring.kind == 'regression' else smallest} only {n} repertoires in all test folds "
+            "together. With so few, the metrics are uncertain, and the p-values are rough."
         )
         lines.append(Caution("warning", text, "table", "few-repertoires", {"n": n}))
     return lines
 
 
-_VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse": "is worse than"}
+_VERDICTS = {"better": "is significantly better than", "equal": "is not significantly worse than"}
+
+
+def _begin_lower(label: str) -> str:
+    """Return the label of a method as it is in the middle of a sentence; a letter such as V stays."""
+    return label if label[1:2] in ("", " ") else label[0].lower() + label[1:]
 
 
 def _make_control_cautions(
@@ -302,11 +322,11 @@ def _make_control_cautions(
     """Return a warning for each control that is not worse than the best method, or one note where all are worse."""
     what = scoring.heading
     if controls.empty:
-        text = f"No control was run: whether this {what} needs receptor sequences is not known."
+        text = f"No control method was run, so it is not known whether this {what} needs receptor sequences."
         return [Caution("note", text, "controls", "no-control")]
-    name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate]), [], []
+    name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate_column]), [], []
     for _, row in controls.iterrows():
-        own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate])
+        own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
         numbers = f"{p_in_words(row['p_value'])}{where}"
         verdict = classify_difference(difference, float(row["p_value"]))
@@ -314,20 +334,22 @@ def _make_control_cautions(
             beaten.append(f"{own} ({what} {found:.3f}, difference {difference:.3f}, {numbers})")
             continue
         text = (
-            f"{own} (control), which reads no receptor sequence, {_VERDICTS[verdict]} the best method, {name} "
-            f"({what} {found:.3f} against {value:.3f}, {numbers}): this cohort does not show that receptor sequences "
-            f"add anything to it.{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
+            f"{own}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, {name} "
+            f"({what} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that receptor "
+            f"sequences add information beyond {_begin_lower(own)}."
+            f"{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
         values = {
             "control": row["method"],
             "method": best["method"],
             "relation": verdict,
-            scoring.measure: found,
+            scoring.measure_name: found,
             "difference": difference,
             "p_value": float(row["p_value"]),
         }
         lines.append(Caution("warning", text, "controls", "control-not-worse", values))
-    text = f"Every control is worse than the best method, {name} ({what} {value:.3f}): {'; '.join(beaten)}."
+    best_one = f"the best method, {name} ({what} {value:.3f})"
+    text = f"Every control method is significantly worse than {best_one}: {'; '.join(beaten)}."
     if few_donors:
-        text += " The repertoires are of few donors: this may be chance."
+        text += " The repertoires come from few donors, so this may be chance."
     return lines or [Caution("note", text, "controls", "controls-worse")]

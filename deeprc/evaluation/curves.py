@@ -55,14 +55,14 @@ def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.Data
     """
     if not isinstance(scoring, MulticlassScoring):
         return predictions
-    parts, n = [], len(scoring.classes)
+    tables, n = [], len(scoring.classes)
     for c, name in enumerate(scoring.classes):
         ids = predictions["repertoire_id"].astype(str) + f" ({name})"
-        part = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
-        part["label"] = (predictions["label"].astype(str) == name).astype(int)
-        part["score"], part["probability"] = (predictions[f"{what}={name}"] for what in ("score", "probability"))
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+        table = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
+        table["label"] = (predictions["label"].astype(str) == name).astype(int)
+        table["score"], table["probability"] = (predictions[f"{what}={name}"] for what in ("score", "probability"))
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def make_curves_table(
@@ -231,9 +231,10 @@ def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], ta
             table[(table["method"] == each.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
         )
         if len(roc):
-            own = metrics[metrics["method"] == each.name].pivot_table(index="fold", columns="metric", values="value")
+            rows = metrics[metrics["method"] == each.name]
+            by_fold = rows.pivot_table(index="fold", columns="metric", values="value")
             prevalence = float(shares.loc[each.name].mean())
-            drawn.append(_Drawn(each.label, stem, roc, precision_recall, own, prevalence, styles[each.name]))
+            drawn.append(_Drawn(each.label, stem, roc, precision_recall, by_fold, prevalence, styles[each.name]))
     return drawn
 
 
@@ -241,10 +242,10 @@ def _choose_styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
     """Return the style of each method's line; no two methods have the same dashes and marker."""
     styles = {}
     for i, each in enumerate(methods):
-        cycle, place = divmod(i, len(DASHES))
-        colour = {"control": MUTED, "truth": INK}.get(each.kind, COLOURS[(place + cycle) % len(COLOURS)])
+        cycle, index = divmod(i, len(DASHES))
+        colour = {"control": MUTED, "truth": INK}.get(each.kind, COLOURS[(index + cycle) % len(COLOURS)])
         marker = MARKERS[cycle % len(MARKERS)]
-        styles[each.name] = {"color": colour, "dashes": DASHES[place], "marker": marker}
+        styles[each.name] = {"color": colour, "dashes": DASHES[index], "marker": marker}
     return styles
 
 

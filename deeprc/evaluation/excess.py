@@ -63,12 +63,12 @@ def compute_excess_shares(
         return np.zeros(0)
     ends = bin_ends(n)
     starts = np.concatenate([[0], ends[:-1]])
-    found = np.diff(ends, prepend=0)
+    observed = np.diff(ends, prepend=0)
     chance = np.diff(_count_by_chance(scores, null_scores, null_weights)[ends], prepend=0.0)
-    excess = np.clip((found - chance - 1) / found, 0.0, 1.0)
+    excess = np.clip((observed - chance - 1) / observed, 0.0, 1.0)
     excess[scores[ends - 1] < lowest_null] = 0.0
     bins = np.arange(len(ends))
-    excess = IsotonicRegression(increasing=False).fit(bins, excess, sample_weight=found).predict(bins)
+    excess = IsotonicRegression(increasing=False).fit(bins, excess, sample_weight=observed).predict(bins)
     return np.asarray(np.interp(np.arange(n), (starts + ends - 1) / 2, excess), np.float64)
 
 
@@ -80,8 +80,8 @@ def interpolate_excess(scores: Floats, list_scores: Floats, list_excess: Floats)
     """
     if len(list_scores) == 0:
         return np.zeros(len(scores))
-    found = np.interp(scores, list_scores[::-1], list_excess[::-1])
-    return np.where(scores < list_scores[-1], 0.0, found)
+    excess = np.interp(scores, list_scores[::-1], list_excess[::-1])
+    return np.where(scores < list_scores[-1], 0.0, excess)
 
 
 def estimate_confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:

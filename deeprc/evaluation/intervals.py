@@ -70,15 +70,16 @@ def r2_interval(
     if len(n) < _MIN_DONORS:
         return None
     deviation = label - label.mean()
-    squares, around, moved = (
-        _sum_by_donor(each, donor) for each in ((label - predicted) ** 2, deviation**2, deviation)
+    squared_errors, squared_deviations, deviations = (
+        _sum_by_donor(values, donor) for values in ((label - predicted) ** 2, deviation**2, deviation)
     )
     # if a donor is left out, the mean of the other labels changes
-    spread = np.maximum(around.sum() - around - moved**2 / (len(label) - n), 0.0)
-    spread[spread < _ROUNDING * around.sum()] = 0.0
+    total_squares = squared_deviations.sum()
+    squares_without = np.maximum(total_squares - squared_deviations - deviations**2 / (len(label) - n), 0.0)
+    squares_without[squares_without < _ROUNDING * total_squares] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = np.log(squares.sum() / around.sum())
-        limits = _jackknife_interval(whole, np.log(_sum_all_but_each(squares) / spread), level)
+        whole = np.log(squared_errors.sum() / total_squares)
+        limits = _jackknife_interval(whole, np.log(_sum_all_but_each(squared_errors) / squares_without), level)
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 

@@ -112,8 +112,8 @@ def task_metrics(
     predictions = activate(outputs, tasks)
     metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
-        known = ~targets[:, i].isnan()
-        label, prediction = targets[known, i].numpy(), predictions[i][known.numpy()]
+        is_labelled = ~targets[:, i].isnan()
+        label, prediction = targets[is_labelled, i].numpy(), predictions[i][is_labelled.numpy()]
         if len(label) == 0:
             metrics[task.name] = {"n": 0}
             continue
@@ -123,9 +123,9 @@ def task_metrics(
             "multiclass": _measure_multiclass,
             "regression": _measure_regression,
         }
-        of_donor = None if donors is None else donors[known.numpy()]
-        found = measures[task.kind](label, prediction, of_donor)
-        metrics[task.name] = {**found, "loss": float(losses[i]), "n": len(label)}
+        labelled_donors = None if donors is None else donors[is_labelled.numpy()]
+        measured = measures[task.kind](label, prediction, labelled_donors)
+        metrics[task.name] = {**measured, "loss": float(losses[i]), "n": len(label)}
         if task.kind != "regression":
             metrics[task.name] |= _measure_probabilities(label, prediction)
         if task.kind == "binary":
@@ -135,20 +135,20 @@ def task_metrics(
 
 def _measure_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
     """Return the measures of `judge_probabilities` without the log loss, which `task_metrics` reports as the loss."""
-    found = judge_probabilities(label.astype(np.int64), probability)
-    error = found["calibration_error"]
+    judged = judge_probabilities(label.astype(np.int64), probability)
+    error = judged["calibration_error"]
     return {
-        "brier": found["brier"],
+        "brier": judged["brier"],
         "calibration_error": None if np.isnan(error) else error,
-        "brier_base_rate": found["brier_base_rate"],
-        "loss_base_rate": found["log_loss_base_rate"],
+        "brier_base_rate": judged["brier_base_rate"],
+        "loss_base_rate": judged["log_loss_base_rate"],
     }
 
 
 def _auc_limits(label: NDArray[Any], score: NDArray[np.float64], donors: NDArray[np.int64] | None) -> list[float]:
     """Return the 95% interval of the AUC of one trained model."""
-    found = fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
-    return [found.low, found.high]
+    interval = fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
+    return [interval.low, interval.high]
 
 
 def _measure_binary(
@@ -156,14 +156,14 @@ def _measure_binary(
 ) -> dict[str, Any]:
     n_positive = int(label.sum())
     both = 0 < n_positive < len(label)
-    found = binary_metrics(label, probability, cutoff=cutoff)
+    measured = binary_metrics(label, probability, cutoff=cutoff)
     return {
-        "auc": found["auc"] if both else None,
+        "auc": measured["auc"] if both else None,
         "auc_ci": _auc_limits(label, probability, donors) if both else None,
         "cutoff": cutoff,
-        "f1": found["f1"] if n_positive else None,
-        "balanced_accuracy": found["balanced_accuracy"] if both else None,
-        "accuracy": found["accuracy"],
+        "f1": measured["f1"] if n_positive else None,
+        "balanced_accuracy": measured["balanced_accuracy"] if both else None,
+        "accuracy": measured["accuracy"],
         "n_positive": n_positive,
     }
 
@@ -230,12 +230,12 @@ def _measure_regression(
 ) -> dict[str, Any]:
     value = value.astype(np.float64)
     spearman, r2 = rank_correlation(label, value), compute_r2(label, value)
-    found = {
+    estimates = {
         "r2": (None if np.isnan(r2) else r2, r2_interval(label, value, donors)),
         "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value, donors)),
         "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value, donors)),
     }
     metrics: dict[str, Any] = {}
-    for name, (estimate, limits) in found.items():
+    for name, (estimate, limits) in estimates.items():
         metrics |= {name: estimate, f"{name}_ci": None if limits is None else list(limits)}
     return metrics

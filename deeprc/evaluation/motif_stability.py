@@ -41,22 +41,22 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
         `n_test_folds`, `n_repeats`), and how many there are (`n_all_runs` ...); `correlation`, the median over its runs
         of that of the motif's frequency with the label; and the largest p-value in a run, `max_p_value`.
     """
-    places = pd.DataFrame(list(seeds), columns=["repeat", "fold", "validation"])
+    all_runs = pd.DataFrame(list(seeds), columns=["repeat", "fold", "validation"])
     n_all = {
-        "n_all_runs": len(places),
-        "n_all_test_folds": len(places[["repeat", "fold"]].drop_duplicates()),
-        "n_all_repeats": places["repeat"].nunique(),
+        "n_all_runs": len(all_runs),
+        "n_all_test_folds": len(all_runs[["repeat", "fold"]].drop_duplicates()),
+        "n_all_repeats": all_runs["repeat"].nunique(),
     }
     parts = [
         table.assign(repeat=repeat, fold=fold, run=run)
         for run, ((repeat, fold, _), table) in enumerate(seeds.items())
         if len(table)  # pandas below 3 warns of empty ones
     ]
-    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
+    motifs = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [
         _describe(output, alike) | n_all
-        for (output, _), own in found.groupby(["output", found["correlation"] > 0], sort=False)
-        for _, alike in own.groupby(cluster_motifs([_letter_heights(each) for each in own["motif"]]))
+        for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
+        for _, alike in in_direction.groupby(cluster_motifs([_letter_heights(m) for m in in_direction["motif"]]))
     ]
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)

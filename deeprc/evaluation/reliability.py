@@ -48,13 +48,13 @@ def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None =
     """
     n_bins = min(10, max(2, len(label) // 10)) if n_bins is None else n_bins
     edges = np.unique(np.quantile(probability, np.linspace(0, 1, n_bins + 1)))
-    place = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, max(len(edges) - 2, 0))
+    bin_of = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, max(len(edges) - 2, 0))
     rows = []
-    for i in np.unique(place):
-        own = place == i
-        n, n_positive = int(own.sum()), int(label[own].sum())
+    for i in np.unique(bin_of):
+        in_bin = bin_of == i
+        n, n_positive = int(in_bin.sum()), int(label[in_bin].sum())
         lower, upper = wilson_interval(n_positive, n)
-        rows.append((float(probability[own].mean()), n_positive / n, lower, upper, n))
+        rows.append((float(probability[in_bin].mean()), n_positive / n, lower, upper, n))
     return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
 
 
@@ -110,18 +110,18 @@ def judge_probabilities(label: NDArray[np.int64], probability: Floats) -> dict[s
     brier_base_rate, log_loss_base_rate
         The same measures for predictions that know only the shares of the classes among these repertoires.
     """
-    each = np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
-    n_classes = each.shape[1]
+    by_class = np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
+    n_classes = by_class.shape[1]
     member = np.eye(n_classes)[label]  # (B, C)
     share = member.mean(axis=0)
-    squares = ((each - member) ** 2).sum(axis=1).mean(), (share * (1 - share)).sum()
+    squares = ((by_class - member) ** 2).sum(axis=1).mean(), (share * (1 - share)).sum()
     brier, base = (float(value) / (2 if n_classes == 2 else 1) for value in squares)
-    errors = [calibration_error(member[:, c], each[:, c]) for c in range(1 if n_classes == 2 else 0, n_classes)]
-    known = share[share > 0]
+    errors = [calibration_error(member[:, c], by_class[:, c]) for c in range(1 if n_classes == 2 else 0, n_classes)]
+    positive_share = share[share > 0]
     return {
         "brier": brier,
         "brier_base_rate": base,
-        "log_loss": float(-np.log(np.maximum(each[np.arange(len(label)), label], _SMALLEST)).mean()),
-        "log_loss_base_rate": float(-(known * np.log(known)).sum()),
+        "log_loss": float(-np.log(np.maximum(by_class[np.arange(len(label)), label], _SMALLEST)).mean()),
+        "log_loss_base_rate": float(-(positive_share * np.log(positive_share)).sum()),
         "calibration_error": float(np.mean(errors)),
     }

@@ -16,7 +16,7 @@ from deeprc.drawing import COLOURS, MUTED, require_matplotlib
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import calibration_bins
-from deeprc.evaluation.scatter import NoCurveError
+from deeprc.evaluation.scatter import NoCurveError, label_outer_axes
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 
@@ -43,9 +43,9 @@ def make_reliability_table(
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = []
     for each in methods:
-        own = table[table["method"] == each.name]
-        if len(own):
-            bins = calibration_bins(own["label"].to_numpy(np.float64), own["probability"].to_numpy())
+        rows = table[table["method"] == each.name]
+        if len(rows):
+            bins = calibration_bins(rows["label"].to_numpy(np.float64), rows["probability"].to_numpy())
             parts.append(bins.assign(method=each.name))
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
@@ -83,10 +83,7 @@ def draw_reliability_figure(
         axis.set_title(f"{_shorten(method.label)}\ncalibration error {shown}", fontsize=8)
     for axis in axes.ravel()[len(judged) :]:
         axis.set_visible(False)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("observed share")
-    for axis in axes.ravel()[max(0, len(judged) - n_columns) : len(judged)]:  # the lowest of each column
-        axis.set_xlabel("probability")
+    label_outer_axes(axes, len(judged), x="probability", y="observed share")
     return figure
 
 

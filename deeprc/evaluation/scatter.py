@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
 from deeprc.errors import InputError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NoCurveError", "draw_scatter", "draw_scatter_figure", "make_scatter_table"]
+__all__ = ["NoCurveError", "draw_scatter", "draw_scatter_figure", "label_outer_axes", "make_scatter_table"]
 
 _PANEL = 2.6  # inches
 _MAX_COLUMNS = 4
@@ -66,11 +67,27 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
         r2, each = ranked[place]
         _draw(axis, parts[each], limits, is_control=each.kind == "control")
         axis.set_title(f"{_shorten_label(each.label)}\nr² {r2:.3f}", fontsize=9)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("predicted")
-    for axis in axes[-1]:
-        axis.set_xlabel("true")
+    label_outer_axes(axes, len(ranked), x="true", y="predicted")
     return figure
+
+
+def label_outer_axes(axes: NDArray[np.object_], n_panels: int, *, x: str, y: str) -> None:
+    """Label the x axis of the lowest panel of each column, and the y axis of the first panel of each row.
+
+    Parameters
+    ----------
+    axes
+        Axes of a grid of panels, (rows, columns).
+    n_panels
+        Number of panels with a drawing; they fill the grid row by row.
+    x, y
+        The labels.
+    """
+    n_columns = axes.shape[1]
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y)
+    for axis in axes.ravel()[max(0, n_panels - n_columns) : n_panels]:
+        axis.set_xlabel(x)
 
 
 @require_matplotlib

@@ -52,8 +52,8 @@ class BinaryScoring(Scoring):
     """
 
     kind = "binary"
-    measure, heading = "auc", "AUC"
-    estimate, sd = "auc_mean", "auc_sd"
+    measure_name, heading = "auc", "AUC"
+    estimate_column, sd_column = "auc_mean", "auc_sd"
     chance_level = 0.5
     optional: ClassVar[Mapping[str, float]] = {"cutoff": 0.5}
     headings: ClassVar[Mapping[str, str]] = {
@@ -77,7 +77,7 @@ class BinaryScoring(Scoring):
         """The columns of a table of predictions."""
         return (*PLACE, "label", "score", "probability", "cutoff")
 
-    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+    def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = convert_to_numbers(table, ("label", "score", "probability", "cutoff"))
         refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
@@ -104,22 +104,22 @@ class BinaryScoring(Scoring):
     def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean AUC over folds."""
         labels, scores = ([fold[name].to_numpy() for fold in folds] for name in ("label", "score"))
-        found = fold_aucs_interval(labels, scores, list_fold_donors(folds))
-        return Estimate(float(found.aucs.mean()), compute_sd(found.aucs), found.low, found.high)
+        interval = fold_aucs_interval(labels, scores, list_fold_donors(folds))
+        return Estimate(float(interval.aucs.mean()), compute_sd(interval.aucs), interval.low, interval.high)
 
-    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+    def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, in all and of each class."""
         positive = sum(int(fold["label"].sum()) for fold in folds)
         negative = sum(map(len, folds)) - positive
         smallest = min(positive, negative)
-        each = {"n_positive": positive, "n_negative": negative}
-        return {"n_repertoires": positive + negative, "n_smallest": smallest, **each}
+        by_class = {"n_positive": positive, "n_negative": negative}
+        return {"n_repertoires": positive + negative, "n_smallest": smallest, **by_class}
 
-    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+    def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
         """Test whether two methods have the same mean AUC, see `paired_auc_test`."""
-        labels = [fold["label"].to_numpy() for fold in own]
-        scores = ([fold["score"].to_numpy() for fold in folds] for folds in (own, other))
-        return paired_auc_test(labels, *scores, donors=list_fold_donors(own), seed=seed)
+        labels = [fold["label"].to_numpy() for fold in first]
+        scores = ([fold["score"].to_numpy() for fold in folds] for folds in (first, second))
+        return paired_auc_test(labels, *scores, donors=list_fold_donors(first), seed=seed)
 
 
 class MulticlassScoring(Scoring):
@@ -132,8 +132,8 @@ class MulticlassScoring(Scoring):
     """
 
     kind = "multiclass"
-    measure, heading = "auc", "Macro AUC"
-    estimate, sd = "auc_mean", "auc_sd"
+    measure_name, heading = "auc", "Macro AUC"
+    estimate_column, sd_column = "auc_mean", "auc_sd"
     chance_level = 0.5
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "Macro AUC",
@@ -158,7 +158,7 @@ class MulticlassScoring(Scoring):
         scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
         return (*PLACE, "label", *scores, *probabilities)
 
-    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+    def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = convert_to_numbers(table, self.columns[len(PLACE) + 1 :])
         table["label"] = table["label"].astype(str)
@@ -181,9 +181,9 @@ class MulticlassScoring(Scoring):
     def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
         index, scores = self._arrays(fold)
-        found = self.judge_probabilities(fold)
-        of_probabilities = {name: found[name] for name in ("log_loss", "brier")}
-        return {"auc": macro_auc(index, scores), **macro_metrics(index, self._probabilities(fold)), **of_probabilities}
+        judged = self.judge_probabilities(fold)
+        metrics = {"auc": macro_auc(index, scores), **macro_metrics(index, self._probabilities(fold))}
+        return {**metrics, "log_loss": judged["log_loss"], "brier": judged["brier"]}
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
         """Return how good the probabilities of a table are, see `judge_probabilities`."""
@@ -204,24 +204,24 @@ class MulticlassScoring(Scoring):
         aucs, limits = [], []
         for name in self.classes:
             labels, scores = zip(*(self.binarize_class(fold, name) for fold in folds), strict=True)
-            found = fold_aucs_interval(labels, scores, list_fold_donors(folds))
-            aucs.append(found.aucs)
-            limits.append((found.low, found.high))
-        each = np.mean(aucs, axis=0)
+            interval = fold_aucs_interval(labels, scores, list_fold_donors(folds))
+            aucs.append(interval.aucs)
+            limits.append((interval.low, interval.high))
+        macro_aucs = np.mean(aucs, axis=0)  # one for each fold
         low, high = np.mean(limits, axis=0).tolist()
-        return Estimate(float(each.mean()), compute_sd(each), low, high)
+        return Estimate(float(macro_aucs.mean()), compute_sd(macro_aucs), low, high)
 
-    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+    def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, and of those in the smallest class."""
         labels = pd.concat([fold["label"] for fold in folds]) if folds else pd.Series([], dtype=object)
         smallest = min((int((labels == name).sum()) for name in self.classes), default=0)
         return {"n_repertoires": len(labels), "n_smallest": smallest}
 
-    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+    def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
         """Test whether two methods have the same mean macro AUC, see `paired_macro_auc_test`."""
-        indices = [self._arrays(fold)[0] for fold in own]
-        scores = ([self._arrays(fold)[1] for fold in folds] for folds in (own, other))
-        return paired_macro_auc_test(indices, *scores, donors=list_fold_donors(own), seed=seed)
+        indices = [self._arrays(fold)[0] for fold in first]
+        scores = ([self._arrays(fold)[1] for fold in folds] for folds in (first, second))
+        return paired_macro_auc_test(indices, *scores, donors=list_fold_donors(first), seed=seed)
 
 
 class RegressionScoring(Scoring):
@@ -232,8 +232,8 @@ class RegressionScoring(Scoring):
     """
 
     kind = "regression"
-    measure, heading = "r2", "r²"
-    estimate, sd = "r2", "r2_sd"
+    measure_name, heading = "r2", "r²"
+    estimate_column, sd_column = "r2", "r2_sd"
     chance_level = 0.0
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
@@ -249,7 +249,7 @@ class RegressionScoring(Scoring):
         """The columns of a table of predictions."""
         return (*PLACE, "label", "prediction")
 
-    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+    def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
         table = convert_to_numbers(table, ("label", "prediction"))
         for column in ("label", "prediction"):
@@ -273,22 +273,23 @@ class RegressionScoring(Scoring):
         """Return r2 of all folds together."""
         together = pd.concat(folds)
         label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
-        each = np.array([self.measure_fold(fold)["r2"] for fold in folds])
+        fold_r2s = np.array([self.measure_fold(fold)["r2"] for fold in folds])
         donors = list_fold_donors(folds)
         limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (np.nan, np.nan)
-        return Estimate(self.measure_fold(together)["r2"], compute_sd(each), *limits)
+        return Estimate(self.measure_fold(together)["r2"], compute_sd(fold_r2s), *limits)
 
-    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+    def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds."""
         n = sum(map(len, folds))
         return {"n_repertoires": n, "n_smallest": n}
 
-    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+    def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
         """Test whether two methods have the same r2, see `paired_error_test`."""
-        label = pd.concat(own)["label"].to_numpy()
-        first, second = (pd.concat(folds)["prediction"].to_numpy() for folds in (own, other))
-        donors = list_fold_donors(own)
-        return paired_error_test(label, first, second, None if donors is None else np.concatenate(donors), seed=seed)
+        label = pd.concat(first)["label"].to_numpy()
+        predicted = [pd.concat(folds)["prediction"].to_numpy() for folds in (first, second)]
+        donors = list_fold_donors(first)
+        all_donors = None if donors is None else np.concatenate(donors)
+        return paired_error_test(label, predicted[0], predicted[1], all_donors, seed=seed)
 
 
 BINARY = BinaryScoring()

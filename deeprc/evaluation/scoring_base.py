@@ -52,14 +52,14 @@ class Scoring(ABC):
     ----------
     kind
         The kind of the target.
-    measure, heading
+    measure_name, heading
         The measure by which methods are ranked (higher is better): its name in data frames and its heading in tables.
-    estimate, sd
-        The columns of a comparison with the measure and with its standard deviation.
+    estimate_column, sd_column
+        Names of the columns of a comparison with the measure and with its standard deviation.
     chance_level
         Measure of predictions that know nothing.
     headings
-        The names of all measures in tables, and their headings; `measure` is the first.
+        The names of all measures in tables, and their headings; `measure_name` is the first.
     optional
         Columns that a table may lack, and the values that they then have.
     lower_is_better
@@ -69,10 +69,10 @@ class Scoring(ABC):
     """
 
     kind: ClassVar[TaskKind]
-    measure: ClassVar[str]
+    measure_name: ClassVar[str]
     heading: ClassVar[str]
-    estimate: ClassVar[str]
-    sd: ClassVar[str]
+    estimate_column: ClassVar[str]
+    sd_column: ClassVar[str]
     chance_level: ClassVar[float]
     headings: ClassVar[Mapping[str, str]]
     optional: ClassVar[Mapping[str, float]] = {}
@@ -87,7 +87,7 @@ class Scoring(ABC):
         """The columns of a table of predictions."""
 
     @abstractmethod
-    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
+    def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
 
     @abstractmethod
@@ -103,11 +103,11 @@ class Scoring(ABC):
         """Return the measure over folds; there is at least one, and all are measured."""
 
     @abstractmethod
-    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
+    def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return `n_repertoires`, `n_smallest` (size of the smallest class; for numbers, of all) and other numbers."""
 
     @abstractmethod
-    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
+    def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
         """Test whether two methods are equally good on the same repertoires."""
 
 
@@ -135,5 +135,5 @@ def convert_to_numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFr
 
 def compute_sd(values: NDArray[np.float64]) -> float:
     """Return the standard deviation (n - 1 in the denominator) of the values that are known; NaN for less than two."""
-    known = values[~np.isnan(values)]
-    return float(known.std(ddof=1)) if len(known) > 1 else float("nan")
+    defined = values[~np.isnan(values)]
+    return float(defined.std(ddof=1)) if len(defined) > 1 else float("nan")

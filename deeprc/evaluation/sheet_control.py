@@ -17,16 +17,16 @@ from deeprc.baselines.sheet import list_control_columns
 from deeprc.datasets.categories import is_category
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.donors import DonorColumn, find_donor_columns
 from deeprc.evaluation.intervals import rank_correlation
-from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors, index_known_donors
 from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = [
     "ControlColumns",
     "find_categories",
+    "find_target_like_cautions",
     "format_column_names",
     "select_control_columns",
-    "warn_of_left_out_columns",
 ]
 
 _SHOWN = 3  # number of names that a message shows
@@ -58,35 +58,38 @@ class ControlColumns(NamedTuple):
 def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> ControlColumns:
     """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
     eligible = list_control_columns(
-        metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_subject_columns(metadata)}
+        metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_donor_columns(metadata)}
     )
-    known = [(task.kind, encode_labels([task], metadata)[:, 0]) for task in tasks if task.column in metadata]
-    donors = index_donors(metadata, choose_subject_column(metadata, None))
-    found = ControlColumns([], [], [])
+    kinds_and_labels = [(task.kind, encode_labels([task], metadata)[:, 0]) for task in tasks if task.column in metadata]
+    donors = DonorColumn.choose(metadata, None).index()
+    columns = ControlColumns([], [], [])
     for name in eligible:
         if _identifies_each(metadata[name], donors):
-            found.identifying.append(name)
-        elif any(_determines(metadata[name], label, kind, donors) for kind, label in known):
-            found.target_like.append(name)
+            columns.identifying.append(name)
+        elif any(_determines(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
+            columns.target_like.append(name)
         else:
-            found.read.append(name)
-    return found
+            columns.read.append(name)
+    return columns
 
 
 def find_categories(metadata: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """Return those of the columns that hold categories, see `is_category`."""
-    donors = index_known_donors(metadata, None)
+    donors = DonorColumn.choose(metadata, None).index_if_known()
     return [name for name in columns if is_category(metadata[name], donors)]
 
 
-def warn_of_left_out_columns(columns: ControlColumns) -> list[Caution]:
+def find_target_like_cautions(columns: ControlColumns) -> list[Caution]:
     """Return a warning that names the columns that determine a target: copies of it, or confounders."""
     if not columns.target_like:
         return []
     names = format_column_names(columns.target_like)
+    is_one = len(columns.target_like) == 1
+    determined = f"Column {names} determines" if is_one else f"Columns {names} each determine"
     text = (
-        f"The target follows from {names} of the sheet alone, so no control reads that. This does no harm if it is the "
-        "target in other words. If it is something else, as a batch, this cohort cannot show which one was learned."
+        f"{determined} the target, so no control method uses {'it' if is_one else 'them'}. If such a column is the "
+        "target in other words, ignore this. If it is something else, such as a batch, this cohort cannot show which "
+        "of the two a model learned."
     )
     return [Caution("warning", text, "controls", "columns-left-out", {"columns": columns.target_like})]
 
@@ -105,11 +108,11 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKi
     """
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
     n_labels = pairs["label"].nunique()
-    known = ~np.isnan(label)
+    is_labelled = ~np.isnan(label)
     if kind == "regression":
-        is_filled = 2 * values[known].count() >= known.sum()
+        is_filled = 2 * values[is_labelled].count() >= is_labelled.sum()
     else:
-        is_filled = n_labels == len(np.unique(label[known]))
+        is_filled = n_labels == len(np.unique(label[is_labelled]))
     if n_labels < 2 or not is_filled:
         return False
     different, most = pairs[["value", "label"]].drop_duplicates(), len(pairs) / _MIN_DONORS_PER_VALUE
@@ -134,9 +137,9 @@ def _identifies_each(values: pd.Series[Any], donors: NDArray[np.int64]) -> bool:
     """
     if pd.api.types.is_numeric_dtype(values) and not _ID.search(str(values.name)):
         return False
-    known = values.notna().to_numpy()
-    n_different = values[known].nunique()
-    pairs = pd.DataFrame({"value": values.to_numpy(), "donor": donors})[known].drop_duplicates()
+    has_value = values.notna().to_numpy()
+    n_different = values[has_value].nunique()
+    pairs = pd.DataFrame({"value": values.to_numpy(), "donor": donors})[has_value].drop_duplicates()
     n_donors = pairs["donor"].nunique()
-    of_donor = len(pairs) == n_donors and n_different >= _OWN_VALUE * n_donors  # one value for each of them
-    return bool(n_different >= _OWN_VALUE * known.sum() or of_donor)
+    has_one_per_donor = len(pairs) == n_donors and n_different >= _OWN_VALUE * n_donors  # one value for each of them
+    return bool(n_different >= _OWN_VALUE * has_value.sum() or has_one_per_donor)

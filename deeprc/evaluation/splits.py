@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable, to_column_names
-from deeprc.groups import index_groups, shuffle_groups
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.groups import shuffle_groups
 from deeprc.targets import format_class_counts, format_labels
 from deeprc.tasks import Task, encode_labels
 
@@ -29,14 +31,6 @@ __all__ = [
     "SplitOptions",
     "adjust_split",
     "assign_folds",
-    "choose_subject_column",
-    "count_subjects_in_several",
-    "find_subject_columns",
-    "index_donors",
-    "index_donors_by_id",
-    "index_given_donors",
-    "index_given_groups",
-    "index_known_donors",
     "label_strata",
     "make_split",
 ]
@@ -51,7 +45,6 @@ NEW = "new"
 HELD_OUT = ("test", NEW)
 """Splits from which a model has not learned, and by which it was not chosen."""
 
-_SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
 _MIN_KEPT = 5  # training repertoires of each class that an adjustment must leave
 
@@ -153,9 +146,9 @@ def make_split(
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
-    is_test, is_known = _are_of_test_part(metadata, options.test, source)
-    rest = np.flatnonzero(~is_test & is_known)
-    if n_unknown := int((~is_known).sum()):
+    is_test, has_value = _find_test_part(metadata, options.test, source)
+    rest = np.flatnonzero(~is_test & has_value)
+    if n_unknown := int((~has_value).sum()):
         column = str(options.test).partition("=")[0]
         _logger.info(
             "%d repertoires have no value of %r (`test=%s`): they are in no part of the split",
@@ -163,35 +156,46 @@ def make_split(
             column,
             options.test,
         )
-    every = np.full(len(metadata), -1)
+    fold_of = np.full(len(metadata), -1)
     divided = source if options.test is None else f"{source}, without the repertoires of `test={options.test}`"
-    every[rest] = assign_folds(
+    fold_of[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )
-    strata, groups = label_strata(tasks[0], metadata), index_given_groups(metadata, group_by, source)
+    strata, groups = label_strata(tasks[0], metadata), DonorColumn.require(metadata, group_by, source).index()
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
-    test = np.flatnonzero(every == fold if options.test is None else is_test & (strata >= 0))
-    validation = np.flatnonzero(every == validation_fold)
-    held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
-    elsewhere = np.setdiff1d(rest, np.concatenate([test, validation]))
-    train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)
-    if len(train) < len(elsewhere):
-        _logger.warning(
-            "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
-        )
-    for part, rows in (("test", test), ("validation", validation), ("training", train)):
-        n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
-        if n_classes == 0 and part == "test":
-            _logger.warning("no test repertoire has a label of %r", tasks[0].name)
-        elif tasks[0].kind != "regression" and n_classes < 2:
-            named = part == "test" and options.test is not None
-            advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
-            _logger.warning("the %s part has one class of %r only; %s", part, tasks[0].name, advice)
+    test = np.flatnonzero(fold_of == fold if options.test is None else is_test & (strata >= 0))
+    validation = np.flatnonzero(fold_of == validation_fold)
+    others = np.setdiff1d(rest, np.concatenate([test, validation]))
+    groups_held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
+    train = _drop_unlabelled(others, strata, groups, groups_held_out)
     split = Split(train, validation, test)
+    _warn_of_single_class_parts(split, strata, tasks[0], options.test)
     return adjust_split(
         split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source
     )
+
+
+def _drop_unlabelled(
+    rows: NDArray[np.int64], strata: NDArray[np.int64], groups: NDArray[np.int64], groups_held_out: set[int]
+) -> NDArray[np.int64]:
+    """Return the rows for training without those that have no label and whose group is for testing or validation."""
+    train = np.array([i for i in rows if strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
+    if len(train) < len(rows):
+        _logger.warning("%d repertoires without a label are left out: their group is held out", len(rows) - len(train))
+    return train
+
+
+def _warn_of_single_class_parts(split: Split, strata: NDArray[np.int64], task: Task, test: str | None) -> None:
+    """Log a warning for each part of a split that has one class only, or no label at all in the test part."""
+    for part, rows in (("test", split.test), ("validation", split.validation), ("training", split.train)):
+        n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
+        if n_classes == 0 and part == "test":
+            _logger.warning("no test repertoire has a label of %r", task.name)
+        elif task.kind != "regression" and n_classes < 2:
+            is_given = part == "test" and test is not None
+            advice = f"`test={test}` says so" if is_given else "try another `seed` or fewer `folds`"
+            _logger.warning("the %s part has one class of %r only; %s", part, task.name, advice)
 
 
 def adjust_split(
@@ -243,24 +247,26 @@ def adjust_split(
     return Split(kept["training"], kept["validation"], split.test)
 
 
-def _are_of_test_part(
-    metadata: pd.DataFrame, test: str | None, source: str
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether each repertoire has the value of `COLUMN=VALUE`, and whether it has any value, (B,) each.
+class _TestPart(NamedTuple):
+    """Whether each repertoire is in the test part that `COLUMN=VALUE` names, and has any value there, (B,) each."""
 
-    Without a test part, no repertoire is in it, and all can be used.
-    """
+    is_test: NDArray[np.bool_]
+    has_value: NDArray[np.bool_]
+
+
+def _find_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> _TestPart:
+    """Return the test part that the options name; without one, no repertoire is in it, and all can be used."""
     if test is None:
-        return np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_)
+        return _TestPart(np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_))
     column, _, value = test.partition("=")
     if column not in metadata:
         raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
     texts = format_labels(metadata[column])
-    found = np.array([text == value for text in texts], np.bool_)
-    if not found.any():
+    is_test = np.array([text == value for text in texts], np.bool_)
+    if not is_test.any():
         counted = format_class_counts(metadata[column])
         raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
-    return found, np.array([text is not None for text in texts], np.bool_)
+    return _TestPart(is_test, np.array([text is not None for text in texts], np.bool_))
 
 
 def assign_folds(
@@ -293,7 +299,7 @@ def assign_folds(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
             f"expected at least {n_folds}, one for each of the {n_folds} folds"
         )
-    groups = index_given_groups(metadata, group_by, source)
+    groups = DonorColumn.require(metadata, group_by, source).index()
     fold_of = np.full(len(metadata), -1)
     fold_of[labelled] = _assign_folds(
         strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source
@@ -308,30 +314,6 @@ def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
         bins = pd.qcut(pd.Series(values), _REGRESSION_BINS, labels=False, duplicates="drop")
         return bins.fillna(-1).to_numpy(np.int64)
     return np.where(np.isnan(values), -1, values).astype(np.int64)
-
-
-def index_given_donors(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64] | None:
-    """Return the groups of `index_given_groups`; None without a column, if each repertoire has its own donor."""
-    return None if group_by is None else index_given_groups(metadata, group_by, source)
-
-
-def index_given_groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
-    """Return the index of the group of each repertoire, (B,): equal values of a column are one group.
-
-    A missing value is a group of its own.
-
-    Raises
-    ------
-    InputError
-        If the column does not exist.
-    """
-    if group_by is None:
-        return np.arange(len(metadata))
-    if group_by not in metadata:
-        raise InputError(
-            f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
-        )
-    return index_groups(metadata[group_by])
 
 
 def _assign_folds(
@@ -349,52 +331,3 @@ def _assign_folds(
     for fold, (_, rows) in enumerate(folds):
         fold_of[rows] = fold
     return fold_of
-
-
-def count_subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
-    """Return, for each column that names subjects, the number of subjects with repertoires in several parts.
-
-    Parts are those of a split, or folds. `part_of` (B,) holds the index of the part of each repertoire, -1 if it is in
-    none.
-    """
-    inside = part_of >= 0
-    found = {}
-    for column in find_subject_columns(metadata):
-        parts = pd.Series(part_of[inside]).groupby(metadata[column].to_numpy()[inside]).nunique()
-        if count := int((parts > 1).sum()):
-            found[column] = count
-    return found
-
-
-def find_subject_columns(metadata: pd.DataFrame) -> list[str]:
-    """Return the columns whose names say that they hold the subject, such as `subject_id`, `Patient ID` or `donor`."""
-    names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
-    ends = ("subjectid", "patientid", "donorid")
-    return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]
-
-
-def choose_subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
-    """Return the column that names the subject: the given one, else the subject column with the fewest subjects."""
-    if group_by is not None and group_by in metadata:
-        return group_by
-    known = [name for name in find_subject_columns(metadata) if metadata[name].notna().any()]
-    return min(known, key=lambda name: metadata[name].nunique(), default=None)
-
-
-def index_donors(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
-    """Return the index of the donor of each repertoire, (B,); an unknown donor counts as one of their own."""
-    return np.arange(len(metadata)) if column is None else index_groups(metadata[column])
-
-
-def index_known_donors(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
-    """Return the index of the donor of each repertoire, (B,); None if the sheet has no column of donors."""
-    column = choose_subject_column(metadata, group_by)
-    return None if column is None else index_donors(metadata, column)
-
-
-def index_donors_by_id(
-    repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
-) -> dict[str, int] | None:
-    """Return the index of the donor of each repertoire, by repertoire id; None if the sheet does not name donors."""
-    donors = index_known_donors(metadata, group_by)
-    return None if donors is None else dict(zip(repertoire_ids.tolist(), donors.tolist(), strict=True))

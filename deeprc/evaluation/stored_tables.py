@@ -204,12 +204,12 @@ def _prediction_column(name: str) -> Column:
 
 def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `comparison.tsv`; raises as `read_table`, and where a method is listed twice."""
-    share = _SHARE_OR_NONE if scoring.measure == "auc" else _NUMBER_OR_NONE
+    share = _SHARE_OR_NONE if scoring.measure_name == "auc" else _NUMBER_OR_NONE
     columns = {
         "method": Column(),
         "kind": _KIND,
         "best": Column("truth"),
-        **dict.fromkeys((scoring.estimate, scoring.sd, "ci_low", "ci_high"), share),
+        **dict.fromkeys((scoring.estimate_column, scoring.sd_column, "ci_low", "ci_high"), share),
         **dict.fromkeys(("p_value", "p_holm"), _SHARE_OR_NONE),
         **dict.fromkeys(("n_folds", "n_wanted", "n_repertoires", "n_smallest"), _COUNT),
         "complete": Column("truth"),
@@ -224,7 +224,9 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
-    measured = {f"{what}_{scoring.measure}": Column("number", may_be_empty=True) for what in ("validation", "refit")}
+    measured = {
+        f"{what}_{scoring.measure_name}": Column("number", may_be_empty=True) for what in ("validation", "refit")
+    }
     return read_table(path, {"method": Column(), "fold": _COUNT, **measured, "settings": Column()})
 
 

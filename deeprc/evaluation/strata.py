@@ -54,9 +54,9 @@ class StratifiedAuc:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as `metrics.json` has them."""
-        found = asdict(self)
-        limits = [found.pop("low"), found.pop("high")]
-        return {**found, "auc_ci": limits}
+        numbers = asdict(self)
+        limits = [numbers.pop("low"), numbers.pop("high")]
+        return {**numbers, "auc_ci": limits}
 
     def explains(self, auc: float, low: float) -> bool:
         """Return whether the column may explain an AUC over all repertoires, given this AUC and its lower limit.
@@ -115,19 +115,19 @@ def auc_within(
     codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
     codes = np.where(np.isnan(label) | (value_of < 0), -1, codes)
     rows = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
-    rows = [each for each in rows if len(np.unique(label[each])) == 2]
+    rows = [indices for indices in rows if len(np.unique(label[indices])) == 2]
     if not rows:
         return None
-    labels, scores = [label[each].astype(np.int64) for each in rows], [score[each] for each in rows]
-    sizes = np.array([(int(each.sum()), int((1 - each).sum())) for each in labels])  # (S, 2)
+    labels, scores = [label[indices].astype(np.int64) for indices in rows], [score[indices] for indices in rows]
+    sizes = np.array([(int(classes.sum()), int((1 - classes).sum())) for classes in labels])  # (S, 2)
     pairs = sizes.prod(axis=1)
     weights = pairs / pairs.sum()
     auc = float(weights @ auc_influences(labels, scores)[0])
     repeat = np.zeros(len(fold_of), np.int64) if repeats is None else np.asarray(repeats)
-    owners = None if donors is None else [donors[each] for each in rows]
-    repeat_of = [int(repeat[each[0]]) for each in rows]
+    donors_in_strata = None if donors is None else [donors[indices] for indices in rows]
+    repeat_of = [int(repeat[indices[0]]) for indices in rows]
     n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
-    factor = measure_variance_factor(labels, scores, owners, repeat_of, n_folds=n_folds, weights=weights)
+    factor = measure_variance_factor(labels, scores, donors_in_strata, repeat_of, n_folds=n_folds, weights=weights)
     low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
     compared = np.concatenate(rows)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))

@@ -22,7 +22,7 @@ from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.interpretation.sequence_ranks import RankedRows, find_best_rows, rank_repertoire
-from deeprc.nn.contributions import Attended, SequenceScores, iterate_attended, score_rows
+from deeprc.nn.contributions import HeadAttention, SequenceScores, iterate_head_attention, score_rows
 from deeprc.nn.inference import Inference
 from deeprc.outputs import output_names
 from deeprc.progress import open_step
@@ -93,7 +93,7 @@ class RepertoireAttention:
 
         If `output` is given, contributions and responses are those of this output only, and the columns lack its name.
         """
-        scores, n_heads = self.scores, self.scores.logits.shape[1]
+        scores, n_heads = self.scores, self.scores.head_logits.shape[1]
         columns: Columns = {
             **self.repertoire.columns(self.rows[rows]),
             "attention_weight": scores.weight[rows],
@@ -105,14 +105,14 @@ class RepertoireAttention:
             if output in (None, t):
                 ending = "" if len(self.outputs) == 1 or output is not None else f"_{name}"
                 columns["contribution" + ending] = scores.contributions[rows, t]
-                for source, part in scores.through.items() if scores.through_readings else ():
+                for source, part in scores.by_branch.items() if scores.by_reading else ():
                     columns[f"through_{source}{ending}"] = part[rows, t]
                 columns["response" + ending] = scores.responses[rows, t]
         if n_heads > 1:
             for head in range(n_heads):
-                columns[f"attention_weight_{head + 1}"] = scores.weights[rows, head]
+                columns[f"attention_weight_{head + 1}"] = scores.head_weights[rows, head]
                 columns[f"attention_rank_{head + 1}"] = self.head_ranks[rows, head]
-                columns[f"attention_logit_{head + 1}"] = scores.logits[rows, head]
+                columns[f"attention_logit_{head + 1}"] = scores.head_logits[rows, head]
         return columns
 
     @property
@@ -220,7 +220,7 @@ def iterate_attention(
     inferences = [member.inference(dataset) for member in model.members]
     selection = _Selection.of(model, top, ranking)
     with open_step("attention on sequences", len(dataset)) as step:
-        for group in inferences[0].groups():
+        for group in inferences[0].iterate_groups():
             yield from _compute_attention(model, inferences, group, selection)
             step.advance(len(group))
 
@@ -275,7 +275,7 @@ def _compute_attention(
 
 def _read_attention(
     model: Model, inferences: Sequence[Inference], positions: Sequence[int]
-) -> list[tuple[Attended, ...]]:
+) -> list[tuple[HeadAttention, ...]]:
     """Return the attention of each member on each repertoire, indexed [repertoire][member].
 
     Raises
@@ -283,7 +283,7 @@ def _read_attention(
     InputError
         If a weight or a logit is not finite.
     """
-    of_members = [list(iterate_attended(inference, positions)) for inference in inferences]
+    of_members = [list(iterate_head_attention(inference, positions)) for inference in inferences]
     dataset = inferences[0].collator.dataset
     for member, of_member in zip(model.members, of_members, strict=True):
         for position, each in zip(positions, of_member, strict=True):
@@ -296,7 +296,7 @@ def _score_sequences(
     model: Model,
     inferences: Sequence[Inference],
     positions: Sequence[int],
-    attended: Sequence[tuple[Attended, ...]],
+    attended: Sequence[tuple[HeadAttention, ...]],
     rows: Sequence[NDArray[np.int64] | None],
 ) -> list[SequenceScores]:
     """Return the scores of the model for the sequences at some rows of each repertoire; None for all rows."""
@@ -311,7 +311,7 @@ def _score_sequences(
 
 def _make_repertoire_attention(
     repertoire: Repertoire,
-    attended: Sequence[Attended],
+    attended: Sequence[HeadAttention],
     scores: SequenceScores,
     ranked_rows: RankedRows,
     outputs: list[str],

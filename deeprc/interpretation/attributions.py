@@ -239,7 +239,7 @@ def _find_surroundings(
     advance: Callable[[int], None],
 ) -> Iterator[_Placed]:
     """Yield the sequences of each repertoire that the top fraction keeps, with their surroundings."""
-    pooled = explained.inference.pooled([position for position, _ in repertoires])
+    pooled = explained.inference.iterate_pooled_with_logits([position for position, _ in repertoires])
     for (position, at), (average, logits) in zip(repertoires, pooled, strict=True):
         kept = np.zeros(len(logits), np.bool_)
         kept[select_kept_rows(logits, explained.inference.top_fraction).numpy()] = True

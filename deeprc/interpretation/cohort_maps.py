@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import PCA, KernelPCA
 
-from deeprc.datasets.clones import find_shared_clones, list_gene_fields
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
@@ -26,12 +26,12 @@ def compute_clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
     A clone is a junction with its genes, if the container has them. A repertoire without sequences shares nothing.
     """
-    found = find_shared_clones(dataset, list_gene_fields(dataset))
-    n = len(found.private)
+    found = find_shared_clones(dataset, dataset.gene_fields)
+    n = len(found.n_private)
     clones = np.repeat(np.arange(len(found), dtype=np.int64), np.diff(found.offsets))
-    carried = csr_matrix((np.ones(len(clones)), (found.repertoires, clones)), shape=(n, len(found)))[dataset.rows]
+    carried = csr_matrix((np.ones(len(clones)), (found.carriers, clones)), shape=(n, len(found)))[dataset.rows]
     shared = np.asarray((carried @ carried.T).todense(), np.float64)
-    sizes = np.maximum(shared.diagonal() + found.private[dataset.rows], 1)
+    sizes = np.maximum(shared.diagonal() + found.n_private[dataset.rows], 1)
     np.fill_diagonal(shared, sizes)
     return np.asarray(shared / np.sqrt(np.outer(sizes, sizes)))
 

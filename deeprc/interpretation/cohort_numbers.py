@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import count_genes
 from deeprc.errors import InputError
@@ -47,7 +46,7 @@ def compute_cohort_numbers(
         classes,
         dataset.n_sequences,
         _compute_length_shares(dataset),
-        {field: _compute_gene_shares(dataset, field) for field in list_gene_fields(dataset)},
+        {field: _compute_gene_shares(dataset, field) for field in dataset.gene_fields},
         map_by_clones(dataset),
         points,
         variance,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.interpretation.integrated_gradients import average_gradient
-from deeprc.nn.averages import Average
+from deeprc.nn.averages import PooledAccumulator
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.contributions import linearise_outputs
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference
-from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.motif_convolution.reference import make_dense_features
 
 __all__ = ["AttributionArrays", "ExplainedNetwork", "ExplainedQuantity", "Of", "Surroundings", "join_surroundings"]
 
@@ -142,11 +142,12 @@ class ExplainedNetwork:
         head, the average beside it is computed separately.
         """
         network = self.inference.network
-        of_rest = Average(network)
-        for batch in self.inference.batches(position, rest):
+        of_rest = PooledAccumulator(network)
+        for batch in self.inference.iterate_batches(position, rest):
             of_rest.add(*(result.double() for result in network.attend(batch)))
-        average, logsumexp_of_rest = of_rest.mean(), of_rest.logsumexp()
-        values = torch.cat([network.attend(batch)[0] for batch in self.inference.batches(position, chosen)]).double()
+        average, logsumexp_of_rest = of_rest.pooled(), of_rest.logsumexp()
+        batches = self.inference.iterate_batches(position, chosen)
+        values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
         highest = torch.maximum(own, logsumexp).amax(dim=0)  # (H,)
         weighted = torch.exp(own - highest)[:, :, None] * values[:, None]  # (n, H, S)
         totals = torch.exp(logsumexp_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
@@ -162,7 +163,7 @@ class ExplainedNetwork:
     def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
         lengths = batch.sequences.lengths
-        features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
+        features = make_dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
         baseline = self._make_baseline(features.detach())
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)

@@ -126,9 +126,9 @@ class _Request:
             if "donor" not in predictions:
                 return None
             return dict(zip(predictions["repertoire_id"], predictions["donor"].astype(int), strict=True))
-        from deeprc.evaluation.splits import index_donors_by_id
+        from deeprc.evaluation.donors import DonorColumn
 
-        return index_donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
+        return DonorColumn.choose(self.dataset.metadata, self.runs.group_by).index_by_id(self.dataset.repertoire_ids)
 
     def check_alone(self, reason: str) -> None:
         """Raise InputError if several runs are given."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeprc.nn.contributions import Attended, mean_logit, mean_weight
+from deeprc.nn.contributions import HeadAttention, average_head_weights, average_max_head_logits
 
 __all__ = ["RankedRows", "find_best_rows", "rank_repertoire", "rank_weights"]
 
@@ -35,14 +35,14 @@ class RankedRows(NamedTuple):
     head_ranks: NDArray[np.int64]
 
 
-def rank_repertoire(attention: Sequence[Attended], top: int | None) -> RankedRows:
+def rank_repertoire(attention: Sequence[HeadAttention], top: int | None) -> RankedRows:
     """Return the `top` sequences with the highest weights, from the attention of each member; None: all, unsorted."""
     n_heads = [len(each.pooled) for each in attention]
     weights, logits = (
         torch.cat(parts, dim=1).numpy() if len(parts) > 1 else parts[0].numpy()
         for parts in ([each.weights for each in attention], [each.logits for each in attention])
     )
-    weight, logit = mean_weight(weights, n_heads), mean_logit(logits, n_heads)
+    weight, logit = average_head_weights(weights, n_heads), average_max_head_logits(logits, n_heads)
     if top is None:
         rows, rank = np.arange(len(weight)), rank_weights(weight, logit)
     else:

@@ -181,7 +181,7 @@ class _Best:
             self._top[d].offer(speaks, rows)
             self.highest[direction.name].offer(position, speaks)
             if self._by_residues:
-                through_clones = one.scores.through_readings.get(CloneReading.name)
+                through_clones = one.scores.by_reading.get(CloneReading.name)
                 if through_clones is not None:
                     keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].offer(ranking.drop_silent(keys), rows)

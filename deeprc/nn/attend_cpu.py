@@ -4,8 +4,8 @@ A few sequences at a time are computed from residues to logits, so that their nu
 same operations one after another, as in `DeepRC.attend`, take twice as long, because most of the time they wait for
 memory and threads. Results do not depend on the number of threads: gradients are summed over a fixed number of blocks
 in a fixed order.
-Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values, W values
-padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
+Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values of a
+sequence (`padded_S`: padded to whole tiles), H heads, n_layers SELU layers of at most U units (padded to whole tiles).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from deeprc.nn.attend_passes import Gradients, Kept, KeyLayers, backward, forward
+from deeprc.nn.attend_passes import ForwardCache, Gradients, KeyLayers, backward, forward
 from deeprc.nn.motif_convolution.cpu import (
-    BLOCKS,
+    N_SUM_BLOCKS,
     TILE,
     allocate_gradient_buffers,
-    convolution_tables,
+    make_convolution_tables,
     sum_buffers,
 )
 from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["NetworkWeights", "attend", "score"]
+__all__ = ["NetworkWeights", "attend", "compute_logits"]
 
 _Array = NDArray[Any]
 
@@ -81,14 +81,14 @@ class NetworkWeights:
 
 
 def attend(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights) -> tuple[Tensor, Tensor]:
-    """Return the sequence representations, (N, S), and the attention logits, (N, H), with gradients, in 32 bits.
+    """Return the sequence values, (N, S), and the attention logits, (N, H), with gradients, in 32 bits.
 
     Parameters
     ----------
     sequences
         The N sequences.
     gene_embeddings
-        Gene embeddings of each sequence, (N, E), which follow the D values of the convolution in its representation.
+        Gene embeddings of each sequence, (N, E), which follow the D values of the convolution.
     weights
         The weights of the convolution, the key network and the queries.
     """
@@ -96,15 +96,15 @@ def attend(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWe
         values, logits = _Attend.apply(sequences, gene_embeddings, *weights.tensors())  # type: ignore[no-untyped-call]  # torch types no `apply`
         return values, logits
     n_values = len(weights.kernels) + gene_embeddings.shape[1]
-    kept = _allocate(sequences, weights, n_values, keep="values")
-    logits = _forward_pass(sequences, gene_embeddings, weights.detach(), kept)
-    return torch.from_numpy(kept.values)[:, :n_values], logits
+    cache = _allocate_cache(sequences, weights, n_values, keep="values")
+    logits = _forward_pass(sequences, gene_embeddings, weights.detach(), cache)
+    return torch.from_numpy(cache.values)[:, :n_values], logits
 
 
-def score(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights) -> Tensor:
+def compute_logits(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights) -> Tensor:
     """Return the attention logits alone, (N, H), without gradients; parameters as in `attend`."""
-    kept = _allocate(sequences, weights, n_values=0, keep="nothing")
-    return _forward_pass(sequences, gene_embeddings, weights.detach(), kept)
+    cache = _allocate_cache(sequences, weights, n_values=0, keep="nothing")
+    return _forward_pass(sequences, gene_embeddings, weights.detach(), cache)
 
 
 class _Attend(torch.autograd.Function):
@@ -114,9 +114,9 @@ class _Attend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         weights = NetworkWeights.from_tensors(*parameters).detach()
         S = len(weights.kernels) + gene_embeddings.shape[1]
-        kept = _allocate(sequences, weights, S, keep="all")
-        logits = _forward_pass(sequences, gene_embeddings, weights, kept)
-        padded_values, activations, window = map(torch.from_numpy, kept)
+        cache = _allocate_cache(sequences, weights, S, keep="all")
+        logits = _forward_pass(sequences, gene_embeddings, weights, cache)
+        padded_values, activations, window = map(torch.from_numpy, cache)
         values = padded_values
         if S % TILE:
             values = padded_values[:, :S].clone(memory_format=torch.contiguous_format)
@@ -130,7 +130,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad_values: Tensor, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
-        kept = Kept(*(tensor.numpy() for tensor in saved[5:8]))
+        cache = ForwardCache(*(tensor.numpy() for tensor in saved[5:8]))
         weights = NetworkWeights.from_tensors(*saved[8:])
         rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _backward_layers(weights, ctx.n_values)
@@ -140,7 +140,7 @@ class _Attend(torch.autograd.Function):
         backward(
             sequences.convert_scales(weights.kernels).arrays(),
             first_row.numpy(),
-            kept,
+            cache,
             grad_values.contiguous().numpy(),
             grad_logits.contiguous().numpy(),
             layers,
@@ -157,9 +157,9 @@ def _round_up_to_tiles(n: int) -> int:
     return n + -n % TILE
 
 
-def _allocate(
+def _allocate_cache(
     sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
-) -> Kept:
+) -> ForwardCache:
     """Return empty arrays for the results that a forward pass keeps."""
     N = sequences.n_sequences
     values = torch.empty((0, 0) if keep == "nothing" else (N, _round_up_to_tiles(n_values)), dtype=torch.float32)
@@ -168,18 +168,20 @@ def _allocate(
     if keep == "all":
         activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
         window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=choose_window_dtype(sequences))
-    return Kept(values.numpy(), activations.numpy(), window.numpy())
+    return ForwardCache(values.numpy(), activations.numpy(), window.numpy())
 
 
-def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, kept: Kept) -> Tensor:
+def _forward_pass(
+    sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, cache: ForwardCache
+) -> Tensor:
     """Return the logits, (N, H), and write the kept results; the weights must be without gradients."""
     logits = weights.kernels.new_empty((sequences.n_sequences, len(weights.queries)))
     forward(
         sequences.convert_scales(weights.kernels).arrays(),
-        convolution_tables(sequences, weights.kernels, weights.bias),
+        make_convolution_tables(sequences, weights.kernels, weights.bias),
         gene_embeddings.detach().contiguous().numpy(),
         _forward_layers(weights, len(weights.kernels) + gene_embeddings.shape[1]),
-        kept,
+        cache,
         logits.numpy(),
     )
     return logits
@@ -204,14 +206,14 @@ def _backward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
 
 def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayers, n_sequences: int) -> Gradients:
     """Return gradients of 0, to which the pass adds; only those of the gene embeddings are written, not added to."""
-    n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(W, U)
+    n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(padded_S, U)
     residues, positions = allocate_gradient_buffers(weights.kernels, rows)
     return Gradients(
         residues.numpy(),
         positions.numpy(),
-        np.zeros((BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
-        np.zeros((BLOCKS, n_layers + 1, n_columns), np.float32),
-        np.zeros((BLOCKS, *layers.queries.shape), np.float32),
+        np.zeros((N_SUM_BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
+        np.zeros((N_SUM_BLOCKS, n_layers + 1, n_columns), np.float32),
+        np.zeros((N_SUM_BLOCKS, *layers.queries.shape), np.float32),
         np.empty((n_sequences, layers.sizes[0] - len(weights.kernels)), np.float32),
     )
 
@@ -222,12 +224,12 @@ def _iterate_gradients(weights: NetworkWeights, gradients: Gradients, layers: Ke
     grad_layers, grad_biases, grad_queries = map(
         torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries)
     )
-    yield grad_biases[:, -1, : len(weights.kernels)].sum(0)
+    yield grad_biases[:, 0, : len(weights.kernels)].sum(0)
     yield grad_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
     for index, (n_in, n_out) in enumerate(pairwise(layers.sizes.tolist())):
-        by_tile = grad_layers[:, index].sum(0)[:, :n_in]  # (T, n_in, TILE)
+        by_tile = grad_layers[:, index].sum(0)[:, :n_in]  # (tiles, n_in, TILE)
         yield by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out]
-        yield grad_biases[:, index, :n_out].sum(0)
+        yield grad_biases[:, index + 1, :n_out].sum(0)
 
 
 def _arrange_in_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:

@@ -1,7 +1,8 @@
 """The two compiled passes of `attend_cpu`: from residues to logits, and from the gradients of logits to all others.
 
-Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values, W values
-padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
+Letters: N sequences, n of one chunk, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E
+values of a sequence, H heads, n_layers SELU layers of at most U units (padded to whole tiles). The S values, padded to
+whole tiles, are `padded_S`; a kernel, unit or value belongs to one of `tiles` tiles.
 """
 
 from __future__ import annotations
@@ -13,35 +14,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import FAST, njit
-from deeprc.nn.layers_cpu import add_outer_products, add_row, linear_layer, selu_gradient, selu_layer, selu_row
+from deeprc.nn.layers_cpu import (
+    add_outer_products,
+    add_row,
+    apply_selu,
+    backpropagate_selu,
+    write_linear_layer,
+    write_selu_layer,
+)
 from deeprc.nn.motif_convolution.cpu import (
-    AHEAD,
-    BLOCKS,
-    SEQUENCES,
+    N_SUM_BLOCKS,
+    PREFETCH_DISTANCE,
+    SEQUENCES_PER_CHUNK,
     TILE,
     ConvolutionTables,
     add_windows,
-    best_windows,
+    write_best_windows,
 )
 from deeprc.nn.sequences import BatchArrays
 from deeprc.vectors import prefetch
 
-__all__ = ["Gradients", "Kept", "KeyLayers", "backward", "forward"]
+__all__ = ["ForwardCache", "Gradients", "KeyLayers", "backward", "forward"]
 
 _Array = NDArray[Any]
 
 
-class Kept(NamedTuple):
-    """Intermediate results that a forward pass keeps; an array has size 0 if it is not kept.
+class ForwardCache(NamedTuple):
+    """Intermediate results of a forward pass that are kept; an array has size 0 if it is not kept.
 
     Attributes
     ----------
     values
-        Representations of the sequences, (N, W) float32.
+        Sequence values, (N, padded_S) float32.
     activations
         Outputs of the layers, (n_layers, N, U) float32.
     window
-        Position of each kernel's best window in each sequence, (N, T * TILE) uint8 or int32.
+        Position of each kernel's best window in each sequence, (N, tiles * TILE) uint8 or int32.
     """
 
     values: _Array
@@ -72,18 +80,18 @@ class KeyLayers(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients that a backward pass computes. If the first dimension is C, the gradient is the sum over C blocks.
+    """Gradients that a backward pass computes. If the first dimension is `blocks`, the gradient is the sum over blocks.
 
     Attributes
     ----------
     residues, positions
         Gradients of the tables of the convolution, see `allocate_gradient_buffers`.
     layers
-        Gradients of the matrices of the layers by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
+        Gradients of the matrices of the layers by tiles, (blocks, n_layers, U // TILE, max(padded_S, U), TILE).
     biases
-        Gradients of the biases of the layers and, last, of the convolution, (C, n_layers + 1, max(W, U)).
+        Gradients of the biases of the convolution and of each layer, (blocks, n_layers + 1, max(padded_S, U)).
     queries
-        Gradients of the queries by tiles, (C, tiles, H, TILE).
+        Gradients of the queries by tiles, (blocks, tiles, H, TILE).
     gene_embeddings
         Gradients of the gene embeddings, (N, E).
     """
@@ -102,59 +110,61 @@ def forward(
     tables: ConvolutionTables,
     gene_embeddings: _Array,
     layers: KeyLayers,
-    kept: Kept,
+    cache: ForwardCache,
     logits: _Array,
 ) -> None:
     """Write the logits of all sequences, (N, H), and the results that are kept; `gene_embeddings` is (N, E)."""
     N = len(logits)
-    for block in numba.prange((N + SEQUENCES - 1) // SEQUENCES):
-        first = block * SEQUENCES
-        _compute_some(first, min(first + SEQUENCES, N), sequences, tables, gene_embeddings, layers, kept, logits)
+    for chunk in numba.prange((N + SEQUENCES_PER_CHUNK - 1) // SEQUENCES_PER_CHUNK):
+        first = chunk * SEQUENCES_PER_CHUNK
+        _forward_chunk(
+            first, min(first + SEQUENCES_PER_CHUNK, N), sequences, tables, gene_embeddings, layers, cache, logits
+        )
 
 
 @njit(**FAST)
-def _compute_some(
+def _forward_chunk(
     first: int,
     last: int,
     sequences: BatchArrays,
     tables: ConvolutionTables,
     gene_embeddings: _Array,
     layers: KeyLayers,
-    kept: Kept,
+    cache: ForwardCache,
     logits: _Array,
 ) -> None:
     """Write the results of the sequences from `first` to `last`; see `forward`."""
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    values, activations, window = kept
+    values, activations, window = cache
     weights, biases, sizes, queries = layers
     keep, keep_all, widest = len(values) > 0, len(window) > 0, weights.shape[2]
     E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
-    of_block = np.empty((SEQUENCES, widest), np.float32)
-    before, after = np.empty((2, widest), np.float32)
-    nowhere = np.empty(TILE, window.dtype)
+    chunk_values = np.empty((SEQUENCES_PER_CHUNK, widest), np.float32)
+    buffer, other_buffer = np.empty((2, widest), np.float32)
+    unused_window = np.empty(TILE, window.dtype)
     for tile in range(len(tables.residues)):
         kernels = slice(tile * TILE, (tile + 1) * TILE)
         for n in range(first, last):
-            prefetch(residues, starts[min(n + AHEAD, len(starts) - 1)])
-            best = (values[n] if keep else of_block[n - first])[kernels]
-            rows = tables.positions[tile, tables.first_row[lengths[n]] :]
-            at = window[n, kernels] if keep_all else nowhere
-            best_windows(sequences, n, tables.residues[tile], rows, best, at)
-            selu_row(best, tables.bias[kernels])
+            prefetch(residues, starts[min(n + PREFETCH_DISTANCE, len(starts) - 1)])
+            best = (values[n] if keep else chunk_values[n - first])[kernels]
+            position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
+            best_at = window[n, kernels] if keep_all else unused_window
+            write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
+            apply_selu(best, tables.bias[kernels])
     for n in range(first, last):
-        row = values[n] if keep else of_block[n - first]
+        inputs = values[n] if keep else chunk_values[n - first]
         for e in range(E):
-            row[D + e] = gene_embeddings[n, e]
+            inputs[D + e] = gene_embeddings[n, e]
         for layer in range(len(weights)):
-            output = activations[layer, n] if keep_all else after
+            output = activations[layer, n] if keep_all else other_buffer
             for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                selu_layer(row, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
-            row, before, after = output, after, before
+                write_selu_layer(inputs, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
+            inputs, buffer, other_buffer = output, other_buffer, buffer
         for h in range(len(queries)):
             total = np.float32(0)
             for d in range(queries.shape[1]):
-                total += queries[h, d] * row[d]
+                total += queries[h, d] * inputs[d]
             logits[n, h] = total
 
 
@@ -162,20 +172,20 @@ def _compute_some(
 def backward(
     sequences: BatchArrays,
     first_row: _Array,
-    kept: Kept,
+    cache: ForwardCache,
     grad_values: _Array,
     grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
 ) -> None:
-    """Add the gradients of all sequences from those of the representations, (N, W), and of the logits, (N, H).
+    """Add the gradients of all sequences from those of their values, (N, padded_S), and of the logits, (N, H).
 
     `first_row` is that of `ConvolutionTables`. Of some sequences at a time, the gradients of the sums of each layer are
     computed first, then those of its weights, so that the latter are read and written once for all of them.
     """
     N, n_layers, widest = len(grad_logits), len(layers.weights), gradients.biases.shape[2]
-    for block in numba.prange(BLOCKS):
-        own = Gradients(
+    for block in numba.prange(N_SUM_BLOCKS):
+        of_block = Gradients(
             gradients.residues[block],
             gradients.positions[block],
             gradients.layers[block],
@@ -183,50 +193,50 @@ def backward(
             gradients.queries[block],
             gradients.gene_embeddings,
         )
-        grad_sums = np.zeros((n_layers + 1, SEQUENCES, widest), np.float32)
-        last = (block + 1) * N // BLOCKS
-        for first in range(block * N // BLOCKS, last, SEQUENCES):
-            stop = min(first + SEQUENCES, last)
-            _propagate(first, stop, kept, grad_values, grad_logits, layers, own, grad_sums)
-            _add_to_layers(first, stop, kept, grad_logits, layers, own, grad_sums)
-            grad_windows = grad_sums[n_layers]
-            add_windows(sequences, first, kept.window[first:stop], grad_windows, first_row, own.residues, own.positions)
+        grad_sums = np.zeros((n_layers + 1, SEQUENCES_PER_CHUNK, widest), np.float32)
+        last = (block + 1) * N // N_SUM_BLOCKS
+        for first in range(block * N // N_SUM_BLOCKS, last, SEQUENCES_PER_CHUNK):
+            stop = min(first + SEQUENCES_PER_CHUNK, last)
+            _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, of_block, grad_sums)
+            _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, of_block, grad_sums)
+            window, grad_windows = cache.window[first:stop], grad_sums[0]
+            add_windows(sequences, first, window, grad_windows, first_row, of_block.residues, of_block.positions)
 
 
 @njit(**FAST)
-def _propagate(
+def _backward_chunk(
     first: int,
     last: int,
-    kept: Kept,
+    cache: ForwardCache,
     grad_values: _Array,
     grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
     grad_sums: _Array,
 ) -> None:
-    """Write the gradients of the sums before each SELU for some sequences, (n_layers + 1, n, max(W, U)).
+    """Write the gradients of the sums before each SELU for some sequences, (n_layers + 1, n, max(padded_S, U)).
 
-    The last ones, which also have the index -1, are those of the convolution. The gradients of biases are added up,
-    those of gene embeddings written.
+    Index 0 is the convolution, index i is layer i, counted from 1. The gradients of biases are added up, those of gene
+    embeddings written.
     """
-    values, activations, window = kept
+    values, activations, window = cache
     weights, _, sizes, queries = layers
     grad_biases, grad_genes = gradients.biases, gradients.gene_embeddings
     n_layers, H, E = len(weights), queries.shape[1], grad_genes.shape[1]
     for n in range(first, last):
-        i = n - first
+        row = n - first
         for tile in range(len(queries)):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            linear_layer(grad_logits[n], H, queries[tile], grad_sums[n_layers - 1, i, units])
+            write_linear_layer(grad_logits[n], H, queries[tile], grad_sums[n_layers, row, units])
         for layer in range(n_layers - 1, -1, -1):
-            gradient = grad_sums[layer, i]
+            gradient = grad_sums[layer + 1, row]
             for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                selu_gradient(gradient[units], activations[layer, n, units], grad_biases[layer, units])
+                backpropagate_selu(gradient[units], activations[layer, n, units], grad_biases[layer + 1, units])
             for tile in range((sizes[layer] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                linear_layer(gradient, sizes[layer + 1], weights[layer, tile], grad_sums[layer - 1, i, units])
-        gradient = grad_sums[n_layers, i]
+                write_linear_layer(gradient, sizes[layer + 1], weights[layer, tile], grad_sums[layer, row, units])
+        gradient = grad_sums[0, row]
         for tile in range(values.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
             add_row(gradient[units], grad_values[n, units])
@@ -234,20 +244,27 @@ def _propagate(
             grad_genes[n, e] = gradient[sizes[0] - E + e]
         for tile in range(window.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            selu_gradient(gradient[units], values[n, units], grad_biases[n_layers, units])
+            backpropagate_selu(gradient[units], values[n, units], grad_biases[0, units])
 
 
 @njit(nogil=True)
-def _add_to_layers(
-    first: int, last: int, kept: Kept, grad_logits: _Array, layers: KeyLayers, gradients: Gradients, grad_sums: _Array
+def _accumulate_weight_gradients(
+    first: int,
+    last: int,
+    cache: ForwardCache,
+    grad_logits: _Array,
+    layers: KeyLayers,
+    gradients: Gradients,
+    grad_sums: _Array,
 ) -> None:
-    """Add the gradients of the queries and of the layers' weights for some sequences; see `_propagate`."""
-    values, activations, _ = kept
+    """Add the gradients of the queries and of the layers' weights for some sequences; see `_backward_chunk`."""
+    values, activations, _ = cache
     n_layers, sizes = len(layers.weights), layers.sizes
     keys = (activations[n_layers - 1] if n_layers else values)[first:last]
     for tile in range(len(layers.queries)):
         add_outer_products(grad_logits[first:last], layers.queries.shape[1], keys, tile, gradients.queries[tile])
     for layer in range(n_layers):
-        inputs, rows = (activations[layer - 1] if layer else values)[first:last], grad_sums[layer, : last - first]
+        inputs = (activations[layer - 1] if layer else values)[first:last]
+        grad_rows = grad_sums[layer + 1, : last - first]
         for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-            add_outer_products(inputs, sizes[layer], rows, tile, gradients.layers[layer, tile])
+            add_outer_products(inputs, sizes[layer], grad_rows, tile, gradients.layers[layer, tile])

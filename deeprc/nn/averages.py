@@ -1,6 +1,6 @@
-"""Averages of the heads over repertoires: their computation, and those that are already known.
+"""Pooled values of repertoires, which are averages of sequence values: their computation, and those already known.
 
-Letters: n sequences, S dimensions of their representation, H heads.
+Letters: n sequences, S values of a sequence, H heads.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from deeprc.nn.network import DeepRC
 
-__all__ = ["Average", "KnownAverages"]
+__all__ = ["KnownAverages", "PooledAccumulator"]
 
-_MAX_NETWORKS = 4  # number of latest weights whose averages are kept
+_MAX_NETWORKS = 4  # number of latest weights whose pooled values are kept
 
 
-class Average:
-    """Average of each head over the sequences of one repertoire, accumulated some sequences at a time.
+class PooledAccumulator:
+    """Accumulator of the pooled values of one repertoire, to which its sequences are added some at a time.
 
     Parameters
     ----------
@@ -29,40 +29,41 @@ class Average:
     def __init__(self, network: DeepRC) -> None:
         self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S
         self._device = network.pooling.queries.device
-        self._added: tuple[Tensor, Tensor, Tensor] | None = None  # maximum, sum of weights and of weighted values
+        self._sums: tuple[Tensor, Tensor, Tensor] | None = None  # highest logit, sums of weights and of weighted values
 
     def add(self, values: Tensor, logits: Tensor) -> None:
-        """Add n sequences, at least one: representations (n, S) and attention logits (n, H).
+        """Add n sequences, at least one: their values, (n, S), and attention logits, (n, H).
 
         They are added in float64. Within this call they are summed in their own type.
         """
         highest = logits.amax(dim=0)
-        higher = highest if self._added is None else torch.maximum(self._added[0], highest)
-        part = torch.exp(logits - higher)  # (n, H)
-        weight, pooled = part.sum(0).double(), (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
-        if self._added is not None:
-            shrink = torch.exp(self._added[0] - higher).double()
-            weight += self._added[1] * shrink
-            pooled += self._added[2] * shrink[:, None]
-        self._added = higher, weight, pooled
+        if self._sums is not None:
+            highest = torch.maximum(self._sums[0], highest)
+        weights = torch.exp(logits - highest)  # (n, H)
+        weight_sum, value_sum = weights.sum(0).double(), (weights.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
+        if self._sums is not None:
+            factor = torch.exp(self._sums[0] - highest).double()
+            weight_sum += self._sums[1] * factor
+            value_sum += self._sums[2] * factor[:, None]
+        self._sums = highest, weight_sum, value_sum
 
-    def mean(self) -> Tensor:
-        """Return the averages, (H, S) float64."""
-        if self._added is None:
+    def pooled(self) -> Tensor:
+        """Return the pooled values, (H, S) float64; 0 without any sequence."""
+        if self._sums is None:
             return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
-        _, weight, pooled = self._added
-        return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+        _, weight_sum, value_sum = self._sums
+        return value_sum / weight_sum.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
 
     def logsumexp(self) -> Tensor:
         """Return the logarithm of the summed exponentials of the logits, (H,) float64; -inf without any sequence."""
-        if self._added is None:
+        if self._sums is None:
             return torch.full(self._shape[:1], -torch.inf, dtype=torch.float64, device=self._device)
-        highest, weight, _ = self._added
-        return highest.double() + weight.log()
+        highest, weight_sum, _ = self._sums
+        return highest.double() + weight_sum.log()
 
 
 class KnownAverages:
-    """Averages over whole repertoires that a network had computed with its latest weights.
+    """Pooled values of whole repertoires that a network has computed with its latest weights.
 
     A training reads whole repertoires for several purposes: the regression of the output, losses, calibration and
     predictions. The weights of kernels and attention are often the same for several of these. It is meant for the
@@ -70,17 +71,17 @@ class KnownAverages:
     """
 
     def __init__(self) -> None:
-        self._of_weights: dict[str, dict[Hashable, Tensor]] = {}
+        self._by_digest: dict[str, dict[Hashable, Tensor]] = {}  # by the digest of the weights
 
     def find(self, network: DeepRC) -> MutableMapping[Hashable, Tensor]:
-        """Return the averages that are known for the weights that a network has now, to read them and to add others.
+        """Return the pooled values that are known for the present weights of a network, to read them and to add others.
 
-        They are (H, S) float64 on the CPU. Their key says which repertoire it is and how its batches are made. Averages
+        They are (H, S) float64 on the CPU. Their key says which repertoire it is and how its batches are made. Those
         of all but the latest weights are forgotten.
         """
         digest = network.digest_pooling_weights()
-        averages = self._of_weights.pop(digest, {})
-        self._of_weights[digest] = averages  # the latest
-        for old in list(self._of_weights)[:-_MAX_NETWORKS]:
-            del self._of_weights[old]
-        return averages
+        pooled = self._by_digest.pop(digest, {})
+        self._by_digest[digest] = pooled  # the latest
+        for old in list(self._by_digest)[:-_MAX_NETWORKS]:
+            del self._by_digest[old]
+        return pooled

@@ -1,7 +1,8 @@
 """The columns of a container's sequences as tensors: memory-mapped on the CPU, or copied once to another device.
 
 Where a container names parts, the CPU reads each part in its place, and a device holds them end to end.
-Letters: N sequences, R residues, B repertoires of a dataset.
+Letters: N sequences and R residues of the columns; n sequences and B repertoires of a batch. A shape (repertoires,) has
+one number for each repertoire of a dataset.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = [
     "CPU",
     "Columns",
     "DrawnRows",
-    "Place",
+    "RepertoireLocations",
     "RepertoireTable",
     "count_bytes",
-    "find_place",
-    "is_on",
+    "is_on_device",
     "load_columns",
     "load_gene_columns",
+    "locate_repertoires",
 ]
 
 CPU = torch.device("cpu")
@@ -52,34 +53,34 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Place:
+class RepertoireLocations:
     """Where each repertoire of a dataset lies among a container's columns.
 
     Attributes
     ----------
     part
-        Index of the columns, (B,) int64.
-    first
-        Its first sequence in these columns, (B,) int64.
+        Index of the part of the container in whose columns it lies, (repertoires,) int64.
+    first_row
+        Row of its first sequence in these columns, (repertoires,) int64.
     """
 
     part: NDArray[np.int64]
-    first: NDArray[np.int64]
+    first_row: NDArray[np.int64]
 
 
 class DrawnRows(NamedTuple):
-    """The n sequences of a batch of b repertoires, before they are looked up in columns.
+    """The n sequences of a batch of B repertoires, before they are looked up in columns.
 
     Attributes
     ----------
     positions
-        Positions of the repertoires in the dataset, (b,) int64.
+        Positions of the repertoires in the dataset, (B,) int64.
     column_rows
         Row of each sequence in the columns, (n,) int64; rows that only fill the batch may be out of range.
     owner
         Index of each sequence's repertoire among the positions, (n,) int64.
     offsets
-        Bounds of the repertoires among the sequences, (b + 1,) int64.
+        Bounds of the repertoires among the sequences, (B + 1,) int64.
     """
 
     positions: Tensor
@@ -87,11 +88,12 @@ class DrawnRows(NamedTuple):
     owner: Tensor
     offsets: Tensor
 
-    def take_repertoires(self, first: int, stop: int) -> DrawnRows:
-        """Return the sequences of consecutive repertoires."""
-        rows, offsets = slice(int(self.offsets[first]), int(self.offsets[stop])), self.offsets[first : stop + 1]
-        owner = self.owner[rows] - first
-        return DrawnRows(self.positions[first:stop], self.column_rows[rows], owner, offsets - offsets[0])
+    def take_repertoires(self, selection: slice) -> DrawnRows:
+        """Return the sequences of a slice of the repertoires."""
+        offsets = self.offsets[selection.start : selection.stop + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
+        owner = self.owner[rows] - selection.start
+        return DrawnRows(self.positions[selection], self.column_rows[rows], owner, offsets - offsets[0])
 
 
 class RepertoireTable(NamedTuple):
@@ -100,11 +102,11 @@ class RepertoireTable(NamedTuple):
     Attributes
     ----------
     sizes
-        Number of sequences, (B,) int64.
+        Number of sequences, (repertoires,) int64.
     first_rows
-        Row of the first sequence in the columns, (B,) int64.
+        Row of the first sequence in the columns, (repertoires,) int64.
     inverse_stds
-        1 / standard deviation of the features, (B,) float32; NaN until it is needed.
+        1 / standard deviation of the features, (repertoires,) float32; NaN until it is needed.
     """
 
     sizes: Tensor
@@ -116,20 +118,22 @@ class RepertoireTable(NamedTuple):
         return DrawnRows(positions, self.first_rows[positions].index_select(0, owner) + rows, owner, offsets)
 
 
-def find_place(dataset: RepertoireDataset, device: torch.device) -> Place:
+def locate_repertoires(dataset: RepertoireDataset, device: torch.device) -> RepertoireLocations:
     """Return where a dataset's repertoires lie among what `load_columns` returns."""
-    first = dataset.container.repertoire_offsets[dataset.rows]
-    part = np.zeros(len(first), np.int64)
+    first_row = dataset.container.repertoire_offsets[dataset.rows]
+    part = np.zeros(len(first_row), np.int64)
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
-        part = np.array([dataset.sequence_container.find_part(row) for row in dataset.rows.tolist()], np.int64)
-        first = first - np.array([each.first_sequence for each in parts], np.int64)[part]
-    return Place(part, first)
+        part = np.array(
+            [dataset.sequence_container.find_part(container_row) for container_row in dataset.rows.tolist()], np.int64
+        )
+        first_row = first_row - np.array([each.first_sequence for each in parts], np.int64)[part]
+    return RepertoireLocations(part, first_row)
 
 
 _ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[Columns]]] = WeakKeyDictionary()
 
 
-def is_on(container: SequenceContainer, device: torch.device) -> bool:
+def is_on_device(container: SequenceContainer, device: torch.device) -> bool:
     """Return whether the container's sequences were copied to a device."""
     return device in _ON_DEVICES.get(container, {})
 
@@ -139,19 +143,19 @@ def load_columns(container: SequenceContainer, device: torch.device) -> list[Col
 
     All collators of a container share them.
     """
-    known = _ON_DEVICES.setdefault(container, {})
-    if device not in known:
-        known[device] = _map_columns(container) if device.type == "cpu" else [copy_columns(container, device)]
-    return known[device]
+    by_device = _ON_DEVICES.setdefault(container, {})
+    if device not in by_device:
+        by_device[device] = _map_columns(container) if device.type == "cpu" else [copy_columns(container, device)]
+    return by_device[device]
 
 
 def _map_columns(container: SequenceContainer) -> list[Columns]:
-    found = []
+    columns = []
     for sequences in (part.store.sequences for part in container.parts):
         arrays = sequences.residues, sequences.offsets, sequences.counts.view(np.int32)
         residues, offsets, counts = map(torch.from_numpy, arrays)
-        found.append(Columns(residues, offsets, counts, None))
-    return found
+        columns.append(Columns(residues, offsets, counts, None))
+    return columns
 
 
 def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
@@ -184,37 +188,37 @@ _CODES_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[
 
 
 def load_gene_columns(
-    container: SequenceContainer, genes: GeneNames, device: torch.device
+    container: SequenceContainer, gene_names: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
     """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.
 
     All collators of a container share the codes. Where a column is missing, the genes are unknown.
     """
-    known = _CODES_ON_DEVICES.setdefault(container, {})
-    if device not in known:
-        known[device] = _map_codes(container) if device.type == "cpu" else [copy_codes(container, device)]
+    by_device = _CODES_ON_DEVICES.setdefault(container, {})
+    if device not in by_device:
+        by_device[device] = _map_codes(container) if device.type == "cpu" else [copy_codes(container, device)]
     if device.type == "cpu":
-        names = [
+        vocabularies = [
             {field: calls.vocabulary for field, calls in part.store.sequences.genes.items()} for part in container.parts
         ]
     else:
-        names = [container.gene_names]
+        vocabularies = [container.gene_names]
     return [
         [
-            (code, torch.from_numpy(genes.index_names(of_part.get(field, ("",)), field)).to(device))
+            (code, torch.from_numpy(gene_names.index_names(of_part.get(field, ("",)), field)).to(device))
             for code, field in zip(codes, GENE_FIELDS, strict=True)
         ]
-        for codes, of_part in zip(known[device], names, strict=True)
+        for codes, of_part in zip(by_device[device], vocabularies, strict=True)
     ]
 
 
 def _map_codes(container: SequenceContainer) -> list[list[Tensor]]:
-    found = []
+    codes = []
     for sequences in (part.store.sequences for part in container.parts):
         calls = [sequences.genes.get(field) for field in GENE_FIELDS]
-        nothing = np.zeros(len(sequences), np.int16)
-        found.append([torch.from_numpy(nothing if each is None else each.codes.view(np.int16)) for each in calls])
-    return found
+        unknown = np.zeros(len(sequences), np.int16)
+        codes.append([torch.from_numpy(unknown if each is None else each.codes.view(np.int16)) for each in calls])
+    return codes
 
 
 def copy_codes(container: SequenceContainer, device: torch.device) -> list[Tensor]:
@@ -224,16 +228,16 @@ def copy_codes(container: SequenceContainer, device: torch.device) -> list[Tenso
         codes = []
         for index, sequences in enumerate(part.store.sequences for part in container.parts):
             calls = sequences.genes.get(field)
-            own = np.zeros(len(sequences), np.uint16)
-            codes.append(
-                (own if calls is None else container.map_to_joint_codes(index, field, calls.codes)).view(np.int16)
-            )
+            joint_codes: NDArray[np.integer[Any]] = np.zeros(len(sequences), np.uint16)
+            if calls is not None:
+                joint_codes = container.map_to_joint_codes(index, field, calls.codes)
+            codes.append(joint_codes.view(np.int16))
         copied.append(_join(codes, device))
     return copied
 
 
-def count_bytes(container: SequenceContainer, *, genes: bool) -> int:
+def count_bytes(container: SequenceContainer, *, with_genes: bool) -> int:
     """Return how many bytes the copies of a container's sequences take on a device."""
     stores = [part.store.sequences for part in container.parts]
     size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)
-    return size + (sum(each.counts.nbytes for each in stores) if genes else 0)  # two codes of 16 bits each
+    return size + (sum(each.counts.nbytes for each in stores) if with_genes else 0)  # two codes of 16 bits each

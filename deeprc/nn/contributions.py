@@ -1,8 +1,8 @@
 """Contributions: what each sequence of a repertoire adds to the outputs of the network.
 
-The output of the network is o(p). Here p joins the averages p_h = Σ_i a_ih z_i of the heads over the sequences'
-representations. On the tangent of o at p, the output is a sum over sequences, Σ_i Σ_h a_ih r_h(z_i), with the response
-of head h
+The output of the network is o(p). Here p joins the pooled values p_h = Σ_i a_ih z_i of the heads, where z_i are the
+values of sequence i and a_ih its attention weights. On the tangent of o at p, the output is a sum over sequences,
+Σ_i Σ_h a_ih r_h(z_i), with the response of head h
 
     r_h(z) = g_h · z + (o(p) - Σ_h g_h · p_h) / H,    g_h = ∂o/∂p_h.
 
@@ -10,10 +10,10 @@ For a linear o this is exact, and the responses do not depend on the repertoire.
 r_h(z_i) of a repertoire sum to its output, because the weights of each head sum to 1. The sum of a sequence's responses
 over the heads is the output that the network would have if all attention were on this sequence.
 
-If the network has readings (`deeprc.nn.readings`), the amount that a sequence adds through them is part of its
-contribution, but not of its response.
+The branches of the network are the attention and its readings (`deeprc.nn.readings`), if it has any. The amount that a
+sequence adds through readings is part of its contribution, but not of its response.
 
-Letters: N sequences of one repertoire, H heads, S dimensions of their representation, Q readings, T outputs.
+Letters: N sequences of one repertoire, n selected ones, H heads, S values of a sequence, Q readings, T outputs.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.datasets.dataset import Repertoire
-from deeprc.nn.inference import Inference, attention_weights
+from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
 
 __all__ = [
     "ATTENTION",
-    "Attended",
+    "HeadAttention",
     "OutputParts",
     "SequenceScores",
+    "average_head_weights",
+    "average_max_head_logits",
     "combine_parts",
     "combine_scores",
-    "iterate_attended",
+    "iterate_head_attention",
     "linearise_outputs",
-    "mean_logit",
-    "mean_weight",
     "score_rows",
     "score_sequences",
 ]
@@ -60,31 +60,32 @@ class OutputParts:
     ----------
     outputs
         Outputs before their activation, (B, T).
-    through_readings
+    by_reading
         Part of the outputs that comes through each reading, by its name, (B, T); the rest comes through the attention.
     """
 
     outputs: NDArray[np.floating[Any]]
-    through_readings: Mapping[str, NDArray[np.floating[Any]]]
+    by_reading: Mapping[str, NDArray[np.floating[Any]]]
 
     @classmethod
     def stack(cls, parts: Sequence[OutputParts], n_outputs: int) -> OutputParts:
         """Join the outputs of single repertoires, (T,) each, by the same networks to those of several, (B, T)."""
         if not parts:
             return cls(np.zeros((0, n_outputs), np.float32), {})
-        names = parts[0].through_readings
-        read = {name: np.stack([each.through_readings[name] for each in parts]) for name in names}
-        return cls(np.stack([each.outputs for each in parts]), read)
+        names = parts[0].by_reading
+        by_reading = {name: np.stack([each.by_reading[name] for each in parts]) for name in names}
+        return cls(np.stack([each.outputs for each in parts]), by_reading)
 
     @property
-    def through(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """Parts of the outputs, (B, T) each, by name: that through the attention, then those through readings."""
-        return _add_attention_part(self.outputs, self.through_readings)
+    def by_branch(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """Parts of the outputs by branch, (B, T) each: that of the attention, then those of the readings."""
+        return _add_attention_part(self.outputs, self.by_reading)
 
 
-def _add_attention_part(whole: NDArray[Any], through_readings: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    read = list(through_readings.values())
-    return {ATTENTION: whole - np.sum(read, axis=0) if read else whole, **through_readings}
+def _add_attention_part(total: NDArray[Any], by_reading: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the parts through the readings after that through the attention, which is the rest of the total."""
+    parts = list(by_reading.values())
+    return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **by_reading}
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,11 @@ class SequenceScores:
     ----------
     repertoire_id
         Id of the repertoire that has the sequences.
-    logits
-        Attention logits, (N, H) float32.
-    weights
-        Attention weights of the prediction, (N, H) float64: the softmax over the sequences that the top fraction keeps,
-        which sums to 1 per head; 0 for the others.
+    head_logits
+        Attention logits of each head, (N, H) float32.
+    head_weights
+        Attention weights of each head in the prediction, (N, H) float64: the softmax over the sequences that the top
+        fraction keeps, which sums to 1 per head; 0 for the others.
     contributions
         Amount that each sequence adds to the outputs before their activation, (N, T) float64. The sum over the
         sequences is `outputs`.
@@ -113,85 +114,88 @@ class SequenceScores:
         Outputs of the repertoire before their activation, (T,) float64.
     n_heads
         Number of heads of each network.
-    through_readings
+    by_reading
         Part of the contributions that comes through each reading, by its name, (N, T) float64; the rest comes through
         the attention.
     """
 
     repertoire_id: str
-    logits: NDArray[np.float32]
-    weights: NDArray[np.float64]
+    head_logits: NDArray[np.float32]
+    head_weights: NDArray[np.float64]
     contributions: NDArray[np.float64]
     responses: NDArray[np.float64]
     outputs: NDArray[np.float64]
     n_heads: tuple[int, ...]
-    through_readings: Mapping[str, NDArray[np.float64]]
+    by_reading: Mapping[str, NDArray[np.float64]]
 
     def __len__(self) -> int:
-        return len(self.logits)
+        return len(self.head_logits)
 
     @cached_property
     def weight(self) -> NDArray[np.float64]:
-        """Attention weight of each sequence, the mean over heads, (N,), which sums to 1; see `mean_weight`."""
-        return mean_weight(self.weights, self.n_heads)
+        """Attention weight of each sequence, the mean over heads, (N,), which sums to 1; see `average_head_weights`."""
+        return average_head_weights(self.head_weights, self.n_heads)
 
     @cached_property
     def logit(self) -> NDArray[np.float32]:
-        """Attention logit of each sequence, the highest of its heads, (N,); it can be compared between repertoires."""
-        return mean_logit(self.logits, self.n_heads)
+        """Highest logit over the heads of each network, averaged over networks, (N,).
+
+        It can be compared between repertoires.
+        """
+        return average_max_head_logits(self.head_logits, self.n_heads)
 
     @property
     def output_parts(self) -> OutputParts:
         """Outputs, (T,), of the repertoire and their part through each reading, if all its sequences have scores."""
-        return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.through_readings.items()})
+        return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.by_reading.items()})
 
     @cached_property
-    def through(self) -> dict[str, NDArray[np.float64]]:
-        """Parts of the contributions, (N, T) each, by name: that through the attention, then those through readings."""
-        return _add_attention_part(self.contributions, self.through_readings)
+    def by_branch(self) -> dict[str, NDArray[np.float64]]:
+        """Parts of the contributions by branch, (N, T) each: that of the attention, then those of the readings."""
+        return _add_attention_part(self.contributions, self.by_reading)
 
     def take(self, rows: NDArray[np.int64]) -> SequenceScores:
         """Return the scores of some of the sequences, by their indices, (n,)."""
         return replace(
             self,
-            logits=self.logits[rows],
-            weights=self.weights[rows],
+            head_logits=self.head_logits[rows],
+            head_weights=self.head_weights[rows],
             contributions=self.contributions[rows],
             responses=self.responses[rows],
-            through_readings={name: part[rows] for name, part in self.through_readings.items()},
+            by_reading={name: part[rows] for name, part in self.by_reading.items()},
         )
 
     @cached_property
     def head(self) -> NDArray[np.int64]:
         """Index of the head that attends most to each sequence, (N,), from 1."""
-        return np.asarray(self.weights.argmax(axis=1) + 1) if len(self) else np.zeros(0, np.int64)
+        return np.asarray(self.head_weights.argmax(axis=1) + 1) if len(self) else np.zeros(0, np.int64)
 
 
-def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray[np.float64]:
+def average_head_weights(head_weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray[np.float64]:
     """Return the attention weight of each sequence, (N,): the mean over networks of the mean over their heads.
 
     Parameters
     ----------
-    weights
-        Weights of all heads, (N, H).
+    head_weights
+        Attention weights of all heads, (N, H).
     n_heads
         Number of heads of each network.
     """
     return _average_parts(
-        [own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _split_by_network(weights, n_heads)]
+        [each[:, 0] if each.shape[1] == 1 else each.mean(axis=1) for each in _split_by_network(head_weights, n_heads)]
     )
 
 
-def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
-    """Return the attention logit of each sequence, (N,): the mean over networks of the highest of their heads.
+def average_max_head_logits(head_logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
+    """Return the highest logit over the heads of each network, averaged over networks, for each sequence, (N,).
 
-    Parameters are those of `mean_weight`.
+    `head_logits` are the attention logits of all heads, (N, H).
     """
-    highest = [
-        own[:, 0] if own.shape[1] == 1 else own.max(axis=1, initial=-np.inf)
-        for own in _split_by_network(logits, n_heads)
+    max_logits = [
+        each[:, 0] if each.shape[1] == 1 else each.max(axis=1, initial=-np.inf)
+        for each in _split_by_network(head_logits, n_heads)
     ]
-    return _average_parts(highest)
+    return _average_parts(max_logits)
 
 
 def _split_by_network(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
@@ -206,10 +210,10 @@ def _average_parts(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def score_sequences(inference: Inference, position: int) -> SequenceScores:
     """Return the attention and contributions of all sequences of one repertoire.
 
-    The repertoire is read twice, in chunks: first for its representation, then for the responses of the sequences.
+    The repertoire is read twice, in chunks: first for its pooled values, then for the responses of the sequences.
     Memory grows with 2 N (H + T) numbers, not with N S.
     """
-    attention = list(iterate_attended(inference, [position]))
+    attention = list(iterate_head_attention(inference, [position]))
     return next(score_rows(inference, [position], attention, [None]))
 
 
@@ -228,16 +232,16 @@ def combine_scores(
     scales, shifts
         Factor and summand that bring each network's outputs to common units, (number of networks, T) each.
     """
-    units = list(zip(scores, scales, shifts, strict=True))
+    networks = list(zip(scores, scales, shifts, strict=True))
     return SequenceScores(
         scores[0].repertoire_id,
-        np.concatenate([each.logits for each in scores], axis=1),
-        np.concatenate([each.weights for each in scores], axis=1),
-        _average_parts([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in units]),
-        _average_parts([each.responses * scale + shift for each, scale, shift in units]),
-        _average_parts([each.outputs * scale + shift for each, scale, shift in units]),
+        np.concatenate([each.head_logits for each in scores], axis=1),
+        np.concatenate([each.head_weights for each in scores], axis=1),
+        _average_parts([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in networks]),
+        _average_parts([each.responses * scale + shift for each, scale, shift in networks]),
+        _average_parts([each.outputs * scale + shift for each, scale, shift in networks]),
         tuple(n for each in scores for n in each.n_heads),
-        _combine_readings([each.through_readings for each in scores], scales, scores[0].contributions.shape),
+        _combine_readings([each.by_reading for each in scores], scales, scores[0].contributions.shape),
     )
 
 
@@ -248,32 +252,34 @@ def combine_parts(
     if len(parts) == 1:
         return parts[0]
     outputs = np.stack([each.outputs for each in parts]) * scales + shifts
-    read = _combine_readings([each.through_readings for each in parts], scales, outputs.shape[1:])
-    return OutputParts(outputs.mean(axis=0), read)
+    by_reading = _combine_readings([each.by_reading for each in parts], scales, outputs.shape[1:])
+    return OutputParts(outputs.mean(axis=0), by_reading)
 
 
 def _combine_readings(
-    of_networks: Sequence[Mapping[str, NDArray[Any]]], scales: NDArray[np.floating[Any]], shape: tuple[int, ...]
+    by_network: Sequence[Mapping[str, NDArray[Any]]], scales: NDArray[np.floating[Any]], shape: tuple[int, ...]
 ) -> dict[str, NDArray[Any]]:
     """Return the mean part through each reading in common units; a network without this reading adds 0."""
-    nothing = np.zeros(shape)
-    names = dict.fromkeys(name for own in of_networks for name in own)
+    zeros = np.zeros(shape)
+    names = dict.fromkeys(name for by_reading in by_network for name in by_reading)
     return {
-        name: _average_parts([own.get(name, nothing) * scale for own, scale in zip(of_networks, scales, strict=True)])
+        name: _average_parts(
+            [by_reading.get(name, zeros) * scale for by_reading, scale in zip(by_network, scales, strict=True)]
+        )
         for name in names
     }
 
 
 @dataclass(frozen=True)
-class Attended:
-    """Attention of a network on all sequences of a repertoire, from `iterate_attended`.
+class HeadAttention:
+    """Attention of a network's heads on all sequences of a repertoire, from `iterate_head_attention`.
 
     Attributes
     ----------
     pooled
-        Representation of the repertoire, which is the average of each head, (H, S) float64.
+        Pooled values of the repertoire, (H, S) float64.
     logits, weights
-        Attention logits and weights, (N, H) each; see `SequenceScores`.
+        Attention logits and weights of each head, (N, H) each; see `SequenceScores`.
     """
 
     pooled: Tensor
@@ -281,29 +287,29 @@ class Attended:
     weights: Tensor
 
 
-def iterate_attended(inference: Inference, positions: Iterable[int]) -> Iterator[Attended]:
+def iterate_head_attention(inference: Inference, positions: Iterable[int]) -> Iterator[HeadAttention]:
     """Yield the attention on the sequences of each repertoire, by their positions in the dataset."""
-    for pooled, logits in inference.pooled(positions):
-        yield Attended(pooled, logits, attention_weights(logits, inference.top_fraction))
+    for pooled, logits in inference.iterate_pooled_with_logits(positions):
+        yield HeadAttention(pooled, logits, compute_attention_weights(logits, inference.top_fraction))
 
 
 @torch.no_grad()
 def score_rows(
     inference: Inference,
     positions: Sequence[int],
-    attention: Sequence[Attended],
+    attention: Sequence[HeadAttention],
     rows: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[SequenceScores]:
     """Yield the scores of the sequences at `rows`, (n,), of each repertoire; None selects all sequences in their order.
 
-    The sequences of several repertoires must fit into one chunk together; see `Inference.groups`. Memory grows with the
-    number of rows.
+    The sequences of several repertoires must fit into one chunk together; see `Inference.iterate_groups`. Memory grows
+    with the number of rows.
     """
-    pieces = _iterate_representations(inference, positions, rows)
-    for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
+    values = _iterate_values(inference, positions, rows)
+    for position, head_attention, selected, value_pieces in zip(positions, attention, rows, values, strict=True):
         repertoire = inference.collator.dataset[position]
-        scores = _score_repertoire(inference.network, repertoire.repertoire_id, own, chosen, values)
-        yield _add_readings(inference.network, scores, repertoire, chosen)
+        scores = _score_repertoire(inference.network, repertoire.repertoire_id, head_attention, selected, value_pieces)
+        yield _add_readings(inference.network, scores, repertoire, selected)
 
 
 def _add_readings(
@@ -312,50 +318,53 @@ def _add_readings(
     """Return the scores of a repertoire's sequences at `rows`, with the contributions through readings added."""
     if network.readings is None:
         return scores
-    whole = network.readings.contributions(repertoire)  # (Q, N, T)
-    own = whole if rows is None else whole[:, rows]
+    of_all = network.readings.contributions(repertoire)  # (Q, N, T)
+    of_rows = of_all if rows is None else of_all[:, rows]
     return replace(
         scores,
-        contributions=scores.contributions + own.sum(axis=0),
-        outputs=scores.outputs + whole.sum(axis=(0, 1)),
-        through_readings=dict(zip(network.readings.names, own, strict=True)),
+        contributions=scores.contributions + of_rows.sum(axis=0),
+        outputs=scores.outputs + of_all.sum(axis=(0, 1)),
+        by_reading=dict(zip(network.readings.names, of_rows, strict=True)),
     )
 
 
-def _iterate_representations(
+def _iterate_values(
     inference: Inference, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
 ) -> Iterator[Iterable[Tensor]]:
-    """Yield the representations of the given sequences of each repertoire, in pieces (n, S), on the CPU."""
+    """Yield the values of the sequences at `rows` of each repertoire, in pieces (n, S), on the CPU."""
     network, collator = inference.network, inference.collator
     if len(positions) == 1:
-        yield (network.attend(batch)[0].cpu() for batch in inference.batches(positions[0], rows[0]))
+        yield (network.attend(batch)[0].cpu() for batch in inference.iterate_batches(positions[0], rows[0]))
         return
-    given = [np.arange(collator.size(i)) if own is None else own for i, own in zip(positions, rows, strict=True)]
-    batch = collator.take_together(positions, given).to(inference.device)
-    for values in network.attend(batch)[0].cpu().split([len(own) for own in given]):
+    selected = [
+        np.arange(collator.size(position)) if of_repertoire is None else of_repertoire
+        for position, of_repertoire in zip(positions, rows, strict=True)
+    ]
+    batch = collator.take_together(positions, selected).to(inference.device)
+    for values in network.attend(batch)[0].cpu().split([len(each) for each in selected]):
         yield [values]
 
 
 def _score_repertoire(
     network: DeepRC,
     repertoire_id: str,
-    attention: Attended,
+    attention: HeadAttention,
     rows: NDArray[np.int64] | None,
-    representations: Iterable[Tensor],
+    value_pieces: Iterable[Tensor],
 ) -> SequenceScores:
-    """Return the scores of one repertoire's sequences at `rows`, from their representations in pieces (n, S)."""
+    """Return the scores of one repertoire's sequences at `rows`, from their values in pieces (n, S)."""
     gradient, offset, outputs = linearise_outputs(network, attention.pooled)
     logits, weights = (
         part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
     )
     contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
-    done = 0
-    for values in representations:
-        part = slice(done, done + len(values))
-        of_heads = _compute_responses(values, gradient) + offset  # (n, H, T)
-        contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
-        responses[part] = of_heads.sum(dim=1)
-        done = part.stop
+    first = 0
+    for values in value_pieces:
+        part = slice(first, first + len(values))
+        head_responses = _compute_responses(values, gradient) + offset  # (n, H, T)
+        contributions[part] = torch.einsum("nh,nht->nt", weights[part], head_responses)
+        responses[part] = head_responses.sum(dim=1)
+        first = part.stop
     return SequenceScores(
         repertoire_id,
         logits.numpy(),
@@ -369,21 +378,21 @@ def _score_repertoire(
 
 
 def _compute_responses(values: Tensor, gradient: Tensor) -> Tensor:
-    """Return g_h · z_i for each sequence, head and output, (n, H, T) float64, from the representations z, (n, S)."""
+    """Return g_h · z_i for each sequence, head and output, (n, H, T) float64, from the sequences' values z, (n, S)."""
     T, H, S = gradient.shape
     return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 
 
 def linearise_outputs(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return g and c of the responses r_h(z) = g_h · z + c for a repertoire's representation, (H, S), and its outputs.
+    """Return g and c of the responses r_h(z) = g_h · z + c for a repertoire's pooled values, (H, S), and its outputs.
 
     The result is float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
     """
     device = network.pooling.queries.device
     with torch.enable_grad():
-        at = pooled.to(device).float().requires_grad_()
-        outputs: Tensor = network.output_network(at.flatten()[None])[0]  # (1, H * S) -> (T,)
-        rows = [torch.autograd.grad(output, at, retain_graph=True)[0] for output in outputs]
-    gradient, outputs = torch.stack(rows).double().cpu(), outputs.detach().double().cpu()
+        point = pooled.to(device).float().requires_grad_()
+        outputs: Tensor = network.output_network(point.flatten()[None])[0]  # (1, H * S) -> (T,)
+        gradients = [torch.autograd.grad(output, point, retain_graph=True)[0] for output in outputs]
+    gradient, outputs = torch.stack(gradients).double().cpu(), outputs.detach().double().cpu()
     offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double().cpu())) / len(pooled)
     return gradient, offset, outputs

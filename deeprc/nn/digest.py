@@ -1,4 +1,4 @@
-"""Hashes of tensors."""
+"""Digests of tensors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["digest_tensors"]
 
 
 def digest_tensors(tensors: Mapping[str, Tensor], *, text: str = "") -> str:
-    """Return a hash of a text and of named tensors with their types and shapes, whatever their order and device.
+    """Return a digest, as hexadecimal text, of a text and of named tensors with their types and shapes.
 
-    It is hexadecimal text.
+    The order and the device of the tensors do not matter.
     """
     content = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):

@@ -3,7 +3,7 @@
 One launch does what `draw_rows` and `Collator` do with some fifty tensor operations, each of which takes a GPU longer
 to start than to compute. It draws the same sequences. Nothing waits for the device, and the launch depends on shapes
 only. So calls can be captured in a CUDA graph, after one call with the same shapes.
-Letters: N sequences of the batch, B repertoires of the batch, C repertoires of the dataset.
+Letters: N sequences of the batch, B repertoires of the batch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["draw_sequences"]
 
-_ROWS = 128  # of a program
+_ROWS = 128  # sequences that a program draws
 # Without fusion, products are rounded before they are added, as on the CPU: so the same sequences are drawn.
 _OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
 _GOLDEN, _MIX_1, _MIX_2 = tl.constexpr(GOLDEN), tl.constexpr(MIX_1), tl.constexpr(MIX_2)
 _ROUNDING = tl.constexpr(ROUNDING)
 _NONE, _LOG = tl.constexpr(ABUNDANCE_MODES.index("none")), tl.constexpr(ABUNDANCE_MODES.index("log"))
-_OUTPUTS = ["at", "starts", "lengths", "residue_scale", "position_scale"]  # rows of one array, so aligned by chance
+# Slices of one allocation, whose alignment depends on `total`.
+_OUTPUTS = ["column_rows", "starts", "lengths", "residue_scale", "position_scale"]
 _PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 """Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""
 
@@ -51,7 +52,7 @@ def draw_sequences(
     columns
         The sequences of the container, on the device.
     repertoires
-        Sizes, first rows and inverse standard deviations of the C repertoires of the dataset, on the device.
+        Sizes, first rows and inverse standard deviations of all repertoires of the dataset, on the device.
     positions
         Positions of the batch's repertoires in the dataset, (B,) int64.
     keys
@@ -61,20 +62,20 @@ def draw_sequences(
     total
         Number of sequences of the batch, N: those beyond the last offset belong to no repertoire.
     abundance
-        Abundance scale of the one-hot features, see `abundance_scale`.
+        Abundance scale of the one-hot features, see `compute_abundance_scale`.
     max_length
         Upper limit of the lengths, for the batch.
 
     Returns
     -------
-    The batch of N sequences; the offsets of the repertoires in it, (B + 1,) int64; the index of each sequence in the
+    The batch of N sequences; the offsets of the repertoires in it, (B + 1,) int64; the row of each sequence in the
     columns, (N,) int64.
     """
     B, device = len(positions), positions.device
-    at, starts, lengths = torch.empty((3, total), dtype=torch.int64, device=device)
+    column_rows, starts, lengths = torch.empty((3, total), dtype=torch.int64, device=device)
     residue_scale, position_scale = torch.empty((2, total), dtype=torch.float32, device=device)
     offsets = torch.empty(B + 1, dtype=torch.int64, device=device)
-    outputs = (at, starts, lengths, residue_scale, position_scale, offsets)
+    outputs = (column_rows, starts, lengths, residue_scale, position_scale, offsets)
     stored = (columns.offsets, columns.counts)
     with torch.cuda.device_of(positions):
         _draw[max(1, triton.cdiv(total, _ROWS)),](
@@ -92,7 +93,7 @@ def draw_sequences(
             **_OPTIONS,
         )
     sequences = SequenceBatch(columns.residues, starts, lengths, residue_scale, position_scale, max_length)
-    return sequences, offsets, at
+    return sequences, offsets, column_rows
 
 
 @triton.jit
@@ -107,13 +108,13 @@ def _draw_uniform(key: tl.tensor, counter: tl.tensor) -> tl.tensor:
 @triton.jit(do_not_specialize=_PER_BATCH)
 def _draw(
     sizes: tl.tensor,
-    firsts: tl.tensor,
+    first_rows: tl.tensor,
     inverse_stds: tl.tensor,
     positions: tl.tensor,
     keys: tl.tensor,
     stored_offsets: tl.tensor,
     counts: tl.tensor,
-    at: tl.tensor,
+    column_rows: tl.tensor,
     starts: tl.tensor,
     lengths: tl.tensor,
     residue_scale: tl.tensor,
@@ -138,17 +139,17 @@ def _draw(
     begin = tl.full((), 0, tl.int64)
     for b in range(B):  # the last repertoire that begins at a row or before is the row's
         position = tl.load(positions + b)
-        own_size = tl.load(sizes + position)
-        own_drawn = tl.minimum(own_size, max_rows)
+        repertoire_size = tl.load(sizes + position)
+        repertoire_drawn = tl.minimum(repertoire_size, max_rows)
         reached = n >= begin
-        size = tl.where(reached, own_size, size)
-        drawn = tl.where(reached, own_drawn, drawn)
+        size = tl.where(reached, repertoire_size, size)
+        drawn = tl.where(reached, repertoire_drawn, drawn)
         offset = tl.where(reached, begin, offset)
-        first = tl.where(reached, tl.load(firsts + position), first)
+        first = tl.where(reached, tl.load(first_rows + position), first)
         key = tl.where(reached, tl.load(keys + b), key)
         inverse_std = tl.where(reached, tl.load(inverse_stds + position), inverse_std)
         tl.store(offsets + b, begin, mask=program == 0)
-        begin += own_drawn
+        begin += repertoire_drawn
     tl.store(offsets + B, begin, mask=program == 0)
     stratum = tl.maximum(tl.minimum(n - offset, drawn - 1), 0)
     width = size.to(tl.float64) / tl.maximum(drawn, 1).to(tl.float64)
@@ -157,20 +158,21 @@ def _draw(
     high = ((stratum + 1).to(tl.float64) * width + rounding).to(tl.int64)
     bits = key.to(tl.uint64, bitcast=True)
     before = tl.full((ROWS,), -1, tl.int64).to(tl.uint64, bitcast=True)
-    turn = (_draw_uniform(bits, before) * size.to(tl.float64)).to(tl.int64)
+    rotation = (_draw_uniform(bits, before) * size.to(tl.float64)).to(tl.int64)
     uniform = _draw_uniform(bits, stratum.to(tl.uint64, bitcast=True))
-    row = low + (uniform * (high - low).to(tl.float64)).to(tl.int64) + turn
+    row = low + (uniform * (high - low).to(tl.float64)).to(tl.int64) + rotation
     row = tl.where(row >= size, row - size, row)
-    place = tl.maximum(tl.minimum(first + row, n_stored - 1), 0)  # rows that only fill the batch may be out of range
+    # Rows that only fill the batch may be out of range.
+    column_row = tl.maximum(tl.minimum(first + row, n_stored - 1), 0)
     written = n < N
     readable = written & (n_stored > 0)
-    start = tl.load(stored_offsets + place, mask=readable, other=0)
-    tl.store(at + n, place, mask=written)
+    start = tl.load(stored_offsets + column_row, mask=readable, other=0)
+    tl.store(column_rows + n, column_row, mask=written)
     tl.store(starts + n, start, mask=written)
-    tl.store(lengths + n, tl.load(stored_offsets + place + 1, mask=readable, other=0) - start, mask=written)
+    tl.store(lengths + n, tl.load(stored_offsets + column_row + 1, mask=readable, other=0) - start, mask=written)
     scale = inverse_std
     if ABUNDANCE != _NONE:
-        count = tl.load(counts + place, mask=readable, other=1).to(tl.uint32, bitcast=True)
+        count = tl.load(counts + column_row, mask=readable, other=1).to(tl.uint32, bitcast=True)
         count = tl.maximum(count.to(tl.float64), 1.0)
         scale *= tl.log(count if ABUNDANCE == _LOG else count + 1).to(tl.float32)
     tl.store(residue_scale + n, scale, mask=written)

@@ -1,6 +1,6 @@
-"""Sequence encoders, which are h1 of the network: they compute the representation of a sequence from its residues.
+"""Sequence encoders, which are h1 of the network: they compute the values of a sequence from its residues.
 
-Letters: N sequences, L positions, K kernel width, D features of a representation.
+Letters: N sequences, n chosen values, L positions, K kernel width, D values of a sequence (kernels or LSTM units).
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from torch.nn import functional
 from deeprc.errors import InputError
 from deeprc.nn.features import N_AMINO_ACIDS, N_FEATURES
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, round_weight
-from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.motif_convolution.reference import make_dense_features
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["ConvolutionEncoder", "EncoderSettings", "LstmEncoder", "SequenceEncoder"]
 
-_RESIDUE = 6.0  # amount that each matching residue adds to the pre-activation of the motif's kernel
-_LACKING = 0.5  # share of a residue that a match without shares is above 0: a match gives +3, one residue less -3
+# Pre-activations of a kernel that starts from a motif. A whole match has +3, where SELU is linear. A match that lacks
+# one residue has 3 - 6 = -3, where SELU is almost flat. So the kernel separates whole matches from all others.
+_RESIDUE_GAIN = 6.0  # amount that each matching residue adds
+_MATCH_ACTIVATION = 3.0  # pre-activation of a whole match
 _NO_MATCH = -60.0  # pre-activation of a sequence without any residue of the motif
 
 
@@ -35,7 +37,7 @@ class EncoderSettings:
     Attributes
     ----------
     out_features
-        Number of features of a representation, D: `n_kernels` of the configuration.
+        Number of values of a sequence, D: `n_kernels` of the configuration.
     kernel_size, gain
         Kernel width, K, and standard deviation of the initial weights in units of LeCun's 1 / sqrt(fan-in).
     implementation, precision
@@ -58,9 +60,9 @@ class SequenceEncoder(nn.Module):
     Attributes
     ----------
     out_features
-        Number of features of a representation, D.
+        Number of values of a sequence, D.
     span
-        Number of residues that one feature reads; None if a feature may read the whole sequence.
+        Number of residues that one value reads; None if a value may read the whole sequence.
     starts_from_motifs
         Whether the encoder defines `start_from_motifs`.
     has_fixed_work
@@ -77,7 +79,7 @@ class SequenceEncoder(nn.Module):
         self.out_features = out_features
 
     def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
-        """Return the representations, (N, D), from the result of `linear_part`, (N, L, ...), and the lengths, (N,)."""
+        """Return the sequence values, (N, D), from the result of `linear_part`, (N, L, ...), and the lengths, (N,)."""
         raise NotImplementedError
 
     def linear_part(self, features: Tensor) -> Tensor:
@@ -89,10 +91,10 @@ class SequenceEncoder(nn.Module):
         return features
 
     def forward(self, sequences: SequenceBatch) -> Tensor:
-        """Return the sequence representations, (N, D)."""
+        """Return the sequence values, (N, D)."""
         if sequences.n_sequences == 0:
             return torch.zeros((0, self.out_features), device=sequences.device)
-        features = dense_features(sequences)  # (N, L, 23)
+        features = make_dense_features(sequences)  # (N, L, 23)
         return self.encode(self.linear_part(features), sequences.lengths)
 
     def load_weights(self, path: Path) -> None:  # noqa: ARG002  # for encoders that can
@@ -118,7 +120,7 @@ class SequenceEncoder(nn.Module):
     def start_from_motifs(
         self, motifs: Sequence[Sequence[int]], scale: float, *, shares: Sequence[Mapping[int, Sequence[float]]] = ()
     ) -> tuple[float, float]:
-        """Change the weights in place so that the first features match motifs.
+        """Change the weights in place so that the first values match motifs.
 
         Parameters
         ----------
@@ -129,17 +131,19 @@ class SequenceEncoder(nn.Module):
         shares
             For each motif and some of its positions with any residue: how much of a whole match a match with each of
             the 20 residues is, from 0 to 1. Shares of several positions are multiplied. Elsewhere all residues are
-            whole matches. It is given only if some motif has such positions. A feature with shares is linear in them
-            but may have other values than those that are returned.
+            whole matches. It is given only if some motif has such positions. A value with shares is linear in them
+            but may be different from those that are returned.
 
         Returns
         -------
-        The value of a feature in a sequence with its motif, and in a sequence without any residue of it.
+        The value of a sequence with the motif, and of a sequence without any residue of it.
         """
         raise NotImplementedError
 
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position of the window that decides each of some features (n,) in each sequence, (N, n), from 0.
+        """Return the position of the window that decides each of some values, (n,), in each sequence, (N, n), from 0.
+
+        `features` are the indices of the values.
 
         An encoder whose `span` is not None must define this method. A window may reach beyond the end of its sequence.
         """
@@ -166,7 +170,7 @@ class ConvolutionEncoder(SequenceEncoder):
         nn.init.normal_(self.weight, std=settings.gain * (N_FEATURES * K) ** -0.5)
 
     def forward(self, sequences: SequenceBatch) -> Tensor:
-        """Return the sequence representations, (N, D) float32."""
+        """Return the sequence values, (N, D) float32."""
         maximum = motif_convolution(
             sequences, self.weight, self.bias, implementation=self.implementation, precision=self.precision
         )
@@ -200,27 +204,27 @@ class ConvolutionEncoder(SequenceEncoder):
         with shares has 0 and -6 instead: below 0, SELU is an exponential function, so a match with residues at several
         gaps is the product of their shares.
         """
-        whole = _RESIDUE * _LACKING
-        found, lacking = functional.selu(torch.tensor([whole, _NO_MATCH], dtype=torch.float64)).tolist()
+        activations = torch.tensor([_MATCH_ACTIVATION, _NO_MATCH], dtype=torch.float64)
+        match_value, mismatch_value = functional.selu(activations).tolist()
         for kernel, motif in enumerate(motifs):
             if shares:
                 self.weight[kernel] = 0  # random weights, also those of positions, would blur the shares
-            of_motif = shares[kernel] if shares else {}
+            gap_shares = shares[kernel] if shares else {}
             fixed = [(offset, letter) for offset, letter in enumerate(motif) if letter >= 0]
             for offset, letter in fixed:
                 self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
-                self.weight[kernel, letter, offset] = _RESIDUE / scale
-            self.bias[kernel] = (0 if of_motif else whole) - _RESIDUE * len(fixed)
-            for offset, of_letters in of_motif.items():
-                logarithms = torch.tensor(of_letters, dtype=torch.float64).log().clamp(min=-_RESIDUE)
+                self.weight[kernel, letter, offset] = _RESIDUE_GAIN / scale
+            self.bias[kernel] = (0 if gap_shares else _MATCH_ACTIVATION) - _RESIDUE_GAIN * len(fixed)
+            for offset, letter_shares in gap_shares.items():
+                logarithms = torch.tensor(letter_shares, dtype=torch.float64).log().clamp(min=-_RESIDUE_GAIN)
                 self.weight[kernel, :N_AMINO_ACIDS, offset] = (logarithms / scale).to(self.weight)
-        return found, lacking
+        return match_value, mismatch_value
 
     @torch.no_grad()
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of each kernel's highest activation in each sequence, (N, n), from 0."""
         weight, bias = round_weight(self.weight[features], self.precision).cpu(), self.bias[features].cpu()
-        dense = dense_features(sequences)  # (N, L, 23)
+        dense = make_dense_features(sequences)  # (N, L, 23)
         padded = functional.pad(dense.transpose(1, 2), (0, weight.shape[2] - 1))
         activations = functional.conv1d(padded, weight, bias)  # (N, n, L)
         beyond = torch.arange(activations.shape[2]) >= sequences.lengths[:, None]  # (N, L)

@@ -1,6 +1,6 @@
 """The 23 input features of a residue: 20 one-hot amino acids and 3 positional features (paper lines 8570-8600).
 
-Letters: N sequences, L positions, B repertoires.
+Letters: N sequences, L length of a sequence.
 
 One-hot features are multiplied by the abundance scale of their sequence. Then all 23 are divided by the standard
 deviation of the whole repertoire, which follows from lengths and counts alone. Features are not stored: they are
@@ -23,9 +23,9 @@ __all__ = [
     "N_FEATURES",
     "N_POSITIONAL",
     "AbundanceMode",
-    "abundance_scale",
-    "inverse_standard_deviation",
-    "positional_features",
+    "compute_abundance_scale",
+    "compute_inverse_std",
+    "compute_positional_features",
 ]
 
 N_AMINO_ACIDS = 20
@@ -36,7 +36,7 @@ AbundanceMode = Literal["none", "log1p", "log"]
 ABUNDANCE_MODES: tuple[AbundanceMode, ...] = get_args(AbundanceMode)
 
 
-def positional_features(max_length: int) -> NDArray[np.float64]:
+def compute_positional_features(max_length: int) -> NDArray[np.float64]:
     """Return the positional features: how near each position is to the start, the centre and the end of its sequence.
 
     With x = p / (L - 1), which goes from 0 to 1 along a sequence of length L, the features are max(0, 1 - 2x), 1 - |1 -
@@ -61,7 +61,7 @@ def positional_features(max_length: int) -> NDArray[np.float64]:
     return np.where((position < length)[:, :, None], features, 0.0)
 
 
-def abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
+def compute_abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
     """Return the factor of each sequence's one-hot features, (N,) float32.
 
     Parameters
@@ -78,7 +78,7 @@ def abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
     return (values.log() if mode == "log" else values.log1p()).float()
 
 
-def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode) -> float:
+def compute_inverse_std(lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode) -> float:
     """Return 1 / the standard deviation of all features of a repertoire over its real positions.
 
     Every position has one one-hot feature that is not 0 (the abundance scale of its sequence) and three positional
@@ -89,14 +89,14 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
     lengths, counts
         Lengths and counts of all N sequences of the repertoire, (N,) each.
     mode
-        Abundance scale, see `abundance_scale`.
+        Abundance scale, see `compute_abundance_scale`.
     """
     n = N_FEATURES * float(lengths.sum())
     if n == 0:
         return 1.0
     scale: NDArray[np.float64] | float = 1.0
     if mode != "none":  # without abundance one number is enough; the array would take most of the memory of inference
-        scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
+        scale = compute_abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
     squares_by_length = _sum_squares_by_length(int(lengths.max()))
     mean = float((lengths * (scale + 1.0)).sum()) / n
     mean_of_squares = float((lengths * scale**2).sum() + squares_by_length[lengths].sum()) / n
@@ -106,4 +106,4 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
 @lru_cache
 def _sum_squares_by_length(max_length: int) -> NDArray[np.float64]:
     """Return the sum of all squares of the positional features of a sequence of each length, (max_length + 1,)."""
-    return np.asarray((positional_features(max_length) ** 2).sum(axis=(1, 2)))
+    return np.asarray((compute_positional_features(max_length) ** 2).sum(axis=(1, 2)))

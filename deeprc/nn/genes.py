@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.simulation.dataset import SimulatedDataset
+from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.errors import InputError
 
 __all__ = ["GeneEmbedding", "GeneNames", "check_genes"]
 
-_SAMPLED = 1000  # number of sequences of a simulated repertoire whose genes are read
+_N_SAMPLED = 1000  # number of sequences of a simulated repertoire whose genes are read
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,13 @@ class GeneNames:
         index = {name: i for i, name in enumerate(self.to_mapping()[field], 1)}
         return np.array([index.get(name, 0) for name in vocabulary], np.int64)
 
-    def indices(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
+    def index_calls(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
         """Return the indices of the V and J genes of n sequences, (n, 2); 0 if a column is missing."""
-        both = np.zeros((n, 2), np.int64)
+        indices = np.zeros((n, 2), np.int64)
         for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
             if calls is not None:
-                both[:, column] = self.index_names(calls.vocabulary, field)[calls.codes]
-        return both
+                indices[:, column] = self.index_names(calls.vocabulary, field)[calls.codes]
+        return indices
 
 
 class GeneEmbedding(nn.Module):
@@ -100,7 +99,7 @@ class GeneEmbedding(nn.Module):
 
 def check_genes(dataset: RepertoireDataset) -> None:
     """Raise InputError if the sequences have neither V nor J genes."""
-    if len(dataset) and not list_gene_fields(dataset):
+    if len(dataset) and not dataset.gene_fields:
         raise InputError(
             f"gene_units: {dataset.container.path} has no v_call and no j_call; expected sequences with genes, "
             "or gene_units=0"
@@ -115,15 +114,18 @@ def _initialise_embedding(n_names: int, n_units: int) -> Tensor:
 
 def _iterate_calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
     """Yield the V and the J genes of each repertoire."""
-    for row in dataset.rows.tolist():
+    for container_row in dataset.rows.tolist():
         if isinstance(dataset, SimulatedDataset):
-            table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))
+            table, _ = dataset.cohort.draw(
+                container_row, np.arange(min(_N_SAMPLED, dataset.cohort.size(container_row)))
+            )
             yield table.v_call, table.j_call
         else:
             container = dataset.sequence_container
-            part = container.parts[container.find_part(row)]
-            rows = slice(*(container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
-            genes = {name: calls.take(rows) for name, calls in part.store.sequences.genes.items()}
+            part = container.parts[container.find_part(container_row)]
+            bounds = container.repertoire_offsets[container_row : container_row + 2] - part.first_sequence
+            sequence_rows = slice(*bounds.tolist())
+            genes = {name: calls.take(sequence_rows) for name, calls in part.store.sequences.genes.items()}
             yield genes.get("v_call"), genes.get("j_call")
 
 

@@ -1,9 +1,10 @@
 """Inference: outputs and attention of whole repertoires, computed in chunks of sequences.
 
 Memory grows with the size of a repertoire only by its attention logits, one per sequence and head, which are returned
-with the averages.
+with the pooled values.
 
-Letters: N sequences of one repertoire, S dimensions of their representation, H heads, T outputs.
+Letters: N sequences of one repertoire, n selected ones, B repertoires, S values of a sequence, H heads, Q readings, T
+outputs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.nn.averages import Average, KnownAverages
+from deeprc.nn.averages import KnownAverages, PooledAccumulator
 from deeprc.nn.batch import Collator, RepertoireBatch
-from deeprc.nn.network import DeepRC, chunk_size
+from deeprc.nn.network import DeepRC, choose_chunk_size
 from deeprc.nn.sampling import select_top_rows
 
-__all__ = ["Inference", "attention_weights", "select_kept_rows"]
+__all__ = ["Inference", "compute_attention_weights", "select_kept_rows"]
 
 
 def select_kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
@@ -30,7 +31,7 @@ def select_kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
     return select_top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0]
 
 
-def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
+def compute_attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
     """Return the weights with which a prediction averages over one repertoire, (N, H) float64, from the logits (N, H).
 
     They are the softmax over the sequences that the top fraction keeps, which sums to 1 per head, and 0 for the others.
@@ -62,7 +63,7 @@ class Inference:
     chunk
         Number of sequences that are computed at a time; None chooses it by the device.
     known_averages
-        Averages of whole repertoires that were computed before, which are not computed again; None keeps none.
+        Pooled values of whole repertoires that were computed before, which are not computed again; None keeps none.
     """
 
     network: DeepRC
@@ -76,20 +77,24 @@ class Inference:
         """Device of the network."""
         return self.network.pooling.queries.device
 
-    def batches(self, position: int, rows: NDArray[np.int64] | None = None) -> Iterator[RepertoireBatch]:
+    @property
+    def _chunk_size(self) -> int:
+        return choose_chunk_size(self.device) if self.chunk is None else self.chunk
+
+    def iterate_batches(self, position: int, rows: NDArray[np.int64] | None = None) -> Iterator[RepertoireBatch]:
         """Yield the sequences of one repertoire in chunks, on the network's device: all, or those at `rows`, (n,)."""
-        n, size = self.collator.size(position) if rows is None else len(rows), self._chunk
+        n, size = self.collator.size(position) if rows is None else len(rows), self._chunk_size
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))
             yield self.collator.take(position, part if rows is None else rows[part]).to(self.device)
 
     @torch.no_grad()
-    def logits(self, position: int, rows: NDArray[np.int64] | None = None) -> Tensor:
+    def compute_logits(self, position: int, rows: NDArray[np.int64] | None = None) -> Tensor:
         """Return the attention logits of one repertoire, (N, H) float32, on the CPU.
 
         They are those of all sequences, or only of those at `rows` within the repertoire, (n,).
         """
-        parts = [self.network.score(batch).cpu() for batch in self.batches(position, rows)]
+        parts = [self.network.compute_logits(batch).cpu() for batch in self.iterate_batches(position, rows)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
 
     def outputs(
@@ -111,127 +116,139 @@ class Inference:
         positions
             Positions of the repertoires in the collator's dataset; None takes all in their order.
         rows
-            Rows of the sequences to use in each repertoire of the dataset; None takes all sequences.
+            Rows of the sequences to use, (n,), for each of these positions; None takes all sequences.
         """
-        every = list(range(len(self.collator.dataset)) if positions is None else positions)
-        averages = self.averages(every) if rows is None else (mean for mean, _ in self._pool_all(every, rows))
-        for position, mean in zip(every, averages, strict=True):
-            yield self._output(mean, position)
+        listed = self._list_positions(positions)
+        if rows is None:
+            pooled_values = self.iterate_pooled(listed)
+        else:
+            pooled_values = (pooled for pooled, _ in self._iterate_pooled(listed, rows))
+        for position, pooled in zip(listed, pooled_values, strict=True):
+            yield self._compute_output(pooled, position)
 
-    def averages(self, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
-        """Yield the average of each head over each whole repertoire, (H, S) float64, on the network's device.
+    def iterate_pooled(self, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
+        """Yield the pooled values of each whole repertoire, (H, S) float64, on the network's device.
 
         The parameter is that of `iterate_outputs`. The weights of the network must not change before the last one is
         yielded.
         """
+        listed = self._list_positions(positions)
         if self.known_averages is None:
-            yield from (mean for mean, _ in self._pool_all(positions, None))
+            yield from (pooled for pooled, _ in self._iterate_pooled(listed, None))
             return
-        dataset, known = self.collator.dataset, self.known_averages.find(self.network)
-        every = list(range(len(dataset)) if positions is None else positions)
-        batches = (dataset.container, self.collator.abundance, self.top_fraction)
-        keys = [(*batches, int(dataset.rows[position])) for position in every]
-        missing = {key: position for key, position in zip(keys, every, strict=True) if key not in known}
-        computed = self._pool_all(list(missing.values()), None)
+        dataset, known_pooled = self.collator.dataset, self.known_averages.find(self.network)
+        key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
+        keys = [(*key_of_batches, int(dataset.rows[position])) for position in listed]
+        missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}
+        computed = self._iterate_pooled(list(missing.values()), None)
         for key in keys:
             if missing.pop(key, None) is not None:  # also if other code has computed it meanwhile
-                known[key] = next(computed)[0].cpu()
-            yield known[key].to(self.device)
+                known_pooled[key] = next(computed)[0].cpu()
+            yield known_pooled[key].to(self.device)
 
-    def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the average of each head over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
+    def iterate_pooled_with_logits(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the pooled values of each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
 
         The parameter is that of `iterate_outputs`.
         """
-        return ((mean.cpu(), logits) for mean, logits in self._pool_all(positions, None))
+        listed = self._list_positions(positions)
+        return ((pooled.cpu(), logits) for pooled, logits in self._iterate_pooled(listed, None))
 
-    def _pool_all(
-        self, positions: Iterable[int] | None, rows: Sequence[NDArray[np.int64]] | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the averages, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire."""
-        for group in self.groups(positions, rows=rows):
-            yield from self._pool(group, rows)
-
-    def groups(
-        self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
-    ) -> Iterator[list[int]]:
+    def iterate_groups(self, positions: Iterable[int] | None = None) -> Iterator[list[int]]:
         """Yield lists of consecutive positions, such that the sequences of a list fit into one chunk.
 
-        While one list is computed, the system reads the sequences of the next from the disk. The parameters are those
-        of `iterate_outputs`.
+        While one list is computed, the system reads the sequences of the next from the disk. The parameter is that of
+        `iterate_outputs`.
         """
-        for group, following in pairwise(chain(self._list_groups(positions, rows), [[]])):
-            self.collator.expect(following)
-            yield group
-
-    def _list_groups(
-        self, positions: Iterable[int] | None, rows: Sequence[NDArray[np.int64]] | None
-    ) -> Iterator[list[int]]:
-        n = 0
-        group: list[int] = []
-        for position in range(len(self.collator.dataset)) if positions is None else positions:
-            size = self.collator.size(position) if rows is None else len(rows[position])
-            if group and n + size > self._chunk:
-                yield group
-                group, n = [], 0
-            group.append(position)
-            n += size
-        if group:
-            yield group
-
-    @property
-    def _chunk(self) -> int:
-        return chunk_size(self.device) if self.chunk is None else self.chunk
-
-    @torch.no_grad()
-    def _output(self, mean: Tensor, position: int) -> Tensor:
-        return self.network.combine(mean.float()[None], self.reading_scores(position))[0].cpu()
+        listed = self._list_positions(positions)
+        return (listed[group] for group in self._iterate_groups(listed, None))
 
     def reading_scores(self, position: int) -> Tensor | None:
         """Return the scores of one repertoire from the network's readings, (1, Q, T); None if it has no readings."""
         readings = self.collator.readings
-        return None if readings is None else readings.at(torch.tensor([position])).to(self.device)
+        return None if readings is None else readings.take(torch.tensor([position])).to(self.device)
+
+    def _list_positions(self, positions: Iterable[int] | None) -> list[int]:
+        return list(range(len(self.collator.dataset)) if positions is None else positions)
+
+    def _iterate_groups(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None) -> Iterator[slice]:
+        """Yield slices of the positions whose sequences fit into one chunk; see `iterate_groups`."""
+        for group, next_group in pairwise(chain(self._divide_into_groups(positions, rows), [slice(0, 0)])):
+            self.collator.prefetch(positions[next_group])
+            yield group
+
+    def _divide_into_groups(
+        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
+    ) -> Iterator[slice]:
+        first = n_sequences = 0
+        for index, position in enumerate(positions):
+            size = self.collator.size(position) if rows is None else len(rows[index])
+            if index > first and n_sequences + size > self._chunk_size:
+                yield slice(first, index)
+                first, n_sequences = index, 0
+            n_sequences += size
+        if positions:
+            yield slice(first, len(positions))
+
+    def _iterate_pooled(
+        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the pooled values, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire.
+
+        `rows` has the rows of the sequences for each of the positions; None takes all sequences.
+        """
+        for group in self._iterate_groups(positions, rows):
+            yield from self._pool_group(positions[group], None if rows is None else rows[group])
 
     @torch.no_grad()
-    def _pool(self, group: Sequence[int], rows: Sequence[NDArray[np.int64]] | None) -> list[tuple[Tensor, Tensor]]:
-        """Return the averages, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire of a group."""
-        if len(group) == 1:
-            return [self._pool_alone(group[0], None if rows is None else rows[group[0]])]
-        every = [np.arange(self.collator.size(i)) if rows is None else rows[i] for i in group]
-        return self._pool_together(group, every)
+    def _pool_group(
+        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return what `_iterate_pooled` yields for the repertoires of a group."""
+        if len(positions) == 1:
+            return [self._pool_in_chunks(positions[0], None if rows is None else rows[0])]
+        if rows is None:
+            rows = [np.arange(self.collator.size(position)) for position in positions]
+        return self._pool_in_one_batch(positions, rows)
 
-    def _pool_alone(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
+    def _pool_in_chunks(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
         """Pool one repertoire of any size, with a softmax that is accumulated chunk by chunk."""
-        scored = None
+        all_logits = None
         if self.top_fraction < 1:
-            scored = self.logits(position, rows)
-            kept = select_kept_rows(scored, self.top_fraction).numpy()
+            all_logits = self.compute_logits(position, rows)
+            kept = select_kept_rows(all_logits, self.top_fraction).numpy()
             rows = kept if rows is None else rows[kept]
-        average, seen = Average(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
-        for batch in self.batches(position, rows):
+        accumulator, logit_parts = PooledAccumulator(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
+        for batch in self.iterate_batches(position, rows):
             values, logits = self.network.attend(batch)
-            average.add(values, logits)
-            seen.append(logits.cpu())
-        return average.mean(), torch.cat(seen) if scored is None else scored
+            accumulator.add(values, logits)
+            logit_parts.append(logits.cpu())
+        return accumulator.pooled(), torch.cat(logit_parts) if all_logits is None else all_logits
 
-    def _pool_together(
+    def _pool_in_one_batch(
         self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
     ) -> list[tuple[Tensor, Tensor]]:
         """Pool several small repertoires, and read their sequences in one pass."""
         sizes = [len(each) for each in rows]
-        scored: Sequence[Tensor] = []
+        all_logits: Sequence[Tensor] = []
         if self.top_fraction < 1:
             batch = self.collator.take_together(positions, rows).to(self.device)
-            scored = self.network.score(batch).cpu().split(sizes)
+            all_logits = self.network.compute_logits(batch).cpu().split(sizes)
             rows = [
-                each[select_kept_rows(part, self.top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)
+                each[select_kept_rows(logits, self.top_fraction).numpy()]
+                for each, logits in zip(rows, all_logits, strict=True)
             ]
             sizes = [len(each) for each in rows]
         values, logits = self.network.attend(self.collator.take_together(positions, rows).to(self.device))
-        means = []
-        for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
-            average = Average(self.network)
-            if len(own_logits):
-                average.add(own_values, own_logits)
-            means.append(average.mean())
-        return list(zip(means, scored or logits.cpu().split(sizes), strict=True))
+        pooled = []
+        for repertoire_values, repertoire_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
+            accumulator = PooledAccumulator(self.network)
+            if len(repertoire_logits):
+                accumulator.add(repertoire_values, repertoire_logits)
+            pooled.append(accumulator.pooled())
+        return list(zip(pooled, all_logits or logits.cpu().split(sizes), strict=True))
+
+    @torch.no_grad()
+    def _compute_output(self, pooled: Tensor, position: int) -> Tensor:
+        """Return the outputs of a repertoire, (T,), from its pooled values, (H, S)."""
+        return self.network.combine(pooled.float()[None], self.reading_scores(position))[0].cpu()

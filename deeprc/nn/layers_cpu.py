@@ -12,7 +12,14 @@ from deeprc.compilation import FAST, njit
 from deeprc.nn.motif_convolution.cpu import TILE
 from deeprc.vectors import bits_to_float, fill, load, multiply_add, select, store, to_float, to_int
 
-__all__ = ["add_outer_products", "add_row", "linear_layer", "selu_gradient", "selu_layer", "selu_row"]
+__all__ = [
+    "add_outer_products",
+    "add_row",
+    "apply_selu",
+    "backpropagate_selu",
+    "write_linear_layer",
+    "write_selu_layer",
+]
 
 _ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805  # constants of SELU
 _LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
@@ -62,31 +69,31 @@ def _add_weighted_rows(start: _Vector, inputs: _Array, n_in: int, weight: _Array
 
 
 @njit(**FAST, inline="always")
-def selu_row(row: _Array, bias: _Array) -> None:
+def apply_selu(row: _Array, bias: _Array) -> None:
     """Replace a row by SELU(row + bias), (TILE,) each."""
     store(_selu(load(row, 0, TILE) + load(bias, 0, TILE)), row, 0)
 
 
 @njit(**FAST, inline="always")
-def selu_layer(inputs: _Array, n_in: int, weight: _Array, bias: _Array, output: _Array) -> None:
+def write_selu_layer(inputs: _Array, n_in: int, weight: _Array, bias: _Array, output: _Array) -> None:
     """Write SELU(inputs weight + bias): inputs (n_in,), weight (n_in, TILE), bias and output (TILE,)."""
     store(_selu(_add_weighted_rows(load(bias, 0, TILE), inputs, n_in, weight)), output, 0)
 
 
 @njit(**FAST, inline="always")
-def linear_layer(inputs: _Array, n_in: int, weight: _Array, output: _Array) -> None:
+def write_linear_layer(inputs: _Array, n_in: int, weight: _Array, output: _Array) -> None:
     """Write inputs weight: inputs (n_in,), weight (n_in, TILE), output (TILE,)."""
     store(_add_weighted_rows(fill(np.float32(0), TILE), inputs, n_in, weight), output, 0)
 
 
 @njit(**FAST, forceinline=True)
-def selu_gradient(gradient: _Array, activation: _Array, total: _Array) -> None:
+def backpropagate_selu(gradient: _Array, activation: _Array, total: _Array) -> None:
     """Replace the gradient of SELU's result by that of its argument, and add this to a total, (TILE,) each."""
     result = load(activation, 0, TILE)
     slope = select(result <= 0.0, result + _SCALE * _ALPHA, _SCALE)
-    of_argument = load(gradient, 0, TILE) * slope
-    store(of_argument, gradient, 0)
-    store(load(total, 0, TILE) + of_argument, total, 0)
+    argument_gradient = load(gradient, 0, TILE) * slope
+    store(argument_gradient, gradient, 0)
+    store(load(total, 0, TILE) + argument_gradient, total, 0)
 
 
 @njit(**FAST, forceinline=True)

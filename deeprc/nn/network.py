@@ -1,9 +1,9 @@
 """The DeepRC network, from residues to outputs (paper lines 8470-8715).
 
 Letters: N sequences of all repertoires, B repertoires, K kernel width, D = d_v kernels (or LSTM units), d_k key
-units, H heads, T outputs, G units of a gene's embedding, S = D + 2 G numbers that represent a sequence.
+units, H heads, T outputs, Q readings, G units of a gene's embedding, S = D + 2 G values of a sequence.
 
-    residues --h1--> values Z (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, S) --o--> outputs (B, T)
+    residues --h1--> values (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> pooled (B, H, S) --o--> outputs (B, T)
 
 If the network reads no genes, like that of the paper, G is 0. Otherwise, the embeddings of the V and the J gene follow
 the D numbers of h1. Readings of the whole repertoire, if the network has any, add to the outputs; see
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from deeprc.encoders import find_encoder
 from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
-from deeprc.nn.attend_cpu import NetworkWeights, attend, score
+from deeprc.nn.attend_cpu import NetworkWeights, attend, compute_logits
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.digest import digest_tensors
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
@@ -34,7 +34,7 @@ from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
 from deeprc.ranks import average_rows
 
-__all__ = ["DeepRC", "Unattended", "chunk_size"]
+__all__ = ["DeepRC", "Unattended", "choose_chunk_size"]
 
 Unattended = Literal["dropped", "constant"]
 
@@ -42,7 +42,7 @@ _SMALLEST_VARIANCE = 1e-8
 
 
 class RunningStandardisation(nn.Module):
-    """A layer that scales the representation of repertoires to mean 0 and variance 1 over training repertoires.
+    """A layer that scales the pooled values of repertoires to mean 0 and variance 1 over training repertoires.
 
     Unlike in batch normalisation, training and inference use the same running moments, which have no gradient. So the
     result for one repertoire does not depend on the others of its batch.
@@ -50,7 +50,7 @@ class RunningStandardisation(nn.Module):
     Parameters
     ----------
     n_features
-        Number of features of the representation.
+        Number of pooled values of a repertoire, H * S.
     memory
         Number of updates over which the moments are averaged.
     """
@@ -66,32 +66,32 @@ class RunningStandardisation(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def start(self, representation: Tensor) -> None:
-        """Set the moments to those of a representation, (B, n_features), as if `memory` updates had been made."""
-        self.mean.copy_(representation.mean(dim=0))
-        self.variance.copy_(representation.var(dim=0, correction=0))
+    def start(self, pooled: Tensor) -> None:
+        """Set the moments to those of pooled values, (B, n_features), as if `memory` updates had been made."""
+        self.mean.copy_(pooled.mean(dim=0))
+        self.variance.copy_(pooled.var(dim=0, correction=0))
         self.updates.fill_(self.memory)
 
-    def forward(self, representation: Tensor) -> Tensor:
-        """Standardise a representation, (B, n_features); in training mode, the batch first updates the moments.
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Standardise pooled values, (B, n_features); in training mode, the batch first updates the moments.
 
         If several processes share a batch, the moments are those of the whole batch.
         """
         if self.training:
-            self._update_moments(representation.detach())
-        return (representation - self.mean) * self.scale
+            self._update_moments(pooled.detach())
+        return (pooled - self.mean) * self.scale
 
     @property
     def scale(self) -> Tensor:
         """Factor by which each feature is multiplied, (n_features,)."""
         return (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
-    def _update_moments(self, representation: Tensor) -> None:
+    def _update_moments(self, pooled: Tensor) -> None:
         self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
-        self.mean.lerp_(average_rows(representation), share)
-        spread = average_rows((representation - before) * (representation - self.mean))
+        self.mean.lerp_(average_rows(pooled), share)
+        spread = average_rows((pooled - before) * (pooled - self.mean))
         self.variance.lerp_(spread, share).clamp_(min=0)  # rounding may make it negative if a feature is constant
 
 
@@ -118,7 +118,7 @@ class DeepRC(nn.Module):
     n_heads, beta, learn_beta
         Number of heads, H, inverse temperature of the attention, and whether it is learned; see `HopfieldPooling`.
     standardise
-        Whether the representation of a repertoire is scaled to mean 0 and variance 1 before o; see
+        Whether the pooled values of a repertoire are scaled to mean 0 and variance 1 before o; see
         `RunningStandardisation`.
     n_output_layers, output_units
         Number of layers of the output network o, and number of units of each layer but the last. The last layer is
@@ -159,11 +159,12 @@ class DeepRC(nn.Module):
         settings = EncoderSettings(
             n_kernels, kernel_size, convolution_gain, implementation, precision, frozen_embedding
         )
+        # The encoder, h1. The name `embedding` is the prefix of its keys in saved weights, so it stays.
         self.embedding: SequenceEncoder = find_encoder(embedding)(settings)
         self.gene_embedding: GeneEmbedding | None = None
         if gene_units > 0 and gene_names is not None:
             self.gene_embedding = GeneEmbedding(gene_names, n_units=gene_units)
-        self.key_network = _selu_layers(self.n_values, [key_units] * n_key_layers)
+        self.key_network = _make_selu_layers(self.n_values, [key_units] * n_key_layers)
         self.pooling = HopfieldPooling(  # h2 is its map into the associative space
             key_units,
             self.n_values,
@@ -175,12 +176,12 @@ class DeepRC(nn.Module):
             beta=beta,
             learn_beta=learn_beta,
         )
-        pooled = n_heads * self.n_values
+        n_pooled = n_heads * self.n_values
         hidden = [output_units] * (n_output_layers - 1)
         self.output_network = nn.Sequential(
-            *([RunningStandardisation(pooled)] if standardise else []),
-            *_selu_layers(pooled, hidden),
-            _make_lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
+            *([RunningStandardisation(n_pooled)] if standardise else []),
+            *_make_selu_layers(n_pooled, hidden),
+            _make_lecun_linear(hidden[-1] if hidden else n_pooled, n_outputs),
         )
         self.n_outputs = n_outputs
         self.readings: Readings | None = None
@@ -204,7 +205,7 @@ class DeepRC(nn.Module):
         return None if self.gene_embedding is None else self.gene_embedding.names
 
     def embed_genes(self, batch: RepertoireBatch) -> Tensor:
-        """Return the embeddings of the V and J genes, (N, 2 G), which follow the numbers of h1 in the representations.
+        """Return the embeddings of the V and J genes, (N, 2 G), which follow the numbers of h1 in the sequence values.
 
         Raises
         ------
@@ -219,7 +220,7 @@ class DeepRC(nn.Module):
         return embedded
 
     def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
-        """Return the sequence representations, (N, S), and the attention logits, (N, H)."""
+        """Return the sequence values, (N, S), and the attention logits, (N, H)."""
         if (weights := self._fused_weights(batch.sequences)) is not None:
             return attend(batch.sequences, self.embed_genes(batch), weights)
         values: Tensor = self.embedding(batch.sequences)
@@ -228,18 +229,18 @@ class DeepRC(nn.Module):
         return values, self.key_network(values) @ self._scaled_queries().T  # (N, d_k) @ (d_k, H)
 
     @torch.no_grad()
-    def score(self, batch: RepertoireBatch) -> Tensor:
+    def compute_logits(self, batch: RepertoireBatch) -> Tensor:
         """Return the attention logits without gradients, (N, H); memory does not grow with N S."""
         weights = self._fused_weights(batch.sequences)
         if weights is not None and self.gene_embedding is None:
-            return score(batch.sequences, self.embed_genes(batch), weights)
+            return compute_logits(batch.sequences, self.embed_genes(batch), weights)
 
-        def logits_of(part: RepertoireBatch) -> Tensor:
+        def compute_chunk(chunk: RepertoireBatch) -> Tensor:
             if weights is None:
-                return self.attend(part)[1]
-            return score(part.sequences, self.embed_genes(part), weights)
+                return self.attend(chunk)[1]
+            return compute_logits(chunk.sequences, self.embed_genes(chunk), weights)
 
-        parts = [logits_of(part) for part in batch.chunks(chunk_size(batch.sequences.device))]
+        parts = [compute_chunk(chunk) for chunk in batch.iterate_chunks(choose_chunk_size(batch.sequences.device))]
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
     def _fused_weights(self, sequences: SequenceBatch) -> NetworkWeights | None:
@@ -277,7 +278,7 @@ class DeepRC(nn.Module):
             The sequences of B repertoires.
         top_fraction, top_number
             Fraction and largest number of the sequences of each repertoire that attention-based subsampling keeps. All
-            sequences are scored without gradients, and gradients flow only through the kept ones, which have the
+            logits are computed without gradients, and gradients flow only through the kept ones, which have the
             highest attention.
         unattended
             Treatment of the other sequences. `dropped` leaves them out of the softmax, as in the paper. `constant`
@@ -287,25 +288,34 @@ class DeepRC(nn.Module):
             Standard deviation of normal noise that is added to the attention logits, as a regulariser.
         generators
             Random generator of each repertoire's noise, on the device of the batch.
+
+        Raises
+        ------
+        ValueError
+            If there is noise and the number of generators is not that of the repertoires.
         """
-        constant = None
+        if logit_noise and len(generators) != len(batch.offsets) - 1:
+            raise ValueError(
+                f"generators: expected one per repertoire, {len(batch.offsets) - 1}, found {len(generators)}"
+            )
+        unattended_summary = None
         if top_fraction < 1 or top_number is not None:
-            batch, constant = self._reduce(batch, top_fraction, top_number, unattended)
+            batch, unattended_summary = self._reduce(batch, top_fraction, top_number, unattended)
         values, logits = self.attend(batch)
         if logit_noise:
             logits = logits + logit_noise * _draw_noise(logits, batch.offsets, generators)
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
-        if constant is not None:
-            pooled = constant.add_to(pooled, logits, batch.offsets)
+        if unattended_summary is not None:
+            pooled = unattended_summary.add_to(pooled, logits, batch.offsets)
         return self.combine(pooled, batch.reading_scores)
 
     def digest_pooling_weights(self) -> str:
-        """Return a hash of all weights but those of outputs and readings: those on which averages of the heads depend.
+        """Return a digest, as hexadecimal text, of the weights on which pooled values depend.
 
-        It is hexadecimal text.
+        These are all weights but those of the output network and of the readings.
         """
-        others = ("output_network.", "readings.")
-        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(others)})
+        left_out = ("output_network.", "readings.")
+        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(left_out)})
 
     @property
     def linear_output(self) -> nn.Linear | None:
@@ -314,7 +324,7 @@ class DeepRC(nn.Module):
         return None if later else first
 
     def combine(self, pooled: Tensor, reading_scores: Tensor | None) -> Tensor:
-        """Return the outputs, (B, T), from the averages of the heads, (B, H, S), and the scores of readings, (B, Q, T).
+        """Return the outputs, (B, T), from the pooled values, (B, H, S), and the scores of the readings, (B, Q, T).
 
         Raises
         ------
@@ -335,15 +345,15 @@ class DeepRC(nn.Module):
     ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
         """Return the sequences that attention keeps, and a summary of the others if they stay in the softmax."""
         if unattended == "dropped":
-            rows, bounds = select_top_rows(self.score(batch), batch.offsets, fraction, max_rows)
+            rows, bounds = select_top_rows(self.compute_logits(batch), batch.offsets, fraction, max_rows)
             return batch.take(rows, bounds), None
         values, logits = self.attend(batch)
         rows, bounds = select_top_rows(logits, batch.offsets, fraction, max_rows)
         return batch.take(rows, bounds), summarise_unattended(values, logits, batch.offsets, rows, bounds)
 
 
-def chunk_size(device: torch.device) -> int:
-    """Return the number of sequences that are scored at a time on a device."""
+def choose_chunk_size(device: torch.device) -> int:
+    """Return the number of sequences that are computed at a time on a device."""
     return 65_536 if device.type == "cpu" else 131_072
 
 
@@ -363,7 +373,7 @@ def _make_lecun_linear(in_features: int, out_features: int) -> nn.Linear:
     return layer
 
 
-def _selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
+def _make_selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for size in units:
         layers += [_make_lecun_linear(in_features, size), nn.SELU(inplace=True)]

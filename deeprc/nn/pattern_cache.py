@@ -1,6 +1,6 @@
 """Patterns of residues that a frozen encoder computes once for each sequence, and then reads from a temporary file.
 
-Letters: N sequences, R residues of all sequences end to end, W numbers of a pattern.
+Letters: N sequences, R residues of all sequences end to end, W width of a pattern.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class PatternCache:
     Parameters
     ----------
     width
-        W.
+        Number of values of a pattern, W.
     max_bytes
-        Size from which the file is begun anew.
+        Size of the file from which it is begun anew.
     """
 
     def __init__(self, width: int, *, max_bytes: int = _MAX_BYTES) -> None:
@@ -44,12 +44,12 @@ class PatternCache:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as the cache
         weakref.finalize(self, self._file.close)
         self._lock = threading.Lock()
-        self._first: dict[bytes, int] = {}  # of each sequence: the position of its first pattern in the file
+        self._first_rows: dict[bytes, int] = {}  # row of each sequence's first pattern in the file
         self._n_patterns = 0
         self._patterns = np.zeros((0, width), np.float16)
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._first_rows)
 
     def find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
         """Return the patterns of all residues, (R, W) float32; `compute` returns those of new sequences.
@@ -67,12 +67,12 @@ class PatternCache:
         text, lengths = sequences.residues.numpy().tobytes(), sequences.lengths.numpy()
         bounds = [0, *np.cumsum(lengths).tolist()]
         keys = [text[first:last] for first, last in pairwise(bounds)]
-        new = {key: row for row, key in enumerate(keys) if key not in self._first}
+        new = {key: sequence_row for sequence_row, key in enumerate(keys) if key not in self._first_rows}
         if new:
             self._add(new, compute(sequences.take(torch.tensor(list(new.values()))).compact()))
-        first = np.fromiter((self._first[key] for key in keys), np.int64, len(keys))
-        rows = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], lengths)
-        return torch.from_numpy(self._patterns[rows]).float()
+        first_rows = np.fromiter((self._first_rows[key] for key in keys), np.int64, len(keys))
+        pattern_rows = np.arange(bounds[-1]) + np.repeat(first_rows - bounds[:-1], lengths)
+        return torch.from_numpy(self._patterns[pattern_rows]).float()
 
     def _add(self, keys: dict[bytes, int], patterns: Tensor) -> None:
         with name_write_errors(Path(tempfile.gettempdir())):
@@ -80,12 +80,12 @@ class PatternCache:
             self._file.write(patterns.half().numpy().tobytes())
             self._file.flush()
         for key in keys:
-            self._first[key] = self._n_patterns
+            self._first_rows[key] = self._n_patterns
             self._n_patterns += len(key)
         self._patterns = np.memmap(self._file, np.float16, "r", shape=(self._n_patterns, self.width))
 
     def _clear(self) -> None:
-        self._first, self._n_patterns, self._patterns = {}, 0, self._patterns[:0].copy()
+        self._first_rows, self._n_patterns, self._patterns = {}, 0, self._patterns[:0].copy()
         self._file.truncate(0)
 
 

@@ -10,7 +10,7 @@ outputs of the network are
 A reading has seen the labels of the training repertoires, so it separates them better than new ones. So the network
 learns from cross-fitted scores: the score of a repertoire is then that of a reading that was learned without it.
 
-Letters: N sequences of one repertoire, B repertoires, Q readings, T outputs.
+Letters: N sequences of one repertoire, B repertoires, Q readings, T outputs. M repertoires that readings learned from.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class Readings(nn.Module):
     n_outputs
         Number of outputs, T.
     identities
-        Identities of the K different repertoires from which the readings learned, see `identify_repertoires`.
+        Identities of the M different repertoires from which the readings learned, see `identify_repertoires`.
 
     Attributes
     ----------
     gains
         Factors of the scores, (Q, T); they start at 1.
     known_sizes, known_scores
-        Numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
+        Numbers of sequences of these repertoires, (M,), and their cross-fitted scores, (M, Q, T).
     """
 
     known_sizes: Tensor
@@ -137,9 +137,9 @@ class Readings(nn.Module):
     @torch.no_grad()
     def store_known_scores(self, dataset: RepertoireDataset, scores: Floats) -> None:
         """Store the cross-fitted scores, (B, Q, T), of the repertoires from which the readings learned."""
-        at = [self._known.find(identity) for identity in identify_repertoires(dataset)]
-        self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
-        self.known_scores[at] = torch.from_numpy(scores).to(self.known_scores)
+        indices = [self._known.find(identity) for identity in identify_repertoires(dataset)]
+        self.known_sizes[indices] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
+        self.known_scores[indices] = torch.from_numpy(scores).to(self.known_scores)
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return the part of the outputs through the readings, (B, T), from their scores, (B, Q, T)."""
@@ -147,8 +147,8 @@ class Readings(nn.Module):
 
     def score(self, repertoire: Repertoire) -> Floats:
         """Return the scores of a repertoire, (Q, T); they are cross-fitted if the readings learned from it."""
-        known = self._find_known_scores(repertoire)
-        return np.stack([reading.score(repertoire) for reading in self]) if known is None else known
+        cross_fitted = self._find_known_scores(repertoire)
+        return np.stack([reading.score(repertoire) for reading in self]) if cross_fitted is None else cross_fitted
 
     def contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence to the outputs through each reading, (Q, N, T).
@@ -157,9 +157,9 @@ class Readings(nn.Module):
         contributions is shared equally by all sequences.
         """
         parts = np.stack([reading.contributions(repertoire) for reading in self])
-        known = self._find_known_scores(repertoire)
-        if known is not None and len(repertoire):
-            parts += (known - parts.sum(axis=1))[:, None] / len(repertoire)
+        cross_fitted = self._find_known_scores(repertoire)
+        if cross_fitted is not None and len(repertoire):
+            parts += (cross_fitted - parts.sum(axis=1))[:, None] / len(repertoire)
         return np.asarray(parts * to_array(self.gains).astype(np.float64)[:, None])
 
     def _find_known_scores(self, repertoire: Repertoire) -> Floats | None:
@@ -192,7 +192,7 @@ class ReadingScores:
         self._is_known = np.zeros(len(dataset), bool)
         self._copies: dict[torch.device, Tensor] = {}
 
-    def at(self, positions: Tensor) -> Tensor:
+    def take(self, positions: Tensor) -> Tensor:
         """Return the scores of the repertoires at these positions, (B, Q, T) float32, on the positions' device."""
         if positions.device.type == "cpu":
             self._compute(positions.tolist())

@@ -75,12 +75,12 @@ def _draw_rows(
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
             continue
-        turn = int(draw_uniform(keys[b], -1) * sizes[b])
+        rotation = int(draw_uniform(keys[b], -1) * sizes[b])
         width = sizes[b] / drawn
         high = 0
         for stratum in range(drawn):
             low, high = high, int((stratum + 1) * width + ROUNDING)
-            row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + turn
+            row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + rotation
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
             owners[offsets[b] + stratum] = b
 
@@ -94,15 +94,15 @@ def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: i
     size, key = sizes.index_select(0, owner), keys.index_select(0, owner)
     width = (sizes.double() / drawn.clamp(min=1)).index_select(0, owner)
     low, high = ((end * width + ROUNDING).long() for end in (stratum, stratum + 1))
-    turn = (_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, owner)
-    row = low + (_uniform_tensor(key, stratum) * (high - low)).long() + turn
+    rotation = (_draw_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, owner)
+    row = low + (_draw_uniform_tensor(key, stratum) * (high - low)).long() + rotation
     return torch.where(row >= size, row - size, row), owner
 
 
-def _uniform_tensor(keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return a uniform random number in float64 for each pair of key and number, int64, as `draw_uniform` does."""
+def _draw_uniform_tensor(keys: Tensor, counters: Tensor) -> Tensor:
+    """Return a uniform random number in float64 for each pair of key and counter, int64, as `draw_uniform` does."""
     golden, *factors = (value - 2**64 for value in (GOLDEN, MIX_1, MIX_2))  # the same bits, with a sign
-    z = keys + (numbers + 1) * golden
+    z = keys + (counters + 1) * golden
     for bits, factor in zip((30, 27), factors, strict=True):
         z = (z ^ _shift_right(z, bits)) * factor
     return _shift_right(z ^ _shift_right(z, 31), 11).double() * 2.0**-53
@@ -185,9 +185,9 @@ def _select_top_rows(
         first, last, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
         if keep == 0:
             continue
-        score, work = np.empty(last - first), np.empty(last - first)
+        rank_keys, work = np.empty(last - first), np.empty(last - first)
         for n in range(last - first):
-            score[n] = -np.inf
+            rank_keys[n] = -np.inf
         for h in range(H):
             highest = -np.inf
             for n in range(first, last):
@@ -195,19 +195,20 @@ def _select_top_rows(
                     highest = logits[n, h]  # NaN stays, because no number is above it
             for n in range(last - first):
                 above = logits[first + n, h] - highest
-                score[n] = np.inf if np.isnan(above) else max(score[n], above)  # comparisons with NaN are false
+                rank_keys[n] = np.inf if np.isnan(above) else max(rank_keys[n], above)  # comparisons with NaN are false
         for n in range(last - first):
-            work[n] = score[n]
-        threshold = _select_kth_smallest(work, len(score) - keep)
-        equals, at = keep, bounds[b]  # rows at the threshold are taken from the first on until `keep` is reached
+            work[n] = rank_keys[n]
+        threshold = _select_kth_smallest(work, len(rank_keys) - keep)
+        # Rows at the threshold are taken from the first on, until `keep` is reached.
+        n_at_threshold, target = keep, bounds[b]
         for n in range(last - first):
-            equals -= score[n] > threshold
+            n_at_threshold -= rank_keys[n] > threshold
         for n in range(last - first):
-            at_threshold = score[n] == threshold
-            if score[n] > threshold or (at_threshold and equals > 0):
-                equals -= at_threshold
-                rows[at] = first + n
-                at += 1
+            is_at_threshold = rank_keys[n] == threshold
+            if rank_keys[n] > threshold or (is_at_threshold and n_at_threshold > 0):
+                n_at_threshold -= is_at_threshold
+                rows[target] = first + n
+                target += 1
 
 
 def _select_top_rows_by_tensors(
@@ -219,27 +220,30 @@ def _select_top_rows_by_tensors(
         return offsets.new_empty(0), offsets
     owner = segment_ids(offsets, N)  # (N,)
     narrow = owner.to(torch.uint8 if B < 256 else torch.int32)  # the fewer bits, the fewer passes to sort by them
-    score = logits[:, 0]
+    rank_keys = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
-        highest = [by_head[_sort_descending(by_head, narrow).index_select(0, first)] for by_head in logits.unbind(1)]
+        highest = [
+            head_logits[_sort_descending(head_logits, narrow).index_select(0, first)]
+            for head_logits in logits.unbind(1)
+        ]
         ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
-        score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
-    order = _sort_descending(score, narrow)
+        rank_keys = (logits - ceiling.index_select(0, owner)).amax(dim=1)
+    order = _sort_descending(rank_keys, narrow)
     kept = _count_kept(offsets.diff(), fraction, max_rows)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)
     kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
     rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
-    at = offsets.index_select(0, kept_owner) + rank
-    return order.index_select(0, at.clamp_(max=N - 1)), bounds
+    sorted_rows = offsets.index_select(0, kept_owner) + rank
+    return order.index_select(0, sorted_rows.clamp_(max=N - 1)), bounds
 
 
-def _sort_descending(score: Tensor, owner: Tensor) -> Tensor:
-    """Return the rows (N,) sorted by repertoire and, in it, by falling score (N,).
+def _sort_descending(rank_keys: Tensor, owner: Tensor) -> Tensor:
+    """Return the rows (N,) sorted by repertoire and, in it, by falling keys (N,).
 
     This takes two stable sorts, because with atomic maxima over a few repertoires the threads of a GPU would collide.
     """
-    by_score = torch.sort(score, descending=True, stable=True).indices
-    return by_score.index_select(0, torch.sort(owner.index_select(0, by_score), stable=True).indices)
+    by_key = torch.sort(rank_keys, descending=True, stable=True).indices
+    return by_key.index_select(0, torch.sort(owner.index_select(0, by_key), stable=True).indices)

@@ -1,6 +1,7 @@
 """`TransformerEncoder`: a transformer over the residues of a sequence as h1. `examples/transformer.py` trains it.
 
-Letters: N sequences, L positions, R residues of all sequences end to end, H heads, W width, D features of a sequence.
+Letters: N sequences, L positions, R residues of all sequences end to end, H heads, W width of a pattern, D
+values of a sequence.
 """
 
 from __future__ import annotations
@@ -60,19 +61,19 @@ class TransformerEncoder(SequenceEncoder):
     def load_weights(self, path: Path) -> None:
         """Take over the weights of trained layers from a safetensors file."""
         check_regular_file(path, expected="a safetensors file")
-        own = self.trained_weights()
+        expected = self.trained_weights()
         try:
             with safe_open(path, framework="pt") as file:
                 shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
-                if shapes != {name: list(tensor.shape) for name, tensor in own.items()}:
+                if shapes != {name: list(tensor.shape) for name, tensor in expected.items()}:
                     raise InputError(f"{path}: expected the weights that `TransformerEncoder.trained_weights` returns")
-                found = {name: file.get_tensor(name) for name in own}
+                loaded = {name: file.get_tensor(name) for name in expected}
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: expected a safetensors file: {str(error).splitlines()[0]}") from error
-        for name, tensor in found.items():
-            if not tensor.is_floating_point() or not tensor.to(own[name].dtype).isfinite().all():
+        for name, tensor in loaded.items():
+            if not tensor.is_floating_point() or not tensor.to(expected[name].dtype).isfinite().all():
                 raise InputError(f"{path}: {name}: expected finite floating-point numbers")
-        self.load_state_dict(found, strict=False)
+        self.load_state_dict(loaded, strict=False)
         if not self._has_finite_patterns():
             raise InputError(f"{path}: the weights are too large: patterns of residues are not finite in 16 bits")
 
@@ -88,10 +89,10 @@ class TransformerEncoder(SequenceEncoder):
 
         The association weights of each layer, (N, H, L, L), are appended to `weights` if it is given.
         """
-        place, last = torch.arange(one_hot.shape[1], device=lengths.device), self.n_positions - 1
-        back = lengths[:, None] - 1 - place  # (N, L)
-        x = self.embed(one_hot) + self.from_start(place.clamp(max=last)) + self.from_end(back.clamp(0, last))
-        padding = back < 0
+        from_start, last = torch.arange(one_hot.shape[1], device=lengths.device), self.n_positions - 1
+        from_end = lengths[:, None] - 1 - from_start  # (N, L)
+        x = self.embed(one_hot) + self.from_start(from_start.clamp(max=last)) + self.from_end(from_end.clamp(0, last))
+        padding = from_end < 0
         for layer in self.layers:
             assert isinstance(layer, HopfieldEncoderLayer)
             if weights is not None:
@@ -102,14 +103,15 @@ class TransformerEncoder(SequenceEncoder):
         return result
 
     def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
-        """Return the maxima over positions, (N, D), from features (N, L, 23): positional ones sum to their scale."""
+        """Return the maxima over positions, (N, D), from the features, (N, L, 23)."""
+        # The positional features sum to the scale, so dividing by their sum removes it.
         one_hot = linear[:, :, :N_AMINO_ACIDS] / linear[:, :, N_AMINO_ACIDS:].sum(2, keepdim=True).clamp(min=1e-6)
         beyond = torch.arange(linear.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
-        found = self.project(self.patterns(one_hot, lengths)).masked_fill(beyond[:, :, None], -torch.inf)
-        return functional.selu(found.max(dim=1).values)
+        projected = self.project(self.patterns(one_hot, lengths)).masked_fill(beyond[:, :, None], -torch.inf)
+        return functional.selu(projected.max(dim=1).values)
 
     def forward(self, sequences: SequenceBatch) -> Tensor:
-        """Return the sequence representations, (N, D)."""
+        """Return the sequence values, (N, D)."""
         if not self.frozen or sequences.n_sequences == 0:
             return super().forward(sequences)
         if sequences.device.type == "cpu":
@@ -122,15 +124,18 @@ class TransformerEncoder(SequenceEncoder):
 
     @torch.no_grad()
     def _compute_frozen_patterns(self, sequences: SequenceBatch) -> Tensor:
-        """Return the patterns of all residues, (R, W), of sequences that lie end to end; a block has like lengths."""
+        """Return the patterns of all residues, (R, W), of sequences that lie end to end.
+
+        Sequences of similar length are processed together, so that there is little padding.
+        """
         result = self.embed.weight.new_empty((len(sequences.residues), self.width))
-        for rows in sequences.lengths.argsort(stable=True).split(_BLOCK):
-            starts, lengths = sequences.starts[rows], sequences.lengths[rows]
+        for sequence_rows in sequences.lengths.argsort(stable=True).split(_BLOCK):
+            starts, lengths = sequences.starts[sequence_rows], sequences.lengths[sequence_rows]
             inside = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
-            at = starts.repeat_interleave(lengths) + _count_up(lengths)  # (r,), in the order of the sequences
+            residue_rows = starts.repeat_interleave(lengths) + _count_up(lengths)  # (r,), sequence by sequence
             one_hot = self.embed.weight.new_zeros((*inside.shape, N_AMINO_ACIDS))
-            one_hot[inside] = functional.one_hot(sequences.residues[at].long(), N_AMINO_ACIDS).to(one_hot)
-            result[at] = self.patterns(one_hot, lengths)[inside]
+            one_hot[inside] = functional.one_hot(sequences.residues[residue_rows].long(), N_AMINO_ACIDS).to(one_hot)
+            result[residue_rows] = self.patterns(one_hot, lengths)[inside]
         return result
 
 

@@ -1,7 +1,6 @@
 """The sequences that attention-based subsampling does not choose, as a constant part of the softmax of an update.
 
-Letters: N sequences of all repertoires, n attended (chosen) ones, B repertoires, H heads, S numbers that represent a
-sequence.
+Letters: N sequences of all repertoires, n attended (chosen) ones, B repertoires, H heads, S values of a sequence.
 """
 
 from __future__ import annotations
@@ -15,38 +14,39 @@ from deeprc.hopfield.segments import segment_attention, segment_logsumexp
 
 __all__ = ["UnattendedSequences", "summarise_unattended"]
 
-_NOWHERE = -1e9  # logit of an excluded sequence: its exponential is 0, and unlike -inf it leads to no NaN
+_EXCLUDED = -1e9  # logit of an excluded sequence: its exponential is 0, and unlike -inf it leads to no NaN
 
 
 @dataclass(frozen=True)
 class UnattendedSequences:
-    """Summary of the unattended sequences of each repertoire: their constant part of the average over all sequences.
+    """Summary of the unattended sequences of each repertoire: their constant part of the pooled values.
 
     Attributes
     ----------
     logsumexp
         Logarithm of the sum of the exponentials of their logits, (B, H).
     pooled
-        Average of their representations with the attention weights, (B, H, S).
+        Their pooled values, (B, H, S).
     """
 
     logsumexp: Tensor
     pooled: Tensor
 
     def add_to(self, pooled: Tensor, logits: Tensor, offsets: Tensor) -> Tensor:
-        """Return the average over all sequences, (B, H, S).
+        """Return the values pooled over all sequences, (B, H, S).
 
         Parameters
         ----------
         pooled
-            Average over the attended sequences, (B, H, S).
+            Values pooled over the attended sequences, (B, H, S).
         logits
             Logits of the attended sequences, (n, H).
         offsets
             Offsets of the repertoires in the attended sequences, (B + 1,).
         """
-        both = (part.clamp(min=2 * _NOWHERE) for part in (segment_logsumexp(logits, offsets), self.logsumexp))
-        attended, unattended = both  # finite for an empty repertoire, too
+        lowest = 2 * _EXCLUDED  # finite, also for an empty repertoire
+        attended = segment_logsumexp(logits, offsets).clamp(min=lowest)
+        unattended = self.logsumexp.clamp(min=lowest)
         share = torch.sigmoid(attended - unattended)  # (B, H)
         return torch.lerp(self.pooled, pooled, share[:, :, None])
 
@@ -60,12 +60,12 @@ def summarise_unattended(
     Parameters
     ----------
     values, logits, offsets
-        Representations (N, S) and logits (N, H) of all sequences, and the offsets of the repertoires in them, (B + 1,).
+        Values (N, S) and logits (N, H) of all sequences, and the offsets of the repertoires in them, (B + 1,).
     rows, bounds
         Rows of the attended sequences, (n,), and offsets of the repertoires in them, (B + 1,), from
         `deeprc.nn.sampling.select_top_rows`.
     """
-    belongs = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill the tensor
-    attended = torch.zeros(len(logits), dtype=torch.int32, device=rows.device).index_add(0, rows, belongs.int()) > 0
-    others = logits.masked_fill(attended[:, None], _NOWHERE)
+    is_attended = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill the tensor
+    attended = torch.zeros(len(logits), dtype=torch.int32, device=rows.device).index_add(0, rows, is_attended.int()) > 0
+    others = logits.masked_fill(attended[:, None], _EXCLUDED)
     return UnattendedSequences(segment_logsumexp(others, offsets), segment_attention(others, values, offsets))

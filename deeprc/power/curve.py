@@ -11,7 +11,7 @@ from deeprc.power.extrapolation import PowerLaw
 
 __all__ = ["LearningCurve"]
 
-_MANY = 1e7  # with more repertoires than this, an AUC counts as never reached
+_MAX_REPERTOIRES = 1e7  # an AUC that needs more repertoires than this counts as never reached
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class LearningCurve:
     law
         The inverse power law of the measured AUCs.
     target_auc, n_needed
-        An AUC, and the size of the cohort that reaches it: the estimate by the law, and the limits of its 95% interval.
-        Infinity if it is not reached.
+        AUC that is the goal, and number of repertoires of a cohort that reaches it: the estimate by the law, and the
+        limits of its 95% interval. Infinity if the goal is not reached.
     p_value, n_permutations
-        Share of the labellings, true and permuted, whose AUC with all repertoires is at least as high as the true one,
-        NaN without permutations; and the number of permutations.
+        Share of all labellings (the true one and the permuted ones) whose AUC with all repertoires is at least as high
+        as that of the true labels; NaN without permutations. And number of permutations.
     """
 
     method: str
@@ -51,7 +51,7 @@ class LearningCurve:
             how = "" if row["kind"] == "measured" else ", extrapolated"
             limits = f"95% interval {row['auc_low']:.3f} to {row['auc_high']:.3f}"
             lines.append(f"  {row['n_cohort']:>6,.0f} repertoires: AUC {row['auc']:.3f} ({limits}{how})")
-        if self.law.loss < 1e-3:
+        if self.law.deficit < 1e-3:
             lines.append("  The AUC does not rise with the number of repertoires")
         smallest = float(self.table["n_cohort"].min())
         lines.append(f"  {self._describe_need(smallest)}, if the curve goes on like this")
@@ -63,26 +63,33 @@ class LearningCurve:
     def _describe_need(self, smallest: float) -> str:
         """Return a sentence with the number of repertoires that the AUC needs, and its 95% interval.
 
-        Numbers below `smallest`, the smallest that was measured, are not given.
+        Numbers below `smallest`, the smallest number that was measured, are not shown.
         """
         needed, low, high = self.n_needed
-        limits = "not reached"
-        if _is_reached(low):
-            first, last = _count(low, smallest), _count(high, smallest)
-            limits = first if first == last else f"{first} to {last}"
-            limits = limits if _is_reached(high) else f"from {first} upwards, or never"
+        limits = _format_limits(low, high, smallest)
         if min(self.n_needed) < smallest:
             limits += f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
-        how = f"needs {_count(needed, smallest)}" if _is_reached(needed) else "is not reached with any number of"
-        return f"AUC {self.target_auc:g} {how} repertoires (95% interval {limits})"
+        if _is_reached(needed):
+            number = _format_number(needed, smallest)
+            return f"AUC {self.target_auc:g} needs {number} repertoires (95% interval {limits})"
+        return f"AUC {self.target_auc:g} is not reached with any number of repertoires (95% interval {limits})"
 
 
 def _is_reached(n: float) -> bool:
-    return bool(n <= _MANY)
+    return bool(n <= _MAX_REPERTOIRES)
 
 
-def _count(n: float, smallest: float) -> str:
-    """Return a number of repertoires as text; numbers below the smallest measured one are not given."""
-    if n < smallest:
-        return f"fewer than {np.ceil(smallest):,.0f}"
-    return f"{np.ceil(n):,.0f}" if _is_reached(n) else "never"
+def _format_limits(low: float, high: float, smallest: float) -> str:
+    """Return the limits of an interval of a number of repertoires as text."""
+    if not _is_reached(low):
+        return "not reached"
+    first = _format_number(low, smallest)
+    if not _is_reached(high):
+        return f"from {first} upwards, or never"
+    last = _format_number(high, smallest)
+    return first if first == last else f"{first} to {last}"
+
+
+def _format_number(n: float, smallest: float) -> str:
+    """Return a number of repertoires as text; instead of a number below `smallest`, `fewer than` that one."""
+    return f"fewer than {np.ceil(smallest):,.0f}" if n < smallest else f"{np.ceil(n):,.0f}"

@@ -1,9 +1,10 @@
 """Two forms of a learning curve, for n repertoires to learn from.
 
-The inverse power law, AUC(n) = ceiling - loss * n ^ -exponent, rises most steeply at its beginning. A method that has
-to select few of many features stays near 0.5 at first, and rises later. Such a curve is described by the separation of
-the classes in standard deviations: separation(n) = limit * (1 + delay / n) ^ -steepness, and AUC(n) = Phi(separation).
-With a steepness of 1/2 this is the exact curve of the difference of class means of independent normal features.
+The inverse power law, AUC(n) = ceiling - deficit * n ^ -exponent, rises most steeply at its beginning. A method that
+has to select few of many features stays near 0.5 at first, and rises later. Such a curve is described by the separation
+of the classes in standard deviations: separation(n) = limit * (1 + delay / n) ^ -steepness, and AUC(n) =
+Phi(separation). With a steepness of 1/2 this is the exact curve of the difference of class means of independent normal
+features.
 
 Letters: D samples of AUCs, S numbers of repertoires, G exponents or curves that are tried.
 """
@@ -21,7 +22,7 @@ __all__ = ["LateCurve", "PowerLaw", "fit_late_curves", "fit_power_law", "fit_pow
 
 _CHANCE = 0.5
 _EXPONENTS = (0.1, 3.0)
-_N_TRIED = 30  # at a time
+_N_TRIED = 30  # number of exponents that are tried in each refinement
 _N_REFINEMENTS = 3
 _LIMITS = (*np.arange(0.5, 0.9, 0.02).tolist(), 0.9, 0.92, 0.94, 0.96, 0.98, 0.99, 0.999)  # AUCs
 _STEEPNESS = (0.5, 1.0, 2.0, 4.0)
@@ -35,27 +36,27 @@ class PowerLaw:
     ----------
     ceiling
         AUC that the law approaches with more and more repertoires, 0.5 to 1.
-    loss
+    deficit
         Difference between the ceiling and the AUC with one repertoire, at least 0.
     exponent
         Exponent of the number of repertoires: how fast the AUC approaches the ceiling.
     """
 
     ceiling: float
-    loss: float
+    deficit: float
     exponent: float
 
     def auc(self, n: float) -> float:
         """Return the AUC with n repertoires to learn from."""
-        return float(self.ceiling - self.loss * n**-self.exponent)
+        return float(self.ceiling - self.deficit * n**-self.exponent)
 
     def solve_n(self, auc: float) -> float:
-        """Return the number of repertoires with which an AUC is reached; infinity if it never is."""
+        """Return the number of repertoires with which the law reaches an AUC; infinity if it never does."""
         if self.auc(1) >= auc:
             return 1.0
-        if auc >= self.ceiling or self.loss <= 0:
+        if auc >= self.ceiling or self.deficit <= 0:
             return float("inf")
-        log_n = np.log(self.loss / (self.ceiling - auc)) / self.exponent
+        log_n = np.log(self.deficit / (self.ceiling - auc)) / self.exponent
         return float(np.exp(log_n)) if log_n < 700 else float("inf")
 
 
@@ -82,32 +83,34 @@ class LateCurve:
         return float(norm.cdf(self.limit * (1 + self.delay / n) ** -self.steepness))
 
     def solve_n(self, auc: float) -> float:
-        """Return the number of repertoires with which an AUC is reached, at least 1; infinity if it never is."""
-        wanted = norm.ppf(auc)
-        if self.limit < wanted or (self.limit == wanted and self.delay > 0):
+        """Return the number of repertoires with which the curve reaches an AUC, at least 1; else infinity."""
+        separation = norm.ppf(auc)
+        if self.limit < separation or (self.limit == separation and self.delay > 0):
             return float("inf")
-        excess = (self.limit / wanted) ** (1 / self.steepness) - 1
+        excess = (self.limit / separation) ** (1 / self.steepness) - 1
         return max(1.0, float(self.delay / excess)) if self.delay > 0 else 1.0
 
 
 def fit_late_curves(n: Floats, auc: Floats, weights: Floats) -> list[LateCurve]:
-    """Return, for each row of AUCs, (D, S), the curve of a grid with the least weighted squares.
+    """Fit a curve to each row of AUCs, (D, S): return the curve of a grid with the least weighted squares.
 
     Parameters
     ----------
     n, auc, weights
-        As of `fit_power_laws`.
+        Number of repertoires, (S,), AUCs, (D, S), and weights of the AUCs, (S,).
     """
     delays = np.r_[0.0, np.geomspace(float(n.min()) / 4, float(n.max()) * 60, 80)]
     grid = np.meshgrid(norm.ppf(_LIMITS), delays, _STEEPNESS, indexing="ij")
     limit, delay, steepness = (each.ravel() for each in grid)  # (G,)
     curves = norm.cdf(limit[:, None] * (1 + delay[:, None] / n) ** -steepness[:, None])  # (G, S)
-    squares = curves**2 @ weights - 2 * (auc * weights) @ curves.T  # (D, G), but for what is equal for all curves
+    squares = (
+        curves**2 @ weights - 2 * (auc * weights) @ curves.T
+    )  # (D, G), without the term that is the same for all curves
     return [LateCurve(float(limit[g]), float(delay[g]), float(steepness[g])) for g in squares.argmin(axis=1)]
 
 
 def fit_power_law(n: Floats, auc: Floats, weights: Floats) -> PowerLaw:
-    """Return the inverse power law with the least weighted squares, whose ceiling is 0.5 to 1 and which never falls.
+    """Fit an inverse power law by least weighted squares; its ceiling is 0.5 to 1, and it never falls.
 
     Parameters
     ----------
@@ -118,7 +121,7 @@ def fit_power_law(n: Floats, auc: Floats, weights: Floats) -> PowerLaw:
 
 
 def fit_power_laws(n: Floats, auc: Floats, weights: Floats) -> list[PowerLaw]:
-    """Return `fit_power_law` of each row of AUCs, (D, S)."""
+    """Fit an inverse power law to each row of AUCs, (D, S); see `fit_power_law`."""
     scale = float(n.max())  # powers of n / max n are of similar size, whatever n is
     exponents = np.broadcast_to(np.geomspace(*_EXPONENTS, _N_TRIED), (len(auc), _N_TRIED))
     rows = np.arange(len(auc))
@@ -127,25 +130,26 @@ def fit_power_laws(n: Floats, auc: Floats, weights: Floats) -> list[PowerLaw]:
         low = exponents[rows, np.maximum(best - 1, 0)]
         high = exponents[rows, np.minimum(best + 1, _N_TRIED - 1)]
         exponents = np.geomspace(low, high, _N_TRIED, axis=1)  # (D, G)
-    ceiling, loss, squares = _fit_lines(exponents, n / scale, auc, weights)
+    ceiling, deficit, squares = _fit_lines(exponents, n / scale, auc, weights)
     best = squares.argmin(axis=1)
-    of_best = ceiling[rows, best], loss[rows, best] * scale ** exponents[rows, best], exponents[rows, best]
-    return [PowerLaw(*values) for values in zip(*(each.tolist() for each in of_best), strict=True)]
+    exponent = exponents[rows, best]
+    best_parameters = ceiling[rows, best], deficit[rows, best] * scale**exponent, exponent
+    return [PowerLaw(*values) for values in zip(*(each.tolist() for each in best_parameters), strict=True)]
 
 
 def _fit_lines(exponents: Floats, n: Floats, auc: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ceiling, loss and the weighted sum of squares for each exponent, (D, G)."""
+    """Return ceiling, deficit and the weighted sum of squares for each exponent, (D, G)."""
     x = n ** -exponents[:, :, None]  # (D, G, S)
     y = auc[:, None, :]  # (D, 1, S)
     w = weights / weights.sum()
     mean_x, mean_y = x @ w, y @ w
     spread = ((x - mean_x[:, :, None]) ** 2) @ w
     covariance = ((x - mean_x[:, :, None]) * (y - mean_y[:, :, None])) @ w
-    loss = np.where(spread > 0, -covariance / np.where(spread > 0, spread, 1.0), 0.0)
-    loss = np.maximum(loss, 0.0)
-    ceiling = mean_y + loss * mean_x
+    deficit = np.where(spread > 0, -covariance / np.where(spread > 0, spread, 1.0), 0.0)
+    deficit = np.maximum(deficit, 0.0)
+    ceiling = mean_y + deficit * mean_x
     bounded = np.clip(ceiling, _CHANCE, 1.0)
-    refitted = np.maximum(((bounded[:, :, None] - y) * x) @ w / ((x**2) @ w), 0.0)  # of a ceiling that is given
-    loss = np.where(bounded == ceiling, loss, refitted)
-    residuals = bounded[:, :, None] - loss[:, :, None] * x - y
-    return bounded, loss, (residuals**2) @ w
+    refitted = np.maximum(((bounded[:, :, None] - y) * x) @ w / ((x**2) @ w), 0.0)  # with the bounded ceiling
+    deficit = np.where(bounded == ceiling, deficit, refitted)
+    residuals = bounded[:, :, None] - deficit[:, :, None] * x - y
+    return bounded, deficit, (residuals**2) @ w

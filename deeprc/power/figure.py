@@ -55,22 +55,22 @@ def draw_learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
 
 
 @require_matplotlib
-def draw_study_figure(found: SimulatedStudy) -> Figure:
+def draw_study_figure(study: SimulatedStudy) -> Figure:
     """Return a figure of the AUC of each method on each simulated cohort, with the 95% interval of such a study."""
     from matplotlib.figure import Figure
 
-    methods = list(dict.fromkeys(found.table["method"]))
+    methods = list(dict.fromkeys(study.table["method"]))
     figure = Figure(figsize=(6, 1 + 0.6 * len(methods)))
     axes = figure.add_subplot()
     axes.axvline(0.5, color=MUTED, linewidth=0.8, linestyle="--")
     for i, method in enumerate(methods):
-        own = found.table[found.table["method"] == method]
-        places = i + np.linspace(-0.25, 0.25, len(own)) if len(own) > 1 else np.array([float(i)])
-        errors = [own["auc"] - own["auc_low"], own["auc_high"] - own["auc"]]
+        rows = study.table[study.table["method"] == method]
+        positions = i + np.linspace(-0.25, 0.25, len(rows)) if len(rows) > 1 else np.array([float(i)])
+        errors = [rows["auc"] - rows["auc_low"], rows["auc_high"] - rows["auc"]]
         colour = COLOURS[i % len(COLOURS)]
         axes.errorbar(
-            own["auc"],
-            places,
+            rows["auc"],
+            positions,
             xerr=np.maximum(errors, 0),
             fmt="o",
             color=colour,

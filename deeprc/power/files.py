@@ -50,7 +50,7 @@ def write_curves(folder: str | os.PathLike[str], curves: Sequence[LearningCurve]
             curve.table.assign(
                 method=curve.method,
                 ceiling=curve.law.ceiling,
-                loss=curve.law.loss,
+                loss=curve.law.deficit,  # the file keeps the first name of this column
                 exponent=curve.law.exponent,
                 target_auc=curve.target_auc,
                 n_needed=curve.n_needed[0],
@@ -63,14 +63,14 @@ def write_curves(folder: str | os.PathLike[str], curves: Sequence[LearningCurve]
     save_figure(draw_learning_curve_figure(curves), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
 
 
-def write_study(folder: str | os.PathLike[str], found: SimulatedStudy) -> None:
+def write_study(folder: str | os.PathLike[str], study: SimulatedStudy) -> None:
     """Write the results of a planned study's simulated cohorts, as a table and a picture."""
-    simulated = found.simulated
-    table = found.table.assign(
+    simulated = study.simulated
+    table = study.table.assign(
         n_repertoires=simulated.n_repertoires, depth=simulated.depth, witness_rate=simulated.witness_rate
     )
     _write_table(folder, table)
-    save_figure(draw_study_figure(found), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
+    save_figure(draw_study_figure(study), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
 
 
 def _write_table(folder: str | os.PathLike[str], table: pd.DataFrame) -> None:

@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 
 from deeprc.benchmarking.execution import Progress
+from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
+from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore
@@ -32,13 +33,14 @@ from deeprc.power.subsampling import Fit, make_header, run_fits, set_seed
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
-_CLEAR = 5.0  # correlation times the square root of the number of training repertoires: see docs/rare-signals.md
+# smallest correlation of a clear motif, times the square root of the number of training repertoires: rare-signals.md
+_MIN_CLEAR = 5.0
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
-_MIN_TRAINING = 40  # smallest number of training repertoires for the search
+_MIN_TRAINING = 40  # smallest number of training repertoires with which motifs are searched
 _ROUNDING = 1e-9
-_SHORT = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
+_SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
 
 
@@ -149,18 +151,18 @@ class SearchRule:
 
     @property
     def n_training(self) -> float:
-        """The number of repertoires of a training fold."""
+        """Number of training repertoires in each fold of the cross-validation."""
         return self.study.n_repertoires * (self.study.n_folds - 2) / self.study.n_folds
 
     @property
     def correlation(self) -> float:
-        """The expected correlation of the motif with the label."""
+        """Expected correlation of the motif's frequency with the label."""
         return _compute_correlation(self.study)
 
     @property
     def needed_correlation(self) -> float:
-        """The smallest correlation of a clear motif."""
-        return float(_CLEAR / self.n_training**0.5)
+        """Smallest correlation with which a motif is clear."""
+        return float(_MIN_CLEAR / self.n_training**0.5)
 
     @property
     def is_clear(self) -> bool:
@@ -168,22 +170,23 @@ class SearchRule:
         return self.n_training >= _MIN_TRAINING and self.correlation >= self.needed_correlation
 
     @property
-    def n_needed(self) -> int:
-        """The smallest number of repertoires with which the motif is clear at this depth and witness rate."""
-        n_training = max((_CLEAR / self.correlation) ** 2, _MIN_TRAINING)
+    def min_repertoires(self) -> int:
+        """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
+        n_training = max((_MIN_CLEAR / self.correlation) ** 2, _MIN_TRAINING)
         return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
 
     @property
-    def rate_needed(self) -> float:
-        """The smallest witness rate with which the motif is clear in so many repertoires; NaN if there is none."""
+    def min_witness_rate(self) -> float:
+        """Smallest witness rate with which the motif is clear with the study's number of repertoires; else NaN."""
         if not SearchRule(replace(self.study, witness_rate=1.0)).is_clear:
             return float("nan")
         low, high = 1e-12, 1.0
         for _ in range(60):
             middle = math.sqrt(low * high)
-            low, high = (
-                (low, middle) if SearchRule(replace(self.study, witness_rate=middle)).is_clear else (middle, high)
-            )
+            if SearchRule(replace(self.study, witness_rate=middle)).is_clear:
+                high = middle
+            else:
+                low = middle
         return high
 
     def to_lines(self) -> list[str]:
@@ -200,16 +203,16 @@ class SearchRule:
             f"A motif of {study.motif_length} residues in {study.witness_rate:.3g} of the sequences, and in "
             f"{study.background_rate:.2g} by chance: its frequency correlates with the label by {self.correlation:.2f}",
             verdict,
-            f"At this depth and witness rate it takes {self.n_needed:,} repertoires",
+            f"At this depth and witness rate it takes {self.min_repertoires:,} repertoires",
         ]
-        if not math.isnan(self.rate_needed):
-            rate = f"it takes a witness rate of {self.rate_needed:.2g}"
+        if not math.isnan(self.min_witness_rate):
+            rate = f"it takes a witness rate of {self.min_witness_rate:.2g}"
             lines.append(f"With {study.n_repertoires:,} repertoires {rate}")
         return lines
 
 
 def _compute_correlation(study: PlannedStudy) -> float:
-    """Return the correlation of a motif's frequency with the label, if counts have Poisson's distribution."""
+    """Return the correlation of a motif's frequency with the label if its counts have a Poisson distribution."""
     share, rate = study.positive_share, study.witness_rate
     between = share * (1 - share) * rate**2
     within = (study.background_rate + share * rate) / study.depth
@@ -223,7 +226,7 @@ class SimulatedStudy:
     Attributes
     ----------
     study, simulated
-        Planned study, and the study that was simulated in its place: the same, or one with fewer sequences.
+        Planned study, and study that was simulated instead: the same one, or one with fewer sequences.
     table
         One row for each method and simulated cohort: `method`, `cohort`, `auc` (the mean of the test folds), `auc_low`
         and `auc_high` (the 95% interval that such a study would report).
@@ -240,11 +243,11 @@ class SimulatedStudy:
         lines = [f"Simulated: {n} cohort{'s' * (n > 1)} of {what}, witness rate {simulated.witness_rate:.3g}"]
         if simulated != self.study:
             lines.append("(fewer and richer sequences, so that the motif has the same correlation in less time)")
-        for method, own in self.table.groupby("method", sort=False):
-            spread = f", {own['auc'].min():.3f} to {own['auc'].max():.3f}" if n > 1 else ""
-            width = (own["auc_high"] - own["auc_low"]).mean()
+        for method, rows in self.table.groupby("method", sort=False):
+            spread = f", {rows['auc'].min():.3f} to {rows['auc'].max():.3f}" if n > 1 else ""
+            width = (rows["auc_high"] - rows["auc_low"]).mean()
             lines.append(
-                f"  {method}: expect an AUC of {own['auc'].mean():.3f}{spread}; its 95% interval is {width:.2f} wide"
+                f"  {method}: expect an AUC of {rows['auc'].mean():.3f}{spread}; its 95% interval is {width:.2f} wide"
             )
         return lines
 
@@ -260,14 +263,14 @@ def simulate_study(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> SimulatedStudy:
-    """Return the cross-validated AUC on simulated cohorts like a planned study.
+    """Cross-validate methods on simulated cohorts like those of a planned study, and return their AUCs.
 
     Parameters
     ----------
     study
         Planned study.
     methods
-        Names of methods, as in `deeprc.benchmark`. `known-recipe` is the ceiling of all methods.
+        Names of methods, as in `deeprc.benchmark`. `known-recipe` knows what was simulated: no method can be better.
     n_cohorts
         Number of simulated cohorts.
     max_sequences
@@ -286,9 +289,12 @@ def simulate_study(
     if n_cohorts < 1:
         raise InputError(f"`n_cohorts={n_cohorts}`: expected at least 1")
     simulated = study.shrink(max_sequences)
-    own = replace(options, folds=study.n_folds, group_by=None)
-    plans = [_make_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
-    header = make_header(plans[0], own, _TARGET)  # a later call with more cohorts continues one with fewer
+    benchmark_options = replace(options, folds=study.n_folds, group_by=None)
+    cohorts = [simulated.to_cohort(options.seed + index) for index in range(n_cohorts)]
+    plans = [_make_plan(cohort, methods, benchmark_options) for cohort in cohorts]
+    header = make_header(
+        plans[0], benchmark_options, _TARGET
+    )  # a later call with more cohorts continues one with fewer
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)
@@ -301,23 +307,32 @@ def simulate_study(
                 if fit.plan is plan and fit.method is method
             ]
             labels = [np.asarray(test["label"], np.int64) for test in tests]
-            found = fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
-            rows.append((method.label, index + 1, float(found.aucs.mean()), found.low, found.high))
+            aucs = fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
+            rows.append((method.label, index + 1, float(aucs.aucs.mean()), aucs.low, aucs.high))
     table = pd.DataFrame(rows, columns=["method", "cohort", "auc", "auc_low", "auc_high"])
     return SimulatedStudy(study, simulated, table)
 
 
 def _make_plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:
+    """Return the plan of a cross-validation of methods on a simulated cohort."""
     dataset = SimulatedDataset(cohort)
-    fold_of, _, labels, task = assign_labelled_folds(dataset, _TARGET, options)
+    folds = LabelledFolds.assign(dataset, _TARGET, options)
     preset = os.fspath(options.preset or "quick")
-    chosen: list[Method] = choose_methods(methods, preset=preset, dataset=dataset, task=task)[0]
-    seeded = tuple(_train_shortly(set_seed(method, options.seed)) for method in chosen)
-    return NestedPlan(dataset, fold_of, labels, task, options.seed, digest_cohort(dataset), seeded)
+    chosen: list[Method] = choose_methods(methods, preset=preset, dataset=dataset, task=folds.task)[0]
+    seeded = tuple(_shorten_training(set_seed(method, options.seed)) for method in chosen)
+    return NestedPlan(
+        dataset=dataset,
+        fold_of=folds.fold_of,
+        labels=folds.labels,
+        task=folds.task,
+        seed=options.seed,
+        content=digest_cohort(dataset),
+        methods=seeded,
+    )
 
 
-def _train_shortly(method: Method) -> Method:
-    """Return a method; a network gets a short training, because its start from motifs has most of the AUC already."""
+def _shorten_training(method: Method) -> Method:
+    """Return a method; a network gets a short training, because its start motifs give it most of its AUC."""
     if method.name != "deeprc":
         return method
-    return replace(method, estimator=apply_setting(method.estimator, _SHORT))
+    return replace(method, estimator=apply_setting(method.estimator, _SHORT_TRAINING))

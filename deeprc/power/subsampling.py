@@ -17,7 +17,7 @@ from deeprc.arrays import Integers
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
-from deeprc.benchmarking.nested import NestedPlan
+from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.benchmarking.store import ResultStore
@@ -31,52 +31,58 @@ __all__ = ["Fit", "SubsampledPlan", "make_header", "run_fits", "set_seed"]
 
 @dataclass(frozen=True)
 class SubsampledPlan(NestedPlan):
-    """A cross-validation whose test folds are whole, and whose other folds keep a share of the donors of each class.
+    """A cross-validation with whole test folds, which learns from a share of the donors of each class in other folds.
 
     Attributes
     ----------
+    groups
+        Index of each repertoire's donor, (B,), if the folds keep donors together; None if they do not.
     share
-        The share of the donors of each class that are kept, in the training and in the validation fold.
+        Share of the donors of each class that are kept, in the training and in the validation fold.
     draw
-        Index of a random order of the donors; of one order, a smaller share is a part of a larger share.
-    subjects
-        Index of the donor of each repertoire, (B,), for intervals and permutations, also if folds do not keep donors
-        together (`groups`); None: those are the groups.
+        Index of a random order of the donors. For the same order, the donors of a smaller share are among those of a
+        larger one.
+    known_donors
+        Index of each repertoire's donor, (B,), if the metadata name it, also if the folds do not keep donors together;
+        for intervals and permutations. None: the donors are `groups`.
     """
 
     share: float = 1.0
     draw: int = 0
-    subjects: Integers | None = None
+    known_donors: Integers | None = None
 
     @property
     def donors(self) -> Integers:
-        """The index of the donor of each repertoire, (B,), whose repertoires are not independent."""
-        known = self.groups if self.subjects is None else self.subjects
-        return np.arange(len(self.labels)) if known is None else known
+        """Index of each repertoire's donor, (B,): repertoires of one donor are not independent."""
+        donors = self.groups if self.known_donors is None else self.known_donors
+        return np.arange(len(self.labels)) if donors is None else donors
 
     def _split(self, fold: int) -> Split:
-        whole = super()._split(fold)
+        split = super()._split(fold)
         if self.share == 1:
-            return whole
-        return Split(self._keep(whole.train), self._keep(whole.validation), whole.test)
+            return split
+        return Split(self._keep_share(split.train), self._keep_share(split.validation), split.test)
 
     def n_learned(self, fold: int) -> int:
         """Return the number of repertoires for training and validation."""
         split = self.splits[fold]
         return len(split.train) + len(split.validation)
 
-    def _keep(self, rows: Integers) -> Integers:
+    def _keep_share(self, rows: Integers) -> Integers:
         """Return all repertoires of the first donors of each class; a donor's class is the first known label."""
         donors = np.arange(len(self.labels)) if self.groups is None else self.groups
-        known, labelled = np.unique(donors), np.flatnonzero(self.labels >= 0)
-        order = np.random.default_rng([self.seed, self.draw]).permutation(len(known))
-        rank = dict(zip(known[order].tolist(), range(len(known)), strict=True))
-        label_of = dict(zip(donors[labelled[::-1]].tolist(), self.labels[labelled[::-1]].tolist(), strict=True))
-        own = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
+        different_donors = np.unique(donors)
+        order = np.random.default_rng([self.seed, self.draw]).permutation(len(different_donors))
+        rank = {donor: i for i, donor in enumerate(different_donors[order].tolist())}
+        labelled = np.flatnonzero(self.labels >= 0)
+        label_of: dict[int, int] = {}
+        for donor, label in zip(donors[labelled].tolist(), self.labels[labelled].tolist(), strict=True):
+            label_of.setdefault(donor, label)
+        candidates = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
         kept: set[int] = set()
-        for label in set(map(label_of.__getitem__, own)):
-            members = [donor for donor in own if label_of[donor] == label]
-            kept.update(members[: max(1, round(self.share * len(members)))])
+        for label in {label_of[donor] for donor in candidates}:
+            in_class = [donor for donor in candidates if label_of[donor] == label]
+            kept.update(in_class[: max(1, round(self.share * len(in_class)))])
         return rows[np.isin(donors[rows], sorted(kept))]
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
@@ -129,12 +135,12 @@ class _Runner:
         """Run jobs; an error ends the call, and the outcomes so far are kept."""
         waiting: dict[str, Job] = {}
         for job in jobs:
-            known = self.store.get(job)
-            if known is None:
+            stored = self.store.get(job)
+            if stored is None:
                 waiting[job.key] = job
             else:
-                self.done[job.key] = (job, known)
-        self._tell(waiting)
+                self.done[job.key] = (job, stored)
+        self._report_progress(waiting)
         with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
             for job, outcome in ended:
                 if "error" in outcome:
@@ -143,7 +149,7 @@ class _Runner:
                 self.store.put(job, outcome)
                 self.done[job.key] = (job, outcome)
                 del waiting[job.key]
-                self._tell(waiting)
+                self._report_progress(waiting)
 
     def choose(self, fit: Fit, jobs: Sequence[Job]) -> Setting:
         """Return the setting with the best validation AUC, the first of several equally good ones."""
@@ -151,19 +157,17 @@ class _Runner:
         if not jobs:
             return settings[0]
         outcomes = [self.done[job.key][1] for job in jobs]
-        measured = {
-            make_job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]
-        }
-        return max(settings, key=lambda setting: float(measured[make_job_key(setting)]))
+        aucs = {make_job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
+        return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
 
-    def _tell(self, waiting: dict[str, Job]) -> None:
+    def _report_progress(self, waiting: dict[str, Job]) -> None:
         if self.progress is not None:
-            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
-            self.progress(len(self.done), self.n_total, left)
+            seconds_left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
+            self.progress(len(self.done), self.n_total, seconds_left)
 
 
 def set_seed(method: Method, seed: int) -> Method:
-    """Return a method whose estimator has a seed, if it takes one."""
+    """Return the method with this seed; unchanged if its estimator has no seed."""
     if "seed" not in method.estimator.get_params():
         return method
     return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_neighbours import NeighbourSearch
-from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
+from deeprc.datasets.clones.neighbours import NeighbourSearch
 from deeprc.datasets.dataset import Repertoire
-from deeprc.datasets.distinct import count_distinct, has_merged_clones
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading, to_array
@@ -235,7 +235,7 @@ class CloneReading(Reading):
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
-        n = count_distinct(repertoire, fields, hashes)
+        n = count_clones_of_repertoire(repertoire, fields, hashes)
         n_clones = len(self.carriers)
         n_hits = np.bincount(clones, minlength=n_clones)  # of each clone
         evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)

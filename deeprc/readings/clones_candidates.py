@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.carriers import MIN_CARRIERS
-from deeprc.baselines.held_out_clones import (
+from deeprc.baselines.carrier_counts import MIN_CARRIERS
+from deeprc.baselines.cross_fitted_clone_counts import (
     FoldedRepertoires,
     Selections,
     count_by_threshold,
@@ -30,10 +30,9 @@ from deeprc.baselines.held_out_clones import (
 )
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clone_groups import Clones
-from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.readings.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION
 from deeprc.readings.clones_searches import CloneSearch
@@ -135,11 +134,11 @@ class CandidatesByFold:
     @classmethod
     def of(cls, candidates: Candidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
         """Return the candidates with the data of one of their searches."""
-        repertoires = FoldedRepertoires.of(search.dataset, search.carriers, search.folds)
+        repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
         rows = np.unique(search.dataset.rows)  # of the D different repertoires
         carried = candidates.carried.of_repertoires(np.searchsorted(candidates.rows, rows))
         sums = np.zeros((2, 3, len(candidates.clones), search.n_folds), np.int64)
-        _sum_by_fold(carried, np.argsort(repertoires.carrier, kind="stable"), repertoires, sums)
+        _sum_by_fold(carried, np.argsort(repertoires.unit, kind="stable"), repertoires, sums)
         return cls(candidates, search, levels, _mark_left_out(search), repertoires, carried, sums)
 
 
@@ -163,7 +162,7 @@ class ChosenMatches(NamedTuple):
 
 
 def find_candidates(
-    dataset: RepertoireDataset, clones: Clones, searches: Sequence[CloneSearch], fields: Sequence[str]
+    dataset: RepertoireDataset, clones: SharedClones, searches: Sequence[CloneSearch], fields: Sequence[str]
 ) -> Candidates:
     """Return the candidates of all searches, after one pass over the repertoires.
 
@@ -181,17 +180,17 @@ def find_candidates(
     limit = max(1, _MAX_CANDIDATES // max(1, len(searches)))
     found = [_find_weakly_associated(clones, search, limit) for search in searches]
     indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
-    candidates = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
+    candidates = CloneSet(dataset.take_clones(clones.representative[indices], fields))
     candidates = candidates.take(compute_content_order(candidates))
     rows, first = np.unique(dataset.rows, return_index=True)
     carried = _find_carried(candidates, dataset[first])
     return Candidates(candidates, [each[1] for each in found], rows, carried, *_list_neighbours(candidates))
 
 
-def _find_weakly_associated(clones: Clones, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
+def _find_weakly_associated(clones: SharedClones, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
     """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
     left_out = _mark_left_out(search)
-    repertoires = FoldedRepertoires.of(search.dataset, search.carriers, search.folds)
+    repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
     needed = find_critical_sums(left_out, repertoires, _LEVELS, search.test)
     indices, passed = find_passing_clones(clones, repertoires, left_out, needed)
     n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LEVELS))])  # (levels, S + 1)
@@ -239,7 +238,7 @@ def _list_neighbours(clones: CloneSet) -> tuple[Integers, Integers]:
 def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float]) -> Integers:
     """Return the number of retrieved candidates in each repertoire, (T, B, F + 1).
 
-    The last axis is the fold that is held out, as in `count_held_out_clones`.
+    The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
 
     Parameters
     ----------
@@ -253,7 +252,7 @@ def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float
     for selection in range(len(selections.left_out)):
         chosen = _choose_matches(by_fold, selection)
         passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
-        for held_out, fold in np.argwhere(selections.of_fold == selection).tolist():
+        for held_out, fold in np.argwhere(selections.selection_of == selection).tolist():
             inside = np.flatnonzero(repertoires.fold == fold)
             _count(by_fold.carried, inside, chosen.matches, passed, counts[:, held_out])
     return count_by_threshold(counts, repertoires, by_fold.search.dataset)
@@ -267,7 +266,7 @@ def choose_final_matches(by_fold: CandidatesByFold) -> ChosenMatches:
 def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
     """Return the matches that are chosen in the selection with this index."""
     search, candidates, left_out = by_fold.search, by_fold.candidates, by_fold.left_out[selection]
-    kept = by_fold.repertoires.labels[~left_out[by_fold.repertoires.folds_of_labels]]
+    kept = by_fold.repertoires.labels[~left_out[by_fold.repertoires.label_folds]]
     label_sums, n_carriers, n_different = np.moveaxis(by_fold.sums[..., ~left_out].sum(axis=3), 1, 0)  # (2, J) each
     exact, substituted = (
         search.test.p_values(label_sums[match], n_carriers[match], kept) for match in (EXACT, ONE_SUBSTITUTION)
@@ -312,7 +311,7 @@ def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRep
     """
     last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # last carrier that was counted for each match and candidate
     for d in order:
-        fold, carrier = repertoires.fold[d], repertoires.carrier[d]
+        fold, carrier = repertoires.fold[d], repertoires.unit[d]
         for i in range(carried.starts[d], carried.stops[d]):
             candidate = carried.clones[i]
             # who carries the candidate itself is also a carrier with one substitution
@@ -320,7 +319,7 @@ def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRep
                 if last_seen[match, candidate] != carrier:
                     last_seen[match, candidate] = carrier
                     sums[match, 0, candidate, fold] += repertoires.label_sum[carrier]
-                    sums[match, 1, candidate, fold] += repertoires.n_all[carrier]
+                    sums[match, 1, candidate, fold] += repertoires.weight[carrier]
                     sums[match, 2, candidate, fold] += 1
 
 

@@ -18,13 +18,13 @@ import numpy as np
 from scipy.stats import rankdata
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.association import benjamini_hochberg
-from deeprc.baselines.carriers import find_associated_clones
-from deeprc.baselines.held_out_clones import count_held_out_clones
+from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.carrier_counts import find_associated_clones
+from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
-from deeprc.datasets.clone_groups import Clones
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.readings.clones import ONE_SUBSTITUTION, CloneReading, Memory
 from deeprc.readings.clones_candidates import (
     Candidates,
@@ -97,7 +97,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     searches = list_searches(cohort)
     if not searches:
         return None
-    fields = list_gene_fields(cohort.dataset)
+    fields = cohort.dataset.gene_fields
     clones = find_shared_clones(cohort.dataset, fields)
     n_clones = clones.count_by_repertoire()[cohort.dataset.rows]
     candidates = find_candidates(cohort.dataset, clones, searches, fields)
@@ -114,9 +114,9 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     return FittedReading(reading, *_score_cohort(cohort, reading, [result for _, result in kept_pairs]))
 
 
-def _run_search(by_fold: CandidatesByFold, clones: Clones, n: Integers) -> _SearchResult:
+def _run_search(by_fold: CandidatesByFold, clones: SharedClones, n: Integers) -> _SearchResult:
     search, thresholds = by_fold.search, np.array(THRESHOLDS)
-    exact = count_held_out_clones(clones, search.dataset, search.carriers, search.folds, thresholds, test=search.test)
+    exact = count_clones_out_of_fold(clones, search.dataset, search.units, search.folds, thresholds, test=search.test)
     substituted = count_held_out_matches(by_fold, THRESHOLDS)
     counts = np.concatenate([exact[::-1], substituted[::-1]])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
@@ -163,14 +163,14 @@ def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
 
 
 def _make_memory(
-    result: _SearchResult, clones: Clones, candidates: Candidates, n_clones: Integers, fields: Sequence[str]
+    result: _SearchResult, clones: SharedClones, candidates: Candidates, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
     search, final = result.search, result.final_matches
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
-    found = find_associated_clones(clones, search.carriers, threshold, search.test)
+    found = find_associated_clones(clones, search.units, threshold, search.test)
     if result.best < len(THRESHOLDS):
-        chosen = CloneSet(take_sequences(search.dataset, clones.representative[found.indices], fields))
+        chosen = CloneSet(search.dataset.take_clones(clones.representative[found.indices], fields))
         allows_substitution, p_values = np.zeros(len(chosen), bool), found.p_values
         sums = found.label_sums, found.n_carriers
     else:

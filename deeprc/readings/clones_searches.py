@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
-from deeprc.baselines.carriers import Carriers
+from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
+from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
@@ -49,8 +49,8 @@ class CloneSearch:
         Rows of the repertoires in the cohort, (n,).
     dataset
         The n repertoires.
-    carriers
-        Carriers that are counted, with labels for the test; the labels are higher if the clones are expected.
+    units
+        Units that are counted, with labels for the test; the labels are higher if the clones are expected.
     values
         Target of each repertoire, (n,): 1 if the clones are expected in it, else 0; or the number, standardised by the
         task.
@@ -66,7 +66,7 @@ class CloneSearch:
     test: AssociationTest
     rows: NDArray[np.int64]
     dataset: RepertoireDataset
-    carriers: Carriers
+    units: CountedUnits
     values: Floats
     folds: NDArray[np.int64]
     groups: NDArray[np.int64] | None
@@ -117,15 +117,15 @@ def _make_both_searches(
         if is_number:
             of_donor = _average_by_donor(labels, groups)
             ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (labels - task.mean) / task.scale
-            carriers = Carriers.of(dataset, ranks, groups)
+            units = CountedUnits.of(dataset, ranks, groups)
             searches.append(
-                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, carriers, values, folds, groups)
+                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)
             )
         else:
             expected = (positive == is_up).astype(np.int64)
-            carriers = Carriers.of(dataset, expected, groups)
+            units = CountedUnits.of(dataset, expected, groups)
             searches.append(
-                CloneSearch(output, direction, "odds", FISHER, rows, dataset, carriers, expected * 1.0, folds, groups)
+                CloneSearch(output, direction, "odds", FISHER, rows, dataset, units, expected * 1.0, folds, groups)
             )
     return searches
 

@@ -23,7 +23,6 @@ from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.readings.composition import NOISE_SEQUENCES, K
@@ -64,7 +63,7 @@ class CompositionFeatures:
     def __init__(self, dataset: RepertoireDataset) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
         self._kmers = self._kmer_columns(dataset)
-        self.genes = {field: tuple(list_genes(dataset, field)) for field in list_gene_fields(dataset)}
+        self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         ratios = [
             centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
         ]

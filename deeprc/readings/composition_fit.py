@@ -24,7 +24,7 @@ from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridg
 from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.compilation import open_threads
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.outputs import output_slices
 from deeprc.progress import track
 from deeprc.readings.cohort import FittedReading, TrainingCohort
@@ -126,7 +126,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     numbers = labels[known]
     is_number = task.kind == "regression"
     groups = None if cohort.groups is None else cohort.groups[known]
-    digests = np.array(digest_repertoires(cohort.dataset))[known].tolist()
+    digests = np.array(digest_with_genes(cohort.dataset))[known].tolist()
     n_repeats = _N_REPEATS if len(known) <= _FEW else 1
     n_folds = _N_FOLDS if len(known) <= _MANY else _FEWER_FOLDS
     if is_number:

@@ -55,7 +55,7 @@ def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks:
     """
     sought = [name for name in _TYPES if getattr(config, name)]
     if not sought:
-        return "The network has no readings besides its attention."
+        return "The network has no branch besides its attention."
     loss_decreases = {each.reading.name: each.loss_decreases for each in fitted}
     parts = []
     for name in sought:
@@ -65,7 +65,7 @@ def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks:
             if decrease > 0
         ]
         parts.append(f"{name}: {', '.join(useful) or 'nothing'}")
-    return f"By how much a reading of whole repertoires lowers the loss of held-out ones: {'; '.join(parts)}"
+    return f"By how much a branch lowers the loss on repertoires left out of its fit: {'; '.join(parts)}"
 
 
 def describe_readings(readings: Readings | None) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
     Raises
     ------
     InputError
-        If the file is no bundle or is damaged, if a member has a name or size that a bundle may not have, or if the
+        If the file is not a bundle or is damaged, if a member has a name or size that a bundle may not have, or if the
         folder cannot be written.
     """
     check_regular_file(path, expected="a run directory or a file of `deeprc pack`")
@@ -122,8 +122,8 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
         if isinstance(error, InputError):
             raise InputError(f"{path}: {error}") from error
         if isinstance(error, _DAMAGED):
-            expected = "is no run directory, and no undamaged file of `deeprc pack`"
-            raise InputError(f"{path}: {expected} ({error})") from error
+            problem = "is neither a run directory nor an intact file of `deeprc pack`"
+            raise InputError(f"{path}: {problem} ({error})") from error
         raise
     return unpacked
 
@@ -134,27 +134,27 @@ def _translate_write_errors(what: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = tempfile.gettempdir() if tempfile.tempdir else "the folder of temporary files"
-        raise InputError(f"{what}: cannot be unpacked into {where}: {error.strerror or error}") from error
+        folder = tempfile.gettempdir() if tempfile.tempdir else "the folder of temporary files"
+        raise InputError(f"{what}: cannot be unpacked into {folder}: {error.strerror or error}") from error
 
 
 def _list_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, after a check that a bundle may have them."""
-    found: dict[str, zipfile.ZipInfo] = {}
+    members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename
         if name != _INDEX and name not in MAX_BYTES:
             raise InputError(f"holds {abbreviate(name)}; a bundle has only {_INDEX}, {', '.join(MAX_BYTES)}")
-        if name in found:
+        if name in members:
             raise InputError(f"holds {name} twice")
         if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
-            raise InputError(f"{name}: is no regular file")
+            raise InputError(f"{name}: is not a regular file")
         if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
-            raise InputError(f"{name}: is encrypted, or compressed in another way than by deflate")
+            raise InputError(f"{name}: is encrypted, or compressed with a method other than deflate")
         if info.file_size > MAX_BYTES.get(name, _MAX_INDEX):
             raise InputError(f"{name}: is too large; expected at most {MAX_BYTES.get(name, _MAX_INDEX):,} bytes")
-        found[name] = info
-    return found
+        members[name] = info
+    return members
 
 
 def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> _Index:

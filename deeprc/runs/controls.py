@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,18 +24,18 @@ from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import find_categories, format_column_names
-from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
+from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
 __all__ = [
     "LABELS",
     "SHORT",
+    "ControlFold",
     "Controls",
+    "choose_scoring",
     "compare_controls",
-    "fit_control",
-    "make_control_methods",
-    "make_controls",
+    "compare_on_folds",
 ]
 
 LABELS = {
@@ -50,7 +50,7 @@ LABELS = {
 SHORT = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
 """Names of the controls in sentences."""
 
-_SEES = {
+_WHAT_IT_READS = {
     "size": "the size and diversity of a repertoire",
     "v-genes": "the usage of V genes",
     "genes": "the usage of V and J genes",
@@ -93,12 +93,12 @@ class Controls:
         return classify_difference(float(row["difference"]), float(row["p_value"]))
 
     @property
-    def reaching(self) -> list[str]:
+    def not_worse(self) -> list[str]:
         """Names of the controls that are not shown to be worse than the network."""
         return [name for name in self._names if self.relation(name) != "worse"]
 
     @property
-    def others(self) -> list[str]:
+    def worse(self) -> list[str]:
         """Names of the controls that are worse than the network."""
         return [name for name in self._names if self.relation(name) == "worse"]
 
@@ -111,32 +111,33 @@ class Controls:
         """AUC, or r2, of the network and of each control, by name."""
         if self.comparison.empty:
             return {}
-        values = self.comparison[self.scoring.estimate].astype(float)
+        values = self.comparison[self.scoring.estimate_column].astype(float)
         return dict(zip(self.comparison["method"], values, strict=True))
 
     @cached_property
     def _rows(self) -> dict[str, Mapping[Any, Any]]:
-        """The rows of the comparison by name, made once, because a report asks for them many times."""
+        """Rows of the comparison by name; they are cached, because a report needs them many times."""
         return {row["method"]: row for row in self.comparison.to_dict("records")}
 
     def sentence(self, name: str) -> str:
         """Return a sentence that says what follows from a control."""
         row, what = self._rows[name], self.scoring.heading
-        own, network = self.measures[name], self.measures["network"]
-        numbers = f"{what} {own:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
-        sees = _SEES.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
+        value, network = self.measures[name], self.measures["network"]
+        numbers = f"{what} {value:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
+        sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
         named = self.contrast.named
-        found = self.relation(name)
-        if found == "worse":
-            return f"The network{named} is better than a model that looks only at {sees} ({numbers})."
-        how = {"better": "is better than", "equal": "cannot be told from"}[found]
+        relation = self.relation(name)
+        if relation == "worse":
+            control = f"a control method that sees only {sees}"
+            return f"The network{named} is significantly better than {control} ({numbers})."
+        how = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
         differ = "values" if isinstance(self.contrast, Numbers) else "classes"
         text = (
-            f"A model that looks only at {sees} {how} the network{named} ({numbers}): these repertoires do not show "
-            f"that receptor sequences add anything"
+            f"A control method that sees only {sees} {how} the network{named} ({numbers}). These repertoires do not "
+            "show that receptor sequences add information"
         )
-        if own > self.scoring.chance_level:
-            text += f", and the motifs may stand for that difference between the {differ}"
+        if value > self.scoring.chance_level:
+            text += f", and the motifs may reflect this difference between the {differ} instead of the target"
         text += "."
         if name == "sheet":
             text += HOW_TO_LEAVE_OUT
@@ -144,20 +145,42 @@ class Controls:
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the controls as values for JSON, for `metrics.json`."""
-        found = []
+        entries = []
         for name in self._names:
             row = self._rows[name]
             entry = {
                 "control": name,
                 **({"contrast": self.contrast.about} if self.contrast.about else {}),
-                self.scoring.measure: _nan_to_none(row[self.scoring.estimate]),
-                f"{self.scoring.measure}_ci": None if np.isnan(row["ci_low"]) else [row["ci_low"], row["ci_high"]],
+                self.scoring.measure_name: _nan_to_none(row[self.scoring.estimate_column]),
+                f"{self.scoring.measure_name}_ci": None if np.isnan(row["ci_low"]) else [row["ci_low"], row["ci_high"]],
                 "difference": _nan_to_none(row["difference"]),
                 "p_value": _nan_to_none(row["p_value"]),
                 "relation": self.relation(name),
             }
-            found.append({**entry, **({"columns": list(self.columns)} if name == "sheet" else {})})
-        return found
+            entries.append({**entry, **({"columns": list(self.columns)} if name == "sheet" else {})})
+        return entries
+
+
+@dataclass(frozen=True)
+class ControlFold:
+    """A test fold on which controls are compared with the network.
+
+    Attributes
+    ----------
+    index
+        Index of the fold.
+    tested
+        Rows in the cohort of the labelled repertoires of the fold.
+    learned
+        Rows in the cohort of the labelled repertoires from which models have learned, one array for each different set.
+    network
+        Scores, or predicted numbers, of the network for the tested repertoires.
+    """
+
+    index: int
+    tested: NDArray[np.int64]
+    learned: Sequence[NDArray[np.int64]]
+    network: NDArray[np.float64]
 
 
 def _nan_to_none(value: float) -> float | None:
@@ -180,27 +203,27 @@ def compare_controls(
     columns
         Columns of the metadata sheet that a control may read, see `select_control_columns`.
     """
-    every: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
-    found = []
+    contrasts: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
+    controls = []
     for task in tasks:
-        own = [_fit_controls(dataset, performance, each, columns) for each in every if each.target == task.name]
+        target_contrasts = [each for each in contrasts if each.target == task.name]
+        by_contrast = [_fit_controls(dataset, performance, each, columns) for each in target_contrasts]
         if task.kind == "multiclass":
-            own = [replace(each, is_of_class=True) for each in own]
-            own.insert(
-                0, _combine_classes(performance, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own)
-            )
-        found += own
-    return found
+            by_contrast = [replace(each, is_of_class=True) for each in by_contrast]
+            all_classes = AllClasses(task.name, task.name if len(tasks) > 1 else "")
+            by_contrast.insert(0, _combine_classes(performance, all_classes, by_contrast))
+        controls += by_contrast
+    return controls
 
 
-def _combine_classes(performance: Performance, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
+def _combine_classes(performance: Performance, target: AllClasses, by_class: Sequence[Controls]) -> Controls:
     """Return the controls for all classes together; a control has one score per class, from its model of this class."""
-    contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
+    contrasts = [each.contrast for each in by_class if isinstance(each.contrast, Contrast)]
     tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
     present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
-    names = [name for name in SHORT if any(name in each.answers for each in of_classes)]
+    names = [name for name in SHORT if any(name in each.answers for each in by_class)]
     if len(present) < 2 or not names:
-        return Controls(target, pd.DataFrame(), [of_classes[0].reasons[0]])
+        return Controls(target, pd.DataFrame(), [by_class[0].reasons[0]])
     scoring = MulticlassScoring([contrasts[i].positive for i in present])
     label = np.stack([contrasts[i].label[tested] for i in present]).argmax(axis=0)
     parts = []
@@ -208,85 +231,142 @@ def _combine_classes(performance: Performance, target: AllClasses, of_classes: S
         scores = {
             f"score={contrasts[i].positive}": contrasts[i].score[tested]
             if name == "network"
-            else of_classes[i].answers.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
+            else by_class[i].answers.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
             for i in present
         }
-        known = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
-        parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
+        common = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
+        parts.append(pd.DataFrame({**common, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
     comparison = compare(
-        table, make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors_by_id
+        table, _make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors_by_id
     )
-    return Controls(target, comparison, [], scoring, of_classes[0].columns)
+    return Controls(target, comparison, [], scoring, by_class[0].columns)
 
 
-def make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
+def _make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     """Return descriptions of the network and the controls as methods of a comparison."""
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
 
-def make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
+def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
     """Return functions that make the controls, by name; J genes are included, because junctions end with them."""
     size, genes, sheet = (
         (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
         if is_number
         else (RepertoireSize, VGeneUsage, SheetColumns)
     )
-    made: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
+    controls: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
     categories = find_categories(metadata, columns)
-    return {**made, **({"sheet": lambda: sheet(columns=columns, categories=categories)} if columns else {})}
+    return {**controls, **({"sheet": lambda: sheet(columns=columns, categories=categories)} if columns else {})}
 
 
 def _fit_controls(
     dataset: RepertoireDataset, performance: Performance, contrast: Contrast | Numbers, columns: Sequence[str]
 ) -> Controls:
-    is_number = isinstance(contrast, Numbers)
-    scoring = RegressionScoring() if is_number else BINARY
-    known = ~np.isnan(contrast.label)
+    """Fit the controls for a contrast, or a numeric target, on the split of the run."""
+    is_known = ~np.isnan(contrast.label)
     training, tested = (
-        np.flatnonzero(known & performance.rows("train")),
-        np.flatnonzero(known & performance.rows(performance.held_out)),
+        np.flatnonzero(is_known & performance.rows("train")),
+        np.flatnonzero(is_known & performance.rows(performance.held_out)),
     )
     problem = _find_problem(contrast, training, tested, performance.held_out)
     if problem:
-        return Controls(contrast, pd.DataFrame(), [problem], scoring)
-    answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
-    reasons = []
-    labels = contrast.label if is_number else np.where(known, contrast.label, 0).astype(np.int64)
-    for name, control in make_controls(is_number, columns, dataset.metadata).items():
-        found = fit_control(control(), dataset[training], labels[training], dataset[tested])
-        if isinstance(found, str):
-            reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
-        else:
-            answers[name] = found
-    table = _make_predictions_table(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(
-        table, make_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors_by_id
+        return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))
+    answers = contrast.predicted if isinstance(contrast, Numbers) else contrast.score
+    fold = ControlFold(0, tested, [training], answers[tested])
+    return compare_on_folds(
+        contrast, [fold], contrast.label, dataset, columns=columns, donors=performance.donors_by_id, n_folds=1
     )
-    return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 
-def fit_control(
-    control: Any, training: RepertoireDataset, labels: NDArray[Any], tested: RepertoireDataset
-) -> NDArray[np.float64] | str:
-    """Fit a control, and return its scores or numbers for the tested repertoires, (B,), or why this is not possible."""
+def choose_scoring(contrast: Contrast | Numbers) -> Scoring:
+    """Return the measure by which controls are compared with the network."""
+    return RegressionScoring() if isinstance(contrast, Numbers) else BINARY
+
+
+def compare_on_folds(
+    contrast: Contrast | Numbers,
+    folds: Sequence[ControlFold],
+    label: NDArray[np.float64],
+    dataset: RepertoireDataset,
+    *,
+    columns: Sequence[str],
+    donors: Mapping[str, int] | None,
+    n_folds: int,
+) -> Controls:
+    """Fit every control for each fold, and compare them with the network over the folds.
+
+    A control that cannot be fitted for a fold is missing there, with a reason.
+
+    Parameters
+    ----------
+    contrast
+        Contrast between classes, or numeric target, that is predicted.
+    folds
+        Folds with several labels, at least one.
+    label
+        Label of each repertoire of the cohort, (B,); NaN if not known.
+    dataset
+        The cohort.
+    columns
+        Columns of the metadata sheet that a control may read.
+    donors
+        Index of the donor of each repertoire, by its id; None if every repertoire is from a different donor.
+    n_folds
+        Number of folds, with those that have too few labels for a comparison.
+    """
+    is_number = isinstance(contrast, Numbers)
+    values = label if is_number else np.nan_to_num(label).astype(np.int64)
+    tables: list[pd.DataFrame] = []
+    reasons: dict[str, None] = {}
+    for fold in folds:
+        answers = {"network": fold.network}
+        for name, make_control in _make_controls(is_number, columns, dataset.metadata).items():
+            attempt = _fit_and_predict(make_control, fold, values, dataset)
+            if attempt.answers is not None:
+                answers[name] = attempt.answers
+            else:
+                reasons[f"{LABELS[name]} could not be compared{contrast.named}: {attempt.problem}."] = None
+        ids = dataset.repertoire_ids[fold.tested]
+        tables.append(_make_predictions_table(fold.index, ids, values[fold.tested], answers, is_number=is_number))
+    table = pd.concat(tables, ignore_index=True)
+    methods = _make_control_methods(dict.fromkeys(table["method"]))
+    scoring = choose_scoring(contrast)
+    comparison = compare(table, methods, n_folds=n_folds, scoring=scoring, donors=donors)
+    column = "prediction" if is_number else "score"
+    all_answers = {str(name): rows[column].to_numpy() for name, rows in table.groupby("method", sort=False)}
+    return Controls(contrast, comparison, [*reasons], scoring, columns, all_answers)
+
+
+class _Attempt(NamedTuple):
+    """Scores, or predicted numbers, of a control for the tested repertoires of a fold; or why there are none."""
+
+    answers: NDArray[np.float64] | None
+    problem: str = ""
+
+
+def _fit_and_predict(
+    make_control: Callable[[], Any], fold: ControlFold, values: NDArray[Any], dataset: RepertoireDataset
+) -> _Attempt:
+    """Fit a control to each set of repertoires from which models have learned; its answers are means over the sets."""
+    answers = []
     try:
-        fitted = control.fit(training, labels)
-        answers: NDArray[np.float64] = (
-            fitted.decision_function(tested) if hasattr(fitted, "decision_function") else fitted.predict(tested)
-        )
+        for rows in fold.learned:
+            fitted = make_control().fit(dataset[rows], values[rows])
+            predict = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
+            answers.append(predict(dataset[fold.tested]))
     except InputError as error:
-        return str(error)
-    return answers
+        return _Attempt(None, str(error))
+    return _Attempt(np.asarray(np.mean(answers, axis=0)))
 
 
 def _find_problem(
-    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], split: str | None
+    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], part: str | None
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""
-    none = f"No control could be compared{contrast.named}"
+    none = f"No control method could be compared{contrast.named}"
     one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
-    for rows, name in ((training, "training"), (tested, SPLIT_NAMES[split] if split else "test")):
+    for rows, name in ((training, "training"), (tested, SPLIT_NAMES[part] if part else "test")):
         if len(rows) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."
         if len(np.unique(contrast.label[rows])) < 2:
@@ -295,11 +375,15 @@ def _find_problem(
 
 
 def _make_predictions_table(
-    ids: NDArray[np.object_], label: NDArray[Any], answers: Mapping[str, NDArray[np.float64]], *, is_number: bool
+    fold: int,
+    ids: NDArray[np.object_],
+    label: NDArray[Any],
+    answers: Mapping[str, NDArray[np.float64]],
+    *,
+    is_number: bool,
 ) -> pd.DataFrame:
-    common = {"fold": 0, "repertoire_id": ids, "label": label}
-    parts = [
-        pd.DataFrame({"method": name, **common, **({"prediction": own} if is_number else {"score": own})})
-        for name, own in answers.items()
-    ]
+    """Return the table of the answers of the network and the controls for a fold that `compare` takes."""
+    common = {"fold": fold, "repertoire_id": ids, "label": label}
+    column = "prediction" if is_number else "score"
+    parts = [pd.DataFrame({"method": name, **common, column: values}) for name, values in answers.items()]
     return pd.concat(parts, ignore_index=True).assign(**({} if is_number else {"probability": 0.5}))

@@ -5,7 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import compare
-from deeprc.evaluation.scoring import BINARY, RegressionScoring
-from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import index_donors_by_id, index_known_donors
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
 from deeprc.outputs import output_slices
-from deeprc.runs.controls import LABELS, Controls, fit_control, make_control_methods, make_controls
+from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
-from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.run_cautions import (
+    find_control_cautions,
+    find_cross_validated_chance_cautions,
+    find_cross_validated_strata_cautions,
+)
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_within"]
@@ -56,40 +57,24 @@ def judge_folds(
     and `controls`, a list with the measure of each control and its difference to the network.
     """
     metadata, tasks = dataset.metadata, folds[0].tasks
-    known = index_known_donors(metadata, group_by)
-    donors = np.arange(len(dataset)) if known is None else known
+    known_donors = DonorColumn.choose(metadata, group_by).index_if_known()
+    donors = np.arange(len(dataset)) if known_donors is None else known_donors
     metrics = measure_folds(folds, donors)
     within = measure_within(folds, metadata, donors)
     for target, strata in within.items():
         metrics[target]["within"] = [each.to_dict() for each in strata]
     columns = select_control_columns(metadata, tasks)
-    by_id = index_donors_by_id(dataset.repertoire_ids, metadata, group_by)
-    controls = compare_with_controls(folds, dataset, by_id, columns=columns.read)
-    for each in controls:
-        metrics[each.contrast.target]["controls"] = each.to_list()
-    left_out = warn_of_left_out_columns(columns) if any(each.measures for each in controls) else []
+    donors_by_id = DonorColumn.choose(metadata, group_by).index_by_id(dataset.repertoire_ids)
+    controls = compare_with_controls(folds, dataset, donors_by_id, columns=columns.read)
+    for contrast_controls in controls:
+        metrics[contrast_controls.contrast.target]["controls"] = contrast_controls.to_list()
+    left_out = find_target_like_cautions(columns) if any(each.measures for each in controls) else []
     return metrics, [
-        *_find_chance_cautions(metrics),
+        *find_cross_validated_chance_cautions(metrics),
         *find_control_cautions(controls, within),
         *left_out,
-        *_find_within_cautions(within, metrics, adjust_for),
+        *find_cross_validated_strata_cautions(within, metrics, adjust_for),
     ]
-
-
-def _find_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
-    """Yield a warning for each target that is not predicted better than by chance, or for numbers, than by the mean."""
-    for target, values in metrics.items():
-        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
-        value, limits = values.get(measure), values.get(f"{measure}_ci")
-        if value is None or (limits[0] if limits else value) > chance:
-            continue
-        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
-        text = (
-            f"{target} is not shown to be predicted better than by chance: the {heading} is {value:.3f}{interval}; "
-            f"{chance:g} is chance. What the networks have found then means nothing."
-        )
-        details = {"target": target, measure: value, "interval": list(limits or ())}
-        yield Caution("warning", text, "performance", "chance", details)
 
 
 def measure_within(
@@ -107,47 +92,23 @@ def measure_within(
         The metadata, and the index of the donor of each repertoire of the cohort.
     """
     rows = np.concatenate([each.rows for each in folds])
-    place = [f"{each.repeat} {each.fold}" for each in folds for _ in each.rows]
+    fold_names = [f"{each.repeat} {each.fold}" for each in folds for _ in each.rows]
     repeats = [each.repeat for each in folds for _ in each.rows]
-    found: dict[str, list[StratifiedAuc]] = {}
+    within: dict[str, list[StratifiedAuc]] = {}
     for index, task in enumerate(folds[0].tasks):
         if task.kind != "binary":
             continue
         label = np.concatenate([each.labels[:, index] for each in folds])
-        column = output_slices(folds[0].tasks)[index].start
-        score = np.concatenate([each.log_odds()[:, column] for each in folds])
+        output = output_slices(folds[0].tasks)[index].start
+        score = np.concatenate([each.log_odds()[:, output] for each in folds])
         for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows].tolist()
-            within = auc_within(
-                name, values, label, score, donors[rows], folds=place, repertoires=rows, repeats=repeats
+            stratified = auc_within(
+                name, values, label, score, donors[rows], folds=fold_names, repertoires=rows, repeats=repeats
             )
-            if within is not None:
-                found.setdefault(task.name, []).append(within)
-    return found
-
-
-def _find_within_cautions(
-    within: Mapping[str, Sequence[StratifiedAuc]],
-    metrics: Mapping[str, Mapping[str, Any]],
-    adjust_for: Sequence[str],
-) -> list[Caution]:
-    """Return a warning for each column if the AUC within its values is no better than chance; see `measure_within`."""
-    found = []
-    for target, strata in within.items():
-        auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
-        for each in strata:
-            if auc is not None and limits is not None and each.explains(auc, limits[0]):
-                was_adjusted = each.column in adjust_for
-                learned = f"the network may have learned {each.column!r} instead of the target"
-                learned += (
-                    ", although adjusted for it." if was_adjusted else f". `adjust_for={each.column}` prevents this."
-                )
-                text = (
-                    f"{target}: among repertoires with the same {each.column!r}, the AUC is {each.auc:.3f} "
-                    f"({each.low:.3f} to {each.high:.3f}), and {auc:.3f} over all: {learned}"
-                )
-                found.append(Caution("warning", text, "controls", "auc-within", {"target": target, **each.to_dict()}))
-    return found
+            if stratified is not None:
+                within.setdefault(task.name, []).append(stratified)
+    return within
 
 
 def compare_with_controls(
@@ -173,15 +134,15 @@ def compare_with_controls(
     columns
         Metadata columns that a control may read, see `select_control_columns`.
     """
-    first = [each for each in folds if each.repeat == folds[0].repeat]
+    first_repeat = [each for each in folds if each.repeat == folds[0].repeat]
     return [
-        _compare(first, index, dataset, donors, columns)
-        for index, task in enumerate(first[0].tasks)
+        _compare_target(first_repeat, index, dataset, donors, columns)
+        for index, task in enumerate(first_repeat[0].tasks)
         if task.kind != "multiclass"
     ]
 
 
-def _compare(
+def _compare_target(
     folds: Sequence[FoldPrediction],
     index: int,
     dataset: RepertoireDataset,
@@ -189,67 +150,31 @@ def _compare(
     columns: Sequence[str],
 ) -> Controls:
     """Return the controls for one target, by its index."""
-    task, place = folds[0].tasks[index], output_slices(folds[0].tasks)[index].start
-    about, none = task.name if len(folds[0].tasks) > 1 else "", np.zeros(0)
-    contrast: Contrast | Numbers = Numbers(task.name, none, none, about=about)
-    scoring: Scoring = RegressionScoring()
+    tasks = folds[0].tasks
+    task, output = tasks[index], output_slices(tasks)[index].start
+    about, no_values = task.name if len(tasks) > 1 else "", np.zeros(0)  # the values are in `control_folds`
+    contrast: Contrast | Numbers = Numbers(task.name, no_values, no_values, about=about)
     if task.kind == "binary":
-        scoring = BINARY
-        contrast = Contrast(task.name, task.name, task.positive, task.negative, place, none, none, none, about=about)
+        values = no_values, no_values, no_values
+        contrast = Contrast(task.name, task.name, task.positive, task.negative, output, *values, about=about)
     label = encode_labels([task], dataset.metadata)[:, 0]
-    parts: list[pd.DataFrame] = []
-    reasons: dict[str, None] = {}
-    for each in folds:
-        for name, answer in _predict_test_fold(each, task, place, label, dataset, columns).items():
-            if isinstance(answer, str):
-                reasons[f"{LABELS[name]} could not be compared{contrast.named}: {answer}."] = None
-            else:
-                parts.append(answer.assign(method=name))
-    if not parts:
-        none_told = (
-            f"No control could be compared{contrast.named}: no fold has several labels for training and testing."
-        )
-        return Controls(contrast, pd.DataFrame(), [*reasons, none_told], scoring)
-    table = pd.concat(parts, ignore_index=True)
-    methods = make_control_methods(dict.fromkeys(table["method"]))
-    comparison = compare(table, methods, n_folds=len(folds), scoring=scoring, donors=donors)
-    return Controls(contrast, comparison, [*reasons], scoring, columns)
+    control_folds = [
+        fold
+        for fold in (_make_control_fold(each, task, output, label) for each in folds)
+        if all(len(np.unique(label[rows])) > 1 for rows in (fold.tested, *fold.learned))
+    ]
+    if not control_folds:
+        none = f"No control method could be compared{contrast.named}"
+        reason = f"{none}: no fold has several labels for training and testing."
+        return Controls(contrast, pd.DataFrame(), [reason], choose_scoring(contrast))
+    return compare_on_folds(contrast, control_folds, label, dataset, columns=columns, donors=donors, n_folds=len(folds))
 
 
-def _predict_test_fold(
-    fold: FoldPrediction,
-    task: Task,
-    place: int,
-    label: NDArray[np.float64],
-    dataset: RepertoireDataset,
-    columns: Sequence[str],
-) -> dict[str, pd.DataFrame | str]:
-    """Return the predictions of the network and the controls for a test fold, or why there are none, by name.
+def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDArray[np.float64]) -> ControlFold:
+    """Return the labelled repertoires of a test fold, with the answers of the network for a task.
 
-    Parameters
-    ----------
-    fold, task, place
-        The fold, the target, and the index of its output.
-    label
-        Label of each repertoire of the cohort, (B,).
-    dataset, columns
-        Cohort, and metadata columns, as in `compare_with_controls`.
+    `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """
-    is_number = task.kind == "regression"
     tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
-    if min(len(np.unique(label[rows])) for rows in (tested, *learned)) < 2:
-        return {}
-    network = (fold.outputs if is_number else fold.log_odds())[~np.isnan(label[fold.rows]), place]
-    answers: dict[str, NDArray[np.float64] | str] = {"network": network}
-    values = label if is_number else np.nan_to_num(label).astype(np.int64)
-    for name, control in make_controls(is_number, columns, dataset.metadata).items():
-        found = [fit_control(control(), dataset[rows], values[rows], dataset[tested]) for rows in learned]
-        problem = next((each for each in found if isinstance(each, str)), None)
-        answers[name] = problem or np.mean([each for each in found if not isinstance(each, str)], axis=0)
-    known = {"fold": fold.fold, "repertoire_id": dataset.repertoire_ids[tested], "label": values[tested]}
-    return {
-        name: answer
-        if isinstance(answer, str)
-        else pd.DataFrame({**known, **({"prediction": answer} if is_number else {"score": answer, "probability": 0.5})})
-        for name, answer in answers.items()
-    }
+    answers = fold.outputs if task.kind == "regression" else fold.log_odds()
+    return ControlFold(fold.fold, tested, learned, answers[~np.isnan(label[fold.rows]), output])

@@ -69,45 +69,39 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     targets: n, n_repeats, n_folds (folds with an AUC, in all repeats), and for two classes n_positive and
     positive_class. A metric that is not defined is None.
     """
-    found: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, dict[str, Any]] = {}
     for index, task in enumerate(folds[0].tasks):
-        known = [~np.isnan(each.labels[:, index]) for each in folds]
+        is_known = [~np.isnan(each.labels[:, index]) for each in folds]
         n_repeats = len({each.repeat for each in folds})
-        n = sum(int(rows.sum()) for rows in known) // n_repeats
+        n = sum(int(rows.sum()) for rows in is_known) // n_repeats
         head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
         if n == 0:
-            found[task.name] = head
+            metrics[task.name] = head
         elif task.kind == "regression":
-            found[task.name] = {**head, **_measure_numbers(folds, index, donors)}
+            metrics[task.name] = {**head, **_measure_numbers(folds, index, donors)}
         else:
-            found[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
+            metrics[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
             if task.kind == "binary":
                 n_positive = sum(int((each.labels[:, index] == 1).sum()) for each in folds) // n_repeats
-                found[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
-    return found
+                metrics[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
+    return metrics
 
 
 def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
     """Return a table with a row for each fold and target: repeat, fold, target and metrics; empty if not defined."""
     rows = []
-    for each in folds:
-        for index, task in enumerate(each.tasks):
-            known = ~np.isnan(each.labels[:, index])
-            label = each.labels[known, index]
+    for fold in folds:
+        for index, task in enumerate(fold.tasks):
+            is_known = ~np.isnan(fold.labels[:, index])
+            label = fold.labels[is_known, index]
             row: dict[str, Any] = {"n": len(label)}
             if task.kind == "binary":
                 row["n_positive"] = int(label.sum())
             if len(label) and task.kind == "regression":
-                row |= _compute_number_metrics(label, each.outputs[known, output_slices(each.tasks)[index].start])
+                row |= _compute_number_metrics(label, fold.outputs[is_known, output_slices(fold.tasks)[index].start])
             elif len(label):
-                aucs = [
-                    auc
-                    for auc in (_compute_auc([each], index, c) for c in _list_class_outputs(task))
-                    if auc is not None
-                ]
-                row |= {"auc": float(np.mean([auc.aucs[0] for auc in aucs])) if aucs else None}
-                row |= _judge([each], index)
-            rows.append({"repeat": each.repeat, "fold": each.fold, "target": task.name, **row})
+                row |= {"auc": _average_fold_auc(fold, index), **_judge_calls([fold], index)}
+            rows.append({"repeat": fold.repeat, "fold": fold.fold, "target": task.name, **row})
     table = pd.DataFrame(rows)
     return table[["repeat", "fold", "target", *(name for name in _NAMES if name in table)]]
 
@@ -123,28 +117,25 @@ def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[n
     aucs = [auc for auc in by_class if auc is not None]
     if not aucs:
         return {"auc": None, "auc_ci": None, "n_folds": 0}
-    several = {"auc_by_class": [None if auc is None else float(auc.aucs.mean()) for auc in by_class]}
-    repeat = np.array([each.repeat for each in _select_measured_folds(folds, index)])
-    each_fold = np.array([_mean_auc(fold, index) for fold in _select_measured_folds(folds, index)])
+    per_class = {"auc_by_class": [None if auc is None else float(auc.aucs.mean()) for auc in by_class]}
+    fold_aucs = [(fold.repeat, _average_fold_auc(fold, index)) for fold in folds]
+    repeat_of = np.array([repeat for repeat, auc in fold_aucs if auc is not None])
+    auc_of = np.array([auc for _, auc in fold_aucs if auc is not None])
     return {
         "auc": float(np.mean([auc.aucs.mean() for auc in aucs])),
         "auc_ci": np.mean([(auc.low, auc.high) for auc in aucs], axis=0).tolist(),
-        "auc_sd": float(each_fold.std(ddof=1)) if len(each_fold) > 1 else None,
-        "auc_by_repeat": [float(each_fold[repeat == own].mean()) for own in np.unique(repeat)],
-        **(several if len(by_class) > 1 else {}),
-        "n_folds": len(each_fold),
+        "auc_sd": float(auc_of.std(ddof=1)) if len(auc_of) > 1 else None,
+        "auc_by_repeat": [float(auc_of[repeat_of == repeat].mean()) for repeat in np.unique(repeat_of)],
+        **(per_class if len(by_class) > 1 else {}),
+        "n_folds": len(auc_of),
     }
 
 
-def _select_measured_folds(folds: Sequence[FoldPrediction], index: int) -> list[FoldPrediction]:
-    """Return the folds that have an AUC for at least one class against all others."""
-    return [each for each in folds if _mean_auc(each, index) is not None]
-
-
-def _mean_auc(fold: FoldPrediction, index: int) -> float | None:
-    found = [_compute_auc([fold], index, c) for c in _list_class_outputs(fold.tasks[index])]
-    known = [float(auc.aucs[0]) for auc in found if auc is not None]
-    return float(np.mean(known)) if known else None
+def _average_fold_auc(fold: FoldPrediction, index: int) -> float | None:
+    """Return the AUC of a fold, for several classes the mean over classes; None if no class has one."""
+    by_class = [_compute_auc([fold], index, c) for c in _list_class_outputs(fold.tasks[index])]
+    aucs = [float(auc.aucs[0]) for auc in by_class if auc is not None]
+    return float(np.mean(aucs)) if aucs else None
 
 
 def _compute_auc(
@@ -152,43 +143,45 @@ def _compute_auc(
 ) -> FoldAucs | None:
     """Return the AUC of one output of a task over folds; None if no fold has both positive and negative repertoires."""
     labels, scores, donors_of, repeats = [], [], [], []
-    for each in folds:
-        known = ~np.isnan(each.labels[:, index])
-        value = each.labels[known, index]
-        member = (value == (1 if each.tasks[index].kind == "binary" else c)).astype(np.int64)
-        if 0 < member.sum() < len(member):
-            labels.append(member)
-            scores.append(each.log_odds()[known, output_slices(each.tasks)[index].start + c])
-            donors_of.append(each.rows[known] if donors is None else donors[each.rows[known]])
-            repeats.append(each.repeat)
+    for fold in folds:
+        is_known = ~np.isnan(fold.labels[:, index])
+        value = fold.labels[is_known, index]
+        is_of_class = (value == (1 if fold.tasks[index].kind == "binary" else c)).astype(np.int64)
+        if 0 < is_of_class.sum() < len(is_of_class):
+            labels.append(is_of_class)
+            scores.append(fold.log_odds()[is_known, output_slices(fold.tasks)[index].start + c])
+            donors_of.append(fold.rows[is_known] if donors is None else donors[fold.rows[is_known]])
+            repeats.append(fold.repeat)
     return fold_aucs_interval(labels, scores, donors_of, repeats=repeats) if labels else None
 
 
 def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
     """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
     repeats = dict.fromkeys(each.repeat for each in folds)
-    found = [_judge([each for each in folds if each.repeat == repeat], index) for repeat in repeats]
+    by_repeat = [_judge_calls([each for each in folds if each.repeat == repeat], index) for repeat in repeats]
     means: dict[str, Any] = {}
-    for name in found[0]:
-        values = [value for each in found if (value := each[name]) is not None]
+    for name in by_repeat[0]:
+        values = [value for metrics in by_repeat if (value := metrics[name]) is not None]
         means[name] = float(np.mean(values)) if values else None
     return means
 
 
-def _judge(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
+def _judge_calls(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
     """Return metrics of calls and of probabilities over all repertoires of the folds together."""
     task = folds[0].tasks[index]
-    known = [~np.isnan(each.labels[:, index]) for each in folds]
-    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
-    probability = np.concatenate([each.probabilities(index)[rows] for each, rows in zip(folds, known, strict=True)])
+    is_known = [~np.isnan(each.labels[:, index]) for each in folds]
+    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, is_known, strict=True)])
+    probability = np.concatenate([each.probabilities(index)[rows] for each, rows in zip(folds, is_known, strict=True)])
     if task.kind == "binary":
         cutoffs = [each.tasks[index].calibration.min_probability for each in folds]
-        cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in known])
+        cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in is_known])
         calls = binary_metrics(label, probability, cutoff=cutoff)
     else:
         calls = macro_metrics(label, probability)
-    judged = judge_probabilities(label.astype(np.int64), probability)
-    values = {name: calls[name] for name in _CALLS} | {name: judged[key] for name, key in _PROBABILITIES.items()}
+    probability_metrics = judge_probabilities(label.astype(np.int64), probability)
+    values = {name: calls[name] for name in _CALLS} | {
+        name: probability_metrics[key] for name, key in _PROBABILITIES.items()
+    }
     return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
@@ -202,16 +195,16 @@ _INTERVALS: dict[str, _Interval] = {
 
 def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
-    known = [~np.isnan(each.labels[:, index]) for each in folds]
-    place = output_slices(folds[0].tasks)[index].start
-    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
-    predicted = np.concatenate([each.outputs[rows, place] for each, rows in zip(folds, known, strict=True)])
-    donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, known, strict=True)])
-    found: dict[str, Any] = {}
+    is_known = [~np.isnan(each.labels[:, index]) for each in folds]
+    output = output_slices(folds[0].tasks)[index].start
+    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, is_known, strict=True)])
+    predicted = np.concatenate([each.outputs[rows, output] for each, rows in zip(folds, is_known, strict=True)])
+    donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, is_known, strict=True)])
+    metrics: dict[str, Any] = {}
     for name, value in _compute_number_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, donors_of)
-        found |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
-    return found
+        metrics |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
+    return metrics
 
 
 def _compute_number_metrics(label: Floats, predicted: Floats) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT, parse_left_out_column
-from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
+from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
+from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT, parse_left_out_column
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.runs.several import RunPlan
@@ -27,12 +27,13 @@ from deeprc.versions import package_version
 __all__ = [
     "RUNS",
     "CrossValidationHeader",
+    "RunIndex",
     "assign_test_folds",
     "begin_cross_validation",
     "check_folder",
     "holds_cross_validation",
+    "index_runs",
     "make_header",
-    "name_runs",
     "plan_cross_validation",
     "read_header",
 ]
@@ -77,22 +78,35 @@ class CrossValidationHeader:
         return self.folds - 1 if self.left_out is None else N_FOLDS
 
 
+class RunIndex(NamedTuple):
+    """Indices of the repeat, the test fold and the validation fold of a run."""
+
+    repeat: int
+    fold: int
+    validation: int
+
+
 def make_header(
     dataset: RepertoireDataset,
+    *,
     cohort: str,
     targets: tuple[str, ...],
     folds: int | str,
     repeats: int,
     members: int | None,
-    **others: Any,
+    group_by: str | None,
+    adjust_for: tuple[str, ...],
+    seed: int,
 ) -> CrossValidationHeader:
-    """Return the header for arguments of `cross_validate`; `others` are further fields of the header."""
+    """Return the header for arguments of `cross_validate`, whose test folds may be the values of a metadata column."""
     column = parse_left_out_column(folds)
     if column is None and not isinstance(folds, int):
         raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
     n_folds = int(folds) if column is None else len(list_left_out_values(dataset.metadata, column, cohort))
     n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
-    return CrossValidationHeader(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
+    return CrossValidationHeader(
+        cohort, targets, n_folds, repeats, n_members, group_by, seed, adjust_for=adjust_for, left_out=column
+    )
 
 
 def assign_test_folds(
@@ -101,7 +115,7 @@ def assign_test_folds(
     """Return the index of the test fold of each repertoire, (B,); -1 if it is in none."""
     metadata, group_by, source = dataset.metadata, header.group_by, header.cohort
     if header.left_out is not None:
-        return assign_left_out(metadata, tasks, header.left_out, group_by=group_by, source=source)
+        return assign_folds_by_value(metadata, tasks, header.left_out, group_by=group_by, source=source)
     return assign_folds(metadata, tasks, n_folds=header.folds, group_by=group_by, seed=seed, source=source)
 
 
@@ -123,30 +137,27 @@ def plan_cross_validation(header: CrossValidationHeader, dataset: RepertoireData
     if not 0 <= header.seed <= _MAX_SEED - header.repeats + 1:
         raise InputError(f"`seed={header.seed}`: expected 0 to {_MAX_SEED - header.repeats + 1}")
     column = header.left_out
-    how: dict[str, Any] = {"group_by": header.group_by, "adjust_for": header.adjust_for}
+    common: dict[str, Any] = {"group_by": header.group_by, "adjust_for": header.adjust_for}
     values = [] if column is None else list_left_out_values(dataset.metadata, column, header.cohort)
     plans = {}
-    for name, (repeat, fold, validated) in name_runs(header).items():
+    for name, run in index_runs(header).items():
         if column is None:
-            split = SplitOptions(folds=header.folds, fold=fold, validation_fold=validated, **how)
+            split = SplitOptions(folds=header.folds, fold=run.fold, validation_fold=run.validation, **common)
         else:
-            split = SplitOptions(test=f"{column}={values[fold]}", validation_fold=validated, **how)
-        plans[name] = RunPlan(split, header.seed + repeat)
+            split = SplitOptions(test=f"{column}={values[run.fold]}", validation_fold=run.validation, **common)
+        plans[name] = RunPlan(split, header.seed + run.repeat)
     return plans
 
 
-def name_runs(header: CrossValidationHeader) -> dict[str, tuple[int, int, int]]:
+def index_runs(header: CrossValidationHeader) -> dict[str, RunIndex]:
     """Return the repeat, the test fold and the validation fold of each run, by name."""
-    places = [
-        (repeat, fold, member if header.left_out is not None else (fold + 1 + member) % header.folds)
+    runs = [
+        RunIndex(repeat, fold, member if header.left_out is not None else (fold + 1 + member) % header.folds)
         for repeat in range(header.repeats)
         for fold in range(header.folds)
         for member in range(header.members)
     ]
-    return {
-        f"repeat-{repeat}-fold-{fold}-validation-{validated}": (repeat, fold, validated)
-        for repeat, fold, validated in places
-    }
+    return {f"repeat-{run.repeat}-fold-{run.fold}-validation-{run.validation}": run for run in runs}
 
 
 def holds_cross_validation(folder: Path) -> bool:
@@ -164,12 +175,12 @@ def read_header(folder: Path) -> CrossValidationHeader:
     """
     file = folder / _HEADER
     body = validate(read_yaml(file), dict[str, Any], str(file))
-    found = (body.get("format"), body.get("version"))
-    if found != (FORMAT, VERSION):
-        seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
+    stated = (body.get("format"), body.get("version"))
+    if stated != (FORMAT, VERSION):
+        seen = f"found {abbreviate(stated[0])} version {abbreviate(stated[1])}"
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
-    known = {each.name: body[each.name] for each in fields(CrossValidationHeader) if each.name in body}
-    header: CrossValidationHeader = validate(known, CrossValidationHeader, str(file))
+    values = {each.name: body[each.name] for each in fields(CrossValidationHeader) if each.name in body}
+    header: CrossValidationHeader = validate(values, CrossValidationHeader, str(file))
     return header
 
 

@@ -21,13 +21,14 @@ from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautio
 from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import make_adjustment_cautions, to_column_names
+from deeprc.evaluation.adjustment import find_adjustment_cautions, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_subject_cautions
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.evaluation.splits import N_FOLDS, choose_subject_column, index_known_donors
+from deeprc.evaluation.significance import is_few
+from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_seeds
-from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.progress import open_step
@@ -40,8 +41,8 @@ from deeprc.runs.cross_plan import (
     assign_test_folds,
     begin_cross_validation,
     check_folder,
+    index_runs,
     make_header,
-    name_runs,
     plan_cross_validation,
 )
 from deeprc.runs.experiment import Progress
@@ -84,14 +85,14 @@ class CrossValidation:
     cautions: Sequence[Caution]
 
     def __repr__(self) -> str:
-        return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
+        return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; see its metrics)"
 
     def _repr_html_(self) -> str:
         """Return the AUC, or r2, of each target with its interval as HTML for a notebook."""
         rows, pictures = [], []
-        for target, found in self.metrics.items():
-            (measure, heading), chance = (("r2", "r²"), None) if "r2" in found else (("auc", "AUC"), 0.5)
-            value, limits = found.get(measure), found.get(f"{measure}_ci")
+        for target, metrics in self.metrics.items():
+            (measure, heading), chance = (("r2", "r²"), None) if "r2" in metrics else (("auc", "AUC"), 0.5)
+            value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")
             low, high = (math.nan, math.nan) if limits is None else limits
             shown = "not defined" if value is None else f"{value:.3f}"
             rows.append([target, heading, shown, "" if limits is None else f"{low:.3f} to {high:.3f}"])
@@ -165,13 +166,21 @@ def cross_validate(
         If anything the user gave cannot be used; nothing is written then.
     """
     folder, dataset = Path(output), open_dataset(cohort)
-    given = (targets,) if isinstance(targets, str) else tuple(targets)
-    place = str(Path(cohort).absolute())
-    others = {"group_by": group_by, "adjust_for": to_column_names(adjust_for), "seed": seed}
-    header = make_header(dataset, place, given, folds, repeats, members, **others)
+    target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
+    header = make_header(
+        dataset,
+        cohort=str(Path(cohort).absolute()),
+        targets=target_texts,
+        folds=folds,
+        repeats=repeats,
+        members=members,
+        group_by=group_by,
+        adjust_for=to_column_names(adjust_for),
+        seed=seed,
+    )
     plans = plan_cross_validation(header, dataset)
-    tasks = parse_tasks(given, dataset.metadata, source=str(cohort))
-    fold_of = [assign_test_folds(dataset, tasks, header, seed + repeat) for repeat in range(repeats)]
+    tasks = parse_tasks(target_texts, dataset.metadata, source=str(cohort))
+    folds_by_repeat = [assign_test_folds(dataset, tasks, header, seed + repeat) for repeat in range(repeats)]
     if scheduler is not None:
         check_scheduler(scheduler)
     workers = Workers(processes=jobs, scheduler=scheduler)
@@ -180,7 +189,7 @@ def cross_validate(
         cohort,
         folder / RUNS,
         plans,
-        targets=given,
+        targets=target_texts,
         config=config or load_config(),
         device=device,
         keep_sketches=keep_sketches,
@@ -189,55 +198,58 @@ def cross_validate(
         progress=progress,
         begin=partial(begin_cross_validation, folder, header),
     )
-    tested = _predict(folder, header, workers, device)
+    fold_predictions = _predict(folder, header, workers, device)
     if (config or load_config()).training.calibrate:
-        tested = cross_calibrate(tested)
-    metrics, cautions = judge_folds(tested, dataset, group_by, header.adjust_for)
+        fold_predictions = cross_calibrate(fold_predictions)
+    metrics, cautions = judge_folds(fold_predictions, dataset, group_by, header.adjust_for)
     cautions += [
-        *_check_cautions(dataset, tasks, folder, header, fold_of),
-        *_find_cautions(dataset, tasks, folder, header, fold_of[0]),
+        *_find_cohort_check_cautions(dataset, tasks, folder, header, folds_by_repeat),
+        *_find_metric_cautions(dataset, tasks, folder, header, folds_by_repeat[0]),
     ]
-    runs = name_runs(header).items()
-    motifs = count_motifs({place: read_seeds(folder / RUNS / name / "seeds.tsv") for name, place in runs})
-    return _write(folder, dataset, metrics, tested, motifs, cautions)
+    runs = index_runs(header).items()
+    motifs = count_motifs({run_index: read_seeds(folder / RUNS / name / "seeds.tsv") for name, run_index in runs})
+    return _write(folder, dataset, metrics, fold_predictions, motifs, cautions)
 
 
 def _predict(folder: Path, header: CrossValidationHeader, workers: Workers, device: str) -> list[FoldPrediction]:
     """Return the prediction of the ensemble of each test fold, by repeat and fold."""
     members: dict[tuple[int, int], list[Path]] = {}
-    for name, (repeat, fold, _) in name_runs(header).items():
-        members.setdefault((repeat, fold), []).append(folder.absolute() / RUNS / name)
+    for name, run in index_runs(header).items():
+        members.setdefault((run.repeat, run.fold), []).append(folder.absolute() / RUNS / name)
     cohort = Path(header.cohort)
     jobs = [FoldRuns(repeat, fold, tuple(runs), cohort, device) for (repeat, fold), runs in members.items()]
-    found = []
+    predictions = []
     with (
         open_step("test folds", len(jobs)) as step,
         closing(run_jobs(predict_fold, jobs, workers, in_order=True, hint="the same call continues")) as ended,
     ):
         for job, future in ended:
-            found.append(get_result(future, f"fold {job.fold} of repeat {job.repeat}"))
+            predictions.append(get_result(future, f"fold {job.fold} of repeat {job.repeat}"))
             step.advance()
-    return found
+    return predictions
 
 
-def _check_cautions(
+def _find_cohort_check_cautions(
     dataset: RepertoireDataset,
     tasks: list[Task],
     folder: Path,
     header: CrossValidationHeader,
-    fold_of: Sequence[NDArray[np.int64]],
+    folds_by_repeat: Sequence[NDArray[np.int64]],
 ) -> list[Caution]:
     """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
-    checks = read_checks(folder / RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
+    checks = read_checks(folder / RUNS / next(iter(index_runs(header))))  # the check is the same in all runs
     if checks is None or not checks.is_current(dataset):
         checks = check_for_training(dataset, tasks, header.group_by)
-    folds = np.stack(fold_of, axis=1)
-    labelled = np.flatnonzero(folds[:, 0] >= 0)
-    part_of = {str(dataset.repertoire_ids[row]): tuple(folds[row].tolist()) for row in labelled}
-    return [*find_duplicate_cautions(checks.findings, part_of, apart="folds"), *find_shortcut_cautions(checks.findings)]
+    fold_table = np.stack(folds_by_repeat, axis=1)  # (B, number of repeats)
+    labelled = np.flatnonzero(fold_table[:, 0] >= 0)
+    folds_of = {str(dataset.repertoire_ids[row]): tuple(fold_table[row].tolist()) for row in labelled}
+    return [
+        *find_duplicate_cautions(checks.findings, folds_of, apart="folds"),
+        *find_shortcut_cautions(checks.findings),
+    ]
 
 
-def _find_cautions(
+def _find_metric_cautions(
     dataset: RepertoireDataset,
     tasks: Sequence[Task],
     folder: Path,
@@ -245,13 +257,11 @@ def _find_cautions(
     fold_of: NDArray[np.int64],
 ) -> list[Caution]:
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
-    cautions = find_subject_cautions(dataset.metadata, fold_of, apart="folds")
-    column, donors = (
-        choose_subject_column(dataset.metadata, header.group_by),
-        index_known_donors(dataset.metadata, header.group_by),
-    )
-    known = encode_labels(list(tasks), dataset.metadata)
-    for task, label in zip(tasks, known.T, strict=True):
+    cautions = find_divided_donor_cautions(dataset.metadata, fold_of, apart="folds")
+    donor_column = DonorColumn.choose(dataset.metadata, header.group_by)
+    column, donors = donor_column.name, donor_column.index_if_known()
+    labels = encode_labels(list(tasks), dataset.metadata)
+    for task, label in zip(tasks, labels.T, strict=True):
         tested = ~np.isnan(label) & (fold_of >= 0)
         classes = {name: tested & (label == c) for c, name in enumerate(task.class_names)} or {"": tested}
         if donors is not None and column is not None:
@@ -259,16 +269,16 @@ def _find_cautions(
         smallest = min(int(rows.sum()) for rows in classes.values())
         if is_few(task.kind, smallest):
             what = "with a number" if task.kind == "regression" else "in the smallest class"
-            text = f"{task.name}: {smallest:,} repertoires {what}: the metrics say little."
+            text = f"{task.name}: {smallest:,} repertoires {what}: the metrics are uncertain."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
     if header.adjust_for:
-        training = [read_splits(folder / RUNS / name)[0]["train"] for name in name_runs(header)]
-        kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in training]
-        cautions += make_adjustment_cautions(header.adjust_for, tasks[0].kind, kept)
+        training_ids = [read_splits(folder / RUNS / name)[0]["train"] for name in index_runs(header)]
+        training_labels = [labels[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in training_ids]
+        cautions += find_adjustment_cautions(header.adjust_for, tasks[0].kind, training_labels)
     if header.repeats == 1:
         text = (
-            "One repeat: the intervals do not know how much other seeds and divisions into folds would change. The "
-            "same call with `repeats=3` adds two repeats."
+            "There was only one repeat, so the intervals do not include the variation between seeds and divisions into "
+            "folds. The same call with `repeats=3` adds two repeats."
         )
         cautions.append(Caution("note", text, "performance", "one-repeat"))
     return cautions
@@ -278,17 +288,18 @@ def _write(
     folder: Path,
     dataset: RepertoireDataset,
     metrics: dict[str, dict[str, Any]],
-    tested: Sequence[FoldPrediction],
+    fold_predictions: Sequence[FoldPrediction],
     motifs: pd.DataFrame,
     cautions: Sequence[Caution],
 ) -> CrossValidation:
     """Write the results; old metrics are deleted first and new ones written last, as the sign of complete results."""
-    predictions, folds = make_out_of_fold_table(tested, dataset), make_folds_table(tested)
+    predictions = make_out_of_fold_table(fold_predictions, dataset)
+    fold_table = make_folds_table(fold_predictions)
     with name_write_errors(folder):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)
-    write_text(folder / "folds.tsv", folds.to_csv(sep="\t", index=False))
+    write_text(folder / "folds.tsv", fold_table.to_csv(sep="\t", index=False))
     write_text(folder / "motifs.tsv", motifs.to_csv(sep="\t", index=False))
     write_cautions(folder, cautions)
     write_text(folder / "metrics.json", json.dumps(metrics, indent=1) + "\n")
-    return CrossValidation(folder, metrics, predictions, folds, motifs, cautions)
+    return CrossValidation(folder, metrics, predictions, fold_table, motifs, cautions)

@@ -77,13 +77,15 @@ class RunEnsemble:
 
         So repertoires of "test" and "new" had no part in the training of any run.
         """
-        of_runs = [run.split_of(dataset) for run in self.runs]
-        found = [next(split for split in (*SPLITS, NEW) if split in splits) for splits in zip(*of_runs, strict=True)]
-        if "test" not in found and all("test" in splits for splits in of_runs):
+        parts_by_run = [run.split_of(dataset) for run in self.runs]
+        parts = [
+            next(part for part in (*SPLITS, NEW) if part in run_parts) for run_parts in zip(*parts_by_run, strict=True)
+        ]
+        if "test" not in parts and all("test" in run_parts for run_parts in parts_by_run):
             _logger.warning(
                 "no repertoire is a test repertoire of all runs; train them with the same `fold` and `seed`"
             )
-        return found
+        return parts
 
     def summaries(self) -> list[TrainingSummary]:
         """Return each run's summary of its training repertoires."""
@@ -96,7 +98,7 @@ class RunEnsemble:
         return predictor.predict(self, dataset, abstain=abstain, outputs=outputs)
 
     def evaluate(self, dataset: RepertoireDataset) -> Metrics:
-        """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
+        """Return metrics by part of the split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
 
 
@@ -111,8 +113,8 @@ def load_ensemble(
         As in `load_run`; or if a folder is given twice, or the targets differ.
     """
     folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    for number, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:number]]:
+    for i, folder in enumerate(folders):
+        if folder.resolve() in [other.resolve() for other in folders[:i]]:
             raise InputError(f"{folder}: is given twice; expected different runs")
     runs = [load_run(folder, device=device) for folder in folders]
     if not runs:
@@ -145,8 +147,9 @@ def evaluate_runs(
 
     Returns
     -------
-    Metrics by split ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`;
-    and "warnings", a list of warnings about them, each with the fields of `deeprc.evaluation.caution.Caution`.
+    Metrics by part of the split ("train", "validation", "test", "new") and target, see
+    `deeprc.evaluation.metrics.task_metrics`; and "warnings", a list of warnings about them, each with the fields of
+    `deeprc.evaluation.caution.Caution`.
 
     Raises
     ------

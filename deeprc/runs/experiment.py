@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
-from deeprc.evaluation.cohort_cautions import find_subject_cautions, index_split_parts
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, index_given_donors, index_known_donors, make_split
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, index_split_parts
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
 from deeprc.locks import is_same_file, take_lock
@@ -56,6 +57,17 @@ __all__ = ["describe_end", "hash_cohort", "resume_run", "train_run"]
 Progress = Callable[[TrainingState, Tensor], None]
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _PreparedRun:
+    """What a training starts from: the run directory, its settings, the cohort, its split, and the device."""
+
+    folder: Path
+    settings: RunSettings
+    dataset: RepertoireDataset
+    split: Split
+    device: torch.device
 
 
 def train_run(
@@ -105,20 +117,20 @@ def train_run(
     folder = Path(output)
     ranks.compute_once(lambda: _check_output(folder))
     check_logger(logger)
-    where = resolve_device(device)
+    torch_device = resolve_device(device)
     dataset = open_dataset(cohort)
     targets = [targets] if isinstance(targets, str) else targets
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
     options = split or SplitOptions()
-    made = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
-    part_of = index_split_parts(made, len(dataset))
-    for caution in find_subject_cautions(dataset.metadata, part_of, apart="parts"):
+    division = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
+    part_of = index_split_parts(division, len(dataset))
+    for caution in find_divided_donor_cautions(dataset.metadata, part_of, apart="parts"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":
             _logger.info("%s", describe_classes(task, dataset.metadata))
-    tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[made.train])
-    config = replace_log_abundance(config or load_config(), [dataset[made.train], dataset[made.validation]])
+    tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[division.train])
+    config = replace_log_abundance(config or load_config(), [dataset[division.train], dataset[division.validation]])
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
@@ -130,33 +142,27 @@ def train_run(
         device=device,
         config=config,
     )
-    _trainer(settings, dataset, made, where, None)  # raises its errors here, before anything is written
-    begin = partial(_begin, folder, settings, dataset, made, where, keep_sketches)
-    ranks.compute_once(begin, shared=[dataset.container])
-    return _train(folder, settings, dataset, made, where, logger, progress)
+    prepared = _PreparedRun(folder, settings, dataset, division, torch_device)
+    _check_that_trainer_can_be_made(prepared)
+    ranks.compute_once(partial(_begin, prepared, keep_sketches), shared=[dataset.container])
+    return _train(prepared, logger, progress)
 
 
 def _check_output(folder: Path) -> None:
     """Raise InputError if a folder cannot become a run directory."""
-    begun = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint="continue it with `resume_run`, or " if begun else "")
+    is_run = folder.is_dir() and (folder / "config.yaml").exists()
+    check_new_folder(folder, hint="continue it with `resume_run`, or " if is_run else "")
 
 
-def _begin(
-    folder: Path,
-    settings: RunSettings,
-    dataset: RepertoireDataset,
-    split: Split,
-    device: torch.device,
-    keep_sketches: bool,
-) -> None:
+def _begin(prepared: _PreparedRun, keep_sketches: bool) -> None:
     """Check the cohort, log the findings, summarise the training repertoires, and make the run directory."""
-    checks = check_for_training(dataset, settings.tasks, settings.group_by)
+    group_by, split = prepared.settings.group_by, prepared.split
+    checks = check_for_training(prepared.dataset, prepared.settings.tasks, group_by)
     checks.log(_logger)
-    learned = dataset[np.sort(np.concatenate([split.train, split.validation]))]
-    donors = index_known_donors(learned.metadata, settings.group_by)
+    learned = prepared.dataset[np.sort(np.concatenate([split.train, split.validation]))]
+    donors = DonorColumn.choose(learned.metadata, group_by).index_if_known()
     summary = summarise_training(learned, donors, keep_sketches=keep_sketches)
-    _start_folder(folder, settings, dataset, split, device, checks, summary)
+    _start_folder(prepared, checks, summary)
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
@@ -171,29 +177,22 @@ def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> No
             )
 
 
-def _start_folder(
-    folder: Path,
-    settings: RunSettings,
-    dataset: RepertoireDataset,
-    split: Split,
-    device: torch.device,
-    checks: RunChecks,
-    summary: TrainingSummary,
-) -> None:
+def _start_folder(prepared: _PreparedRun, checks: RunChecks, summary: TrainingSummary) -> None:
     """Make the run directory with all files that are known before training, under a temporary name first."""
-    place = Path(os.path.realpath(folder))
+    folder = prepared.folder
+    real_folder = Path(os.path.realpath(folder))
     with name_write_errors(folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(place) as hidden:
+        real_folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(real_folder) as hidden:
             aside = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
             aside.mkdir()
-            write_splits(aside, split, dataset)
-            write_text(aside / "environment.json", json.dumps(describe_environment(device), indent=1) + "\n")
+            write_splits(aside, prepared.split, prepared.dataset)
+            write_text(aside / "environment.json", json.dumps(describe_environment(prepared.device), indent=1) + "\n")
             write_text(aside / CHECKS_FILE, checks.to_json())
             write_summary(aside, summary)
-            write_text(aside / "config.yaml", settings.to_yaml())
+            write_text(aside / "config.yaml", prepared.settings.to_yaml())
             try:
-                aside.replace(place)
+                aside.replace(real_folder)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
@@ -225,19 +224,20 @@ def resume_run(
     """
     check_logger(logger)
     folder = Path(path)
-    settings, ids = ranks.compute_once(lambda: _read_begun(folder))
+    settings, ids = ranks.compute_once(lambda: _read_unfinished_run(folder))
     dataset = open_dataset(cohort or settings.cohort)
-    position = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
-    missing = [i for split in SPLITS for i in ids[split] if i not in position]
+    row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
+    missing = [repertoire_id for part in SPLITS for repertoire_id in ids[part] if repertoire_id not in row_of]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
     if hash_cohort(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
-    split = Split(**{split: np.array([position[i] for i in ids[split]], np.int64) for split in SPLITS})
-    return _train(folder, settings, dataset, split, resolve_device(settings.device), logger, progress)
+    split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in SPLITS})
+    prepared = _PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
+    return _train(prepared, logger, progress)
 
 
-def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
+def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
     """Return the settings of a run that has not ended, and the ids of each part of its split."""
     settings = read_settings(folder)
     if (folder / "metrics.json").exists():
@@ -247,53 +247,52 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
 
 def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
-    parts = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
+    digest = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
     container, network = dataset.sequence_container, config.network
     fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
     for field in fields:
-        parts.update(json.dumps(container.gene_names.get(field)).encode())
+        digest.update(json.dumps(container.gene_names.get(field)).encode())
     repertoires = track(dataset, "hashing repertoires", len(dataset))
     for row, repertoire in zip(dataset.rows.tolist(), repertoires, strict=True):
-        parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
+        digest.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
         for field in fields:
             if field in container.gene_names:
                 codes = container.map_to_joint_codes(container.find_part(row), field, repertoire.genes[field].codes)
-                parts.update(np.ascontiguousarray(codes).data)
-    return parts.hexdigest()
+                digest.update(np.ascontiguousarray(codes).data)
+    return digest.hexdigest()
 
 
-def _trainer(
-    settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
-) -> Trainer:
-    target = encode_labels(settings.tasks, dataset.metadata)
-    every = Fold(dataset, target, index_given_donors(dataset.metadata, settings.group_by, settings.cohort))
+def _check_that_trainer_can_be_made(prepared: _PreparedRun) -> None:
+    """Raise the errors that the trainer will raise, before anything is written."""
+    _make_trainer(prepared, checkpoint=None)
+
+
+def _make_trainer(prepared: _PreparedRun, checkpoint: Path | None) -> Trainer:
+    settings, metadata = prepared.settings, prepared.dataset.metadata
+    donors = DonorColumn.require(metadata, settings.group_by, settings.cohort).index_if_known()
+    cohort = Fold(prepared.dataset, encode_labels(settings.tasks, metadata), donors)
     return Trainer(
         settings.config,
         settings.tasks,
-        every.take(split.train),
-        every.take(split.validation),
+        cohort.take(prepared.split.train),
+        cohort.take(prepared.split.validation),
         seed=settings.seed,
-        device=device,
-        monitor=lambda outputs, known: _validation_auc(outputs, known, settings.tasks),
+        device=prepared.device,
+        monitor=lambda outputs, labels: _compute_validation_auc(outputs, labels, settings.tasks),
         checkpoint=checkpoint,
     )
 
 
-def _train(
-    folder: Path,
-    settings: RunSettings,
-    dataset: RepertoireDataset,
-    split: Split,
-    device: torch.device,
-    logger: str | None,
-    progress: Progress | None,
-) -> Run:
+def _train(prepared: _PreparedRun, logger: str | None, progress: Progress | None) -> Run:
+    """Train the model, or continue its training, and write the results into the run directory."""
+    folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:
-        trainer = _trainer(settings, dataset, split, device, checkpoint / "last.safetensors")
+        trainer = _make_trainer(prepared, checkpoint / "last.safetensors")
         model = _fit(trainer, folder, settings, logger, progress)
-        scored = dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
-        found = model.output_parts(scored)
-        ranks.compute_once(lambda: _write_results(load_run(folder, device=str(device)), scored, found))
+        in_split = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
+        output_parts = model.output_parts(in_split)
+        device = str(prepared.device)
+        ranks.compute_once(lambda: _write_results(load_run(folder, device=device), in_split, output_parts))
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -381,18 +380,19 @@ def _describe_choice(state: TrainingState) -> str:
     return f"; kept: {kept}{output}, by the loss on whole validation repertoires"
 
 
-def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:
-    found = assess_outputs(run, dataset, outputs)
-    save_predictions(run.path / "predictions.tsv", found.performance.predictions_with_donors)
-    write_cautions(run.path, found.cautions)
-    write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
+def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputParts) -> None:
+    assessment = assess_outputs(run, dataset, output_parts)
+    save_predictions(run.path / "predictions.tsv", assessment.performance.predictions_with_donors)
+    write_cautions(run.path, assessment.cautions)
+    write_text(run.path / "metrics.json", json.dumps(assessment.metrics, indent=1) + "\n")
 
 
-def _validation_auc(outputs: Tensor, known: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
+def _compute_validation_auc(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
     """Return the AUC of the first binary task, for the history and the progress bar."""
-    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        label = known[:, i][~torch.isnan(known[:, i])]
+    for i, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        is_known = ~torch.isnan(labels[:, i])
+        label = labels[is_known, i]
         if task.kind == "binary" and len(label.unique()) == 2:
-            score = outputs[:, part][~torch.isnan(known[:, i]), 0]
+            score = outputs[:, columns][is_known, 0]
             return {"validation_auc": float(roc_auc_score(label, score))}
     return {}

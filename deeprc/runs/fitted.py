@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, index_known_donors
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.splits import NEW
 from deeprc.runs.run import Run
 from deeprc.shift.summary import TrainingSummary, summarise_training
 from deeprc.training.estimator import DeepRCEstimator
@@ -87,24 +88,24 @@ class FittedModel:
         A repertoire is recognised by its content, whatever its id is. With other genes it is also recognised if only
         one repertoire given to `fit` has its sequences and counts.
         """
-        return _find_splits(dataset, self.splits)
+        return _find_parts(dataset, self.splits)
 
     def summaries(self) -> list[TrainingSummary]:
         """Return the summary of the training repertoires."""
         return [self.summary]
 
 
-def _find_splits(dataset: RepertoireDataset, splits: Mapping[str, str]) -> list[str]:
+def _find_parts(dataset: RepertoireDataset, splits: Mapping[str, str]) -> list[str]:
     """Return the part of the split of each repertoire, or "new", (B,); for `splits`, see `FittedModel`."""
-    known, names = KnownRepertoires(list(splits)), list(splits.values())
-    found = [known.find(identity, with_other_genes=True) for identity in identify_repertoires(dataset)]
-    return [NEW if index is None else names[index] for index in found]
+    known_repertoires, parts = KnownRepertoires(list(splits)), list(splits.values())
+    indices = [known_repertoires.find(identity, with_other_genes=True) for identity in identify_repertoires(dataset)]
+    return [NEW if index is None else parts[index] for index in indices]
 
 
 def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
     """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
-    fitted = cohort[[i for i, split in enumerate(_find_splits(cohort, splits)) if split != NEW]]
-    return summarise_training(fitted, index_known_donors(fitted.metadata, None))
+    fitted = cohort[[i for i, part in enumerate(_find_parts(cohort, splits)) if part != NEW]]
+    return summarise_training(fitted, DonorColumn.choose(fitted.metadata, None).index_if_known())
 
 
 def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
@@ -126,8 +127,4 @@ def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> Re
         column_values = np.full(len(metadata), None, dtype=object)
         column_values[dataset.rows] = [None if pd.isna(value) else str(value) for value in values]
     metadata[column] = column_values
-    container = object.__new__(type(dataset.container))  # a view of the same container, with other metadata
-    vars(container).update({**vars(dataset.container), "metadata": metadata})
-    view = dataset[:]
-    view.container = container
-    return view
+    return dataset.with_metadata(metadata)

@@ -23,41 +23,43 @@ _SHOWN = {
 
 
 class Metrics(dict[str, Any]):
-    """Metrics by split and target, and perhaps `warnings`; see `deeprc.evaluation.metrics.task_metrics`."""
+    """Metrics by part of the split and target, and perhaps `warnings`; see `deeprc.evaluation.metrics.task_metrics`."""
 
     def _repr_html_(self) -> str:
         """Return a row for each split and target, a row for each control, and the warnings."""
         rows = [
-            (split, target, values)
-            for split, targets in self.items()
-            if split != "warnings"
-            for target, values in targets.items()
+            (part, target, values)
+            for part, by_target in self.items()
+            if part != "warnings"
+            for target, values in by_target.items()
         ]
         names = [name for name in _SHOWN if any(name in values for *_, values in rows)]
         columns = ["split", "target", "repertoires", *map(_SHOWN.__getitem__, names), "95% interval"]
         shown = [
             [
-                split,
+                part,
                 target,
                 f"{values['n']:,}",
                 *(_format_number(values.get(name)) for name in names),
                 _format_limits(values),
             ]
-            for split, target, values in rows
+            for part, target, values in rows
         ]
-        found = render_table(columns, shown, [_draw_interval(values) for *_, values in rows])
-        controls = [(each, split) for split, _, values in rows for each in values.get("controls", [])]
-        beside = [
-            [each["control"], split, _format_number(each.get("auc", each.get("r2"))), _format_limits(each)]
-            for each, split in controls
+        metrics_table = render_table(columns, shown, [_draw_interval(values) for *_, values in rows])
+        controls = [(each, part) for part, _, values in rows for each in values.get("controls", [])]
+        control_rows = [
+            [each["control"], part, _format_number(each.get("auc", each.get("r2"))), _format_limits(each)]
+            for each, part in controls
         ]
-        heads = ["control, which reads no sequence", "split", "AUC or r2", "95% interval"]
+        heads = ["control method (sees no amino acids)", "split", "AUC or r2", "95% interval"]
         pictures = [_draw_interval(each) for each, _ in controls]
         warnings = [
             ("Warning" if each["level"] == "warning" else "Note", show_parameters(each["text"]))
             for each in self.get("warnings", [])
         ]
-        return render_details("Metrics", warnings, found, *([render_table(heads, beside, pictures)] if beside else []))
+        return render_details(
+            "Metrics", warnings, metrics_table, *([render_table(heads, control_rows, pictures)] if control_rows else [])
+        )
 
 
 def _format_number(value: float | None) -> str:

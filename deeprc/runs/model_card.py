@@ -14,26 +14,29 @@ from deeprc.runs.run_text import describe_metrics, describe_task
 from deeprc.settings import format_setting
 from deeprc.versions import package_version
 
-__all__ = ["write_card"]
+__all__ = ["make_model_card"]
 
 _LIMITS = """\
-- The model is for research. It is no diagnostic device, and nobody may be treated by what it says.
-- It was trained on repertoires of one chain, one way of sequencing and one population. `deeprc predict` writes how far
-  a new repertoire is from those of training (column `shift`); predictions with a shift above 1 are not to be trusted.
-- A probability holds where the target is as frequent as among the repertoires of training.
-- The metrics below are those of the cohort of training. Measure the model on a cohort of your own (`deeprc evaluate`)
+- This model is for research only. Do not use it for diagnosis or treatment decisions.
+- It was trained on repertoires of one cohort. Other chains, ways of sequencing and populations may differ. `deeprc
+  predict` writes how far a new repertoire is from the training repertoires (column `shift`). Do not trust predictions
+  with a shift above 1.
+- Probabilities are calibrated only for cohorts in which the target is as frequent as in the training cohort.
+- The metrics below were measured on the training cohort. Measure the model on a cohort of your own (`deeprc evaluate`)
   before you rely on it."""
 
 _HOLDS = """\
-In the file are the configuration, the weights, the metrics, what is usual among the training repertoires (means,
+The file holds the configuration, the weights, the metrics, summary statistics of the training repertoires (means,
 variances and ranges over repertoires, rounded), and the clones that the model stores, each found in at least two
-{carriers}. Not in the file are ids, labels, predictions, numbers, digests and hashes of single repertoires, and paths.
-So the training repertoires are as new to it as others: predictions for them are too good, and nothing says so.
+{carriers}. It does not hold ids, labels, predictions, numbers, digests or hashes of single repertoires, or paths.
 
-The file is a zip of data; nothing in it is executed. Its digests show damage, they are no signature."""
+The packed model cannot recognise its training repertoires. Predictions for them look better than they should, without
+a warning.
+
+The file is a zip of data. Nothing in it is executed. Its digests show damage, but they are not a signature."""
 
 
-def write_card(run: Run, notes: str = "") -> str:
+def make_model_card(run: Run, notes: str = "") -> str:
     """Return the model card of a run in Markdown, with the notes of its author; its settings must name no folder."""
     parts = [
         f"# {', '.join(task.name for task in run.tasks)}: a model of deeprc",
@@ -50,7 +53,7 @@ def write_card(run: Run, notes: str = "") -> str:
 
 
 def _describe_training(run: Run) -> Iterator[str]:
-    sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
+    sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
     changes = run.settings.config.changes()
     network = run.model.network
     readings = () if network.readings is None else network.readings.names
@@ -59,19 +62,19 @@ def _describe_training(run: Run) -> Iterator[str]:
     yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
     yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
     n_weights = sum(each.numel() for each in network.parameters())
-    yield f"- Weights: {n_weights:,}; readings: {', '.join(readings) or 'none'}"
+    yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(readings) or 'none'}"
     yield f"- deeprc {package_version('deeprc') or 'unknown'}"
     warnings = Counter(each.name or "other" for each in read_cautions(run.path) if each.level == "warning")
     listed = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in warnings.items())
-    yield f"- Warnings of the training, by kind: {listed or 'none'}"
+    yield f"- Warnings during training, by kind: {listed or 'none'}"
 
 
 def _describe_metrics(run: Run) -> Iterator[str]:
     file = run.path / "metrics.json"
-    found: Any = read_json(file) if file.exists() else {}
+    metrics: Any = read_json(file) if file.exists() else {}
     lines = [
-        f"- {split}: {line}"
-        for split in ("test", "validation")
-        for line in describe_metrics(found.get(split, {}) if isinstance(found, dict) else {}, run.tasks)
+        f"- {part}: {line}"
+        for part in ("test", "validation")
+        for line in describe_metrics(metrics.get(part, {}) if isinstance(metrics, dict) else {}, run.tasks)
     ]
     yield from lines or ["- none were measured"]

@@ -76,7 +76,7 @@ class FoldPrediction:
         return activate(torch.from_numpy(self.outputs), self.tasks)[index]
 
 
-def predict_fold(of: FoldRuns) -> FoldPrediction:
+def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
     """Return the joint prediction of the runs of a test fold, calibrated on their validation repertoires.
 
     Raises
@@ -84,28 +84,29 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
     InputError
         If the runs have different test repertoires: one may have learned from test repertoires of another.
     """
-    ensemble, dataset = load_ensemble(of.runs, device=of.device), open_dataset(of.cohort)
+    ensemble, dataset = load_ensemble(fold_runs.runs, device=fold_runs.device), open_dataset(fold_runs.cohort)
     first = ensemble.runs[0]
     for run in ensemble.runs[1:]:
         if set(run.splits["test"]) != set(first.splits["test"]):
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
-    position = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    rows = np.sort(np.array([position[each] for each in first.splits["test"]], np.int64))
-    parts = {
-        tuple(sorted(position[each] for part in ("train", "validation") for each in run.splits[part])): None
+    row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
+    rows = np.sort(np.array([row_of[each] for each in first.splits["test"]], np.int64))
+    different_sets = {
+        tuple(sorted(row_of[each] for part in ("train", "validation") for each in run.splits[part])): None
         for run in ensemble.runs
     }
-    learned = tuple(np.array(rows, np.int64) for rows in parts)
+    learned = tuple(np.array(each, np.int64) for each in different_sets)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
-    for task, part in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):
+    for task, columns in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):
         if task.kind == "regression":
-            outputs[:, part] = outputs[:, part] * task.scale + task.mean
+            outputs[:, columns] = outputs[:, columns] * task.scale + task.mean
     tasks = tuple(
         replace(task, mean=0.0, scale=1.0, calibration=replace(IDENTITY, cutoff=task.calibration.cutoff))
         for task in ensemble.tasks
     )
-    return FoldPrediction(of.repeat, of.fold, rows, outputs, ensemble.model.labels(tested), tasks, learned)
+    labels = ensemble.model.labels(tested)
+    return FoldPrediction(fold_runs.repeat, fold_runs.fold, rows, outputs, labels, tasks, learned)
 
 
 def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
@@ -117,16 +118,17 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
     folds, which ensembles of the same kind have predicted. Labels of the fold itself are not used. With few labels, the
     calibration changes little, see `deeprc.calibration.fit_calibration`.
     """
-    found = []
-    for each in folds:
-        others = [other for other in folds if other.repeat == each.repeat and other.fold != each.fold]
+    calibrated = []
+    for fold in folds:
+        others = [other for other in folds if other.repeat == fold.repeat and other.fold != fold.fold]
         outputs, labels = (np.concatenate([getattr(other, name) for other in others]) for name in ("outputs", "labels"))
         tasks = []
-        for i, (task, part) in enumerate(zip(each.tasks, output_slices(each.tasks), strict=True)):
-            known = ~np.isnan(labels[:, i])
-            tasks.append(replace(task, calibration=fit_task_calibration(task, outputs[known, part], labels[known, i])))
-        found.append(replace(each, tasks=tuple(tasks)))
-    return found
+        for i, (task, columns) in enumerate(zip(fold.tasks, output_slices(fold.tasks), strict=True)):
+            is_known = ~np.isnan(labels[:, i])
+            calibration = fit_task_calibration(task, outputs[is_known, columns], labels[is_known, i])
+            tasks.append(replace(task, calibration=calibration))
+        calibrated.append(replace(fold, tasks=tuple(tasks)))
+    return calibrated
 
 
 def make_out_of_fold_table(folds: Sequence[FoldPrediction], dataset: RepertoireDataset) -> pd.DataFrame:
@@ -135,13 +137,13 @@ def make_out_of_fold_table(folds: Sequence[FoldPrediction], dataset: RepertoireD
     The columns are repertoire_id, repeat, fold, target, label, log_odds (calibrated; one row per class for several
     classes), and the other columns of `make_predictions_table`.
     """
-    parts = []
-    for each in folds:
-        ids, none = dataset.repertoire_ids[each.rows], [""] * len(each.rows)
-        own = torch.from_numpy(each.outputs)
-        table = make_predictions_table(ids, none, own, each.labels, each.tasks).drop(columns="split")
-        row = np.repeat(each.rows, each.outputs.shape[1])
-        parts.append(table.assign(repeat=each.repeat, fold=each.fold, log_odds=each.log_odds().ravel(), row=row))
-    table = pd.concat(parts, ignore_index=True).sort_values(["repeat", "row"], kind="stable", ignore_index=True)
+    tables = []
+    for fold in folds:
+        ids, no_part = dataset.repertoire_ids[fold.rows], [""] * len(fold.rows)
+        outputs = torch.from_numpy(fold.outputs)
+        table = make_predictions_table(ids, no_part, outputs, fold.labels, fold.tasks).drop(columns="split")
+        row = np.repeat(fold.rows, fold.outputs.shape[1])
+        tables.append(table.assign(repeat=fold.repeat, fold=fold.fold, log_odds=fold.log_odds().ravel(), row=row))
+    table = pd.concat(tables, ignore_index=True).sort_values(["repeat", "row"], kind="stable", ignore_index=True)
     first = ["repertoire_id", "repeat", "fold", "target", "label", "log_odds"]
     return table[[*first, *(name for name in table.columns if name not in (*first, "row"))]]

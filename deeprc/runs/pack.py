@@ -17,14 +17,14 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import SPLITS
 from deeprc.files import check_output_path, read_limited
 from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
-from deeprc.runs.model_card import write_card
+from deeprc.runs.model_card import make_model_card
 from deeprc.runs.run import Run, load_run
 from deeprc.training.checkpoint import load_tensors, save_tensors
 
 __all__ = ["pack_run"]
 
 _MAX_NOTES = 1 << 18
-_AS_THEY_ARE = ("metrics.json", "clones.tsv")
+_COPIED_FILES = ("metrics.json", "clones.tsv")
 _SHIFT = "shift.json"
 _DIGITS = 4  # number of digits that are kept in the summary of the training repertoires
 _logger = logging.getLogger(__name__)
@@ -73,12 +73,12 @@ def pack_run(
             folder,
         )
     contents = {
-        CARD: write_card(trained, text).encode(),
+        CARD: make_model_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
         "model.safetensors": _anonymise_weights(trained),
-        "splits.json": json.dumps({**{split: [] for split in SPLITS}, "digests": {}}).encode() + b"\n",
+        "splits.json": json.dumps({**{part: [] for part in SPLITS}, "digests": {}}).encode() + b"\n",
     }
-    for name in _AS_THEY_ARE:
+    for name in _COPIED_FILES:
         if (folder / name).exists():
             contents[name] = read_limited(folder / name, limit=MAX_BYTES[name], expected="a file of a run")
     if (folder / _SHIFT).exists():
@@ -96,7 +96,7 @@ def _remove_value(test: str | None) -> str | None:
 
 
 def _remove_paths(run: Run) -> Run:
-    """Return the run with the names of its cohort and of its encoder's weights, without their folders."""
+    """Return the run without the folders of its cohort and of its encoder's weights: their file names stay."""
     settings, weights = run.settings, run.settings.config.network.embedding_weights
     network = replace(settings.config.network, embedding_weights=None if weights is None else _remove_folder(weights))
     config = replace(settings.config, network=network)

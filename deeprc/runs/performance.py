@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.intervals import compute_r2, r2_interval
-from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index_known_donors
-from deeprc.evaluation.trust import are_few_donors
+from deeprc.evaluation.significance import are_few_donors
+from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.outputs import activate, compute_log_odds, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
 from deeprc.runs.results import make_predictions_table
@@ -51,8 +52,19 @@ class Auc:
     n_negative: int
 
 
+class _Predicted:
+    """Something that is predicted, which texts name if the run predicts several things."""
+
+    about: str
+
+    @property
+    def named(self) -> str:
+        """Text to put after a noun, such as " for grade: high against not high"; "" if nothing else is predicted."""
+        return f" for {self.about}" if self.about else ""
+
+
 @dataclass(frozen=True)
-class Contrast:
+class Contrast(_Predicted):
     """One class against all others.
 
     Attributes
@@ -86,11 +98,6 @@ class Contrast:
     donors: NDArray[np.int64] | None = None
     about: str = ""
 
-    @property
-    def named(self) -> str:
-        """Text to put after a noun: " for grade: high against not high"; "" if there is only one contrast."""
-        return f" for {self.about}" if self.about else ""
-
     def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
         """Return the AUC among the repertoires `rows`, (B,); None if they have only one class."""
         rows = rows & ~np.isnan(self.label)
@@ -98,21 +105,17 @@ class Contrast:
         n_positive, n_negative = int(label.sum()), int((1 - label).sum())
         if not (n_positive and n_negative):
             return None
-        found = fold_aucs_interval([label], [self.score[rows]], None if self.donors is None else [self.donors[rows]])
-        return Auc(found.aucs.item(), found.low, found.high, n_positive, n_negative)
+        donors = None if self.donors is None else [self.donors[rows]]
+        auc = fold_aucs_interval([label], [self.score[rows]], donors)
+        return Auc(auc.aucs.item(), auc.low, auc.high, n_positive, n_negative)
 
 
 @dataclass(frozen=True)
-class AllClasses:
+class AllClasses(_Predicted):
     """All classes together of a target that has several; for `about`, see `Contrast`."""
 
     target: str
     about: str = ""
-
-    @property
-    def named(self) -> str:
-        """Text to put after a noun: " for grade"; "" if there is only one target."""
-        return f" for {self.about}" if self.about else ""
 
 
 @dataclass(frozen=True)
@@ -125,19 +128,14 @@ class R2:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """A regression target: known values, (B,), NaN if not known, and predicted ones; for `donors`, see `Contrast`."""
+class Numbers(_Predicted):
+    """A numeric target: its labels, (B,), NaN if not known, and its predictions, (B,); for the rest see `Contrast`."""
 
     target: str
     label: NDArray[np.float64]
     predicted: NDArray[np.float64]
     donors: NDArray[np.int64] | None = None
     about: str = ""
-
-    @property
-    def named(self) -> str:
-        """Text to put after a noun: " for age"; "" if there is only one target."""
-        return f" for {self.about}" if self.about else ""
 
     def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
         """Return r2 among the repertoires `rows`, (B,); None if they have fewer than two different values."""
@@ -161,7 +159,7 @@ class Performance:
     labels
         Labels, (B, number of tasks); NaN if not known.
     metrics
-        Metrics by split and target, see `deeprc.evaluation.metrics.task_metrics`.
+        Metrics by part of the split and target, see `deeprc.evaluation.metrics.task_metrics`.
     predictions
         Table of predictions, see `deeprc.runs.results.make_predictions_table`.
     contrasts, numbers
@@ -196,21 +194,21 @@ class Performance:
         donors, table = self.donors_by_id, self.predictions
         return table if donors is None else table.assign(donor=table["repertoire_id"].map(donors))
 
-    def rows(self, split: str | None) -> NDArray[np.bool_]:
+    def rows(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
-        return np.asarray(self.splits == split)
+        return np.asarray(self.splits == part)
 
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return whether each repertoire is held out and of a class, (B,), by class; a number has the class "" only."""
+        """Return, by class, which repertoires of `held_out` are of it, (B,); a numeric target has one class, ""."""
         rows = self.rows(self.held_out)
         for numbers in self.numbers:
             if numbers.target == target:
                 return {"": ~np.isnan(numbers.label) & rows}
         contrasts = [each for each in self.contrasts if each.target == target]
-        found = {each.positive: (each.label == 1) & rows for each in contrasts}
+        by_class = {each.positive: (each.label == 1) & rows for each in contrasts}
         if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
-            found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
-        return found
+            by_class[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+        return by_class
 
     def has_few_donors(self, target: str) -> bool:
         """Return whether the held-out repertoires of any class of a target are from few donors."""
@@ -229,7 +227,7 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    donors = index_known_donors(dataset.metadata, predictor.group_by)
+    donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
     contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, donors)
     return Performance(
         ids=dataset.repertoire_ids,
@@ -240,15 +238,15 @@ def measure_performance(
         contrasts=contrasts,
         numbers=numbers,
         held_out=choose_held_out_split(splits, labels),
-        subject_column=choose_subject_column(dataset.metadata, predictor.group_by),
+        subject_column=DonorColumn.choose(dataset.metadata, predictor.group_by).name,
         donors=donors,
     )
 
 
 def choose_held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
     """Return the part of the split that says how good a model is, see `Performance`, from splits, (B,), and labels."""
-    known = ~np.isnan(labels).all(axis=1)
-    return next((name for name in HELD_OUT if (known & (splits == name)).any()), None)
+    is_known = ~np.isnan(labels).all(axis=1)
+    return next((name for name in HELD_OUT if (is_known & (splits == name)).any()), None)
 
 
 def _make_contrasts_and_numbers(
@@ -262,15 +260,15 @@ def _make_contrasts_and_numbers(
     numbers: list[Numbers] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
     log_odds = compute_log_odds(outputs, tasks)
-    for task, part, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
+    for task, columns, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
             numbers.append(Numbers(task.name, label, predicted, donors, task.name if len(tasks) > 1 else ""))
         else:
-            contrasts += _make_contrasts(task, part.start, log_odds[:, part], predicted, label)
+            contrasts += _make_contrasts(task, columns.start, log_odds[:, columns], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
-        of = _make_prefixes(tasks)
+        prefixes = _make_prefixes(tasks)
         contrasts = [
-            replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
+            replace(each, about=f"{prefixes[each.target]}{each.positive} against {each.negative}") for each in contrasts
         ]
     return [replace(each, donors=donors) for each in contrasts], numbers
 
@@ -289,11 +287,14 @@ def _make_contrasts(
     probability: NDArray[np.float64],
     label: NDArray[np.float64],
 ) -> list[Contrast]:
+    """Return the contrasts of a task with classes, whose outputs begin with the index `first`."""
     if task.kind == "binary":
         return [Contrast(task.name, task.name, task.positive, task.negative, first, label, log_odds[:, 0], probability)]
-    found = []
+    contrasts = []
     for c, name in enumerate(task.classes):
-        member = np.where(np.isnan(label), np.nan, label == c)
-        own = log_odds[:, c], probability[:, c]
-        found.append(Contrast(task.name, f"{task.name}={name}", name, f"not {name}", first + c, member, *own))
-    return found
+        is_of_class = np.where(np.isnan(label), np.nan, label == c)
+        key, others = f"{task.name}={name}", f"not {name}"
+        contrasts.append(
+            Contrast(task.name, key, name, others, first + c, is_of_class, log_odds[:, c], probability[:, c])
+        )
+    return contrasts

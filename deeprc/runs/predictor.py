@@ -17,8 +17,9 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, index_known_donors
+from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.results import make_predictions_table
 from deeprc.runs.shift import add_shift_columns, measure_shift
@@ -86,13 +87,13 @@ def predict(
     shift = measure_shift(predictor.summaries(), dataset, splits)
     for caution in shift.cautions():
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
-    found, known = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
-    table = make_predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
+    outputs, labels = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
+    table = make_predictions_table(dataset.repertoire_ids, splits, outputs, labels, model.tasks)
     return add_shift_columns(table, shift, abstain=abstain)
 
 
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
-    """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
+    """Return metrics by part of the split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
     Parameters are those of `predict`.
 
@@ -102,13 +103,13 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
         If no repertoire of the dataset has a label.
     """
     model = predictor.model
-    known = model.labels(dataset)
-    if np.isnan(known).all():
+    labels = model.labels(dataset)
+    if np.isnan(labels).all():
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    donors = index_known_donors(dataset.metadata, predictor.group_by)
-    return Metrics(metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors))
+    donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
+    return Metrics(metrics_by_split(model.outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors))
 
 
 def metrics_by_split(
@@ -120,16 +121,18 @@ def metrics_by_split(
 ) -> dict[str, Any]:
     """Return the metrics of each part of the split that occurs, by target.
 
-    Metrics on training and validation repertoires have no intervals, because the model was learned from them, or chosen
-    by them.
+    Metrics on training and validation repertoires have no intervals, because the model has learned from them or was
+    chosen by them.
     """
     metrics = {}
-    for split in (*SPLITS, NEW):
-        rows = np.flatnonzero([name == split for name in splits])
+    for part in (*SPLITS, NEW):
+        rows = np.flatnonzero([name == part for name in splits])
         if len(rows):
-            of_split = None if donors is None else donors[rows]
-            found = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, of_split)
-            metrics[split] = found if split in HELD_OUT else {name: _drop_intervals(found[name]) for name in found}
+            part_donors = None if donors is None else donors[rows]
+            by_target = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, part_donors)
+            if part not in HELD_OUT:
+                by_target = {name: _drop_intervals(values) for name, values in by_target.items()}
+            metrics[part] = by_target
     return metrics
 
 

@@ -53,13 +53,18 @@ def make_predictions_table(
         if task.kind == "regression":
             parts.append(pd.DataFrame({**common, "target": task.name, "label": label, "prediction": predicted}))
         elif task.kind == "binary":
-            whole = label.astype("Int64")
-            binary = {"target": task.name, "label": whole, "probability": predicted, "positive_class": task.positive}
+            integer_label = label.astype("Int64")
+            binary = {
+                "target": task.name,
+                "label": integer_label,
+                "probability": predicted,
+                "positive_class": task.positive,
+            }
             parts.append(pd.DataFrame({**common, **binary, "called_class": call_classes(predicted, task)}))
         else:
             for c, name in enumerate(task.classes):
-                member = pd.array(np.where(np.isnan(labels[:, i]), np.nan, labels[:, i] == c), dtype="Float64")
-                rows = {**common, "target": f"{task.name}={name}", "label": member.astype("Int64")}
+                is_of_class = pd.array(np.where(np.isnan(labels[:, i]), np.nan, labels[:, i] == c), dtype="Float64")
+                rows = {**common, "target": f"{task.name}={name}", "label": is_of_class.astype("Int64")}
                 rows["called_class"] = call_classes(predicted, task)
                 parts.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
     table = pd.concat([part.astype({"label": object}) for part in parts], ignore_index=True)

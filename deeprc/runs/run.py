@@ -132,28 +132,28 @@ class Run:
         A repertoire is recognised by its id and its content: a repertoire of another cohort with the same id is new.
         With other genes it is also recognised, unless repertoires of the run differ from each other in genes alone.
         """
-        split = {i: name for name in SPLITS for i in self.splits[name]}
+        part_of = {repertoire_id: part for part in SPLITS for repertoire_id in self.splits[part]}
         identities = list(dict.fromkeys(self.identities.values()))
-        of_run = KnownRepertoires(identities)
-        found, strangers = [], 0
+        known_repertoires = KnownRepertoires(identities)
+        parts, n_changed_repertoires = [], 0
         for repertoire in track(dataset, "recognising repertoires", len(dataset)):
-            known = split.get(repertoire.repertoire_id, NEW)
-            if known != NEW:
-                index = of_run.find(identify_repertoire(repertoire), with_other_genes=True)
+            part = part_of.get(repertoire.repertoire_id, NEW)
+            if part != NEW:
+                index = known_repertoires.find(identify_repertoire(repertoire), with_other_genes=True)
                 if index is None or identities[index] != self.identities[repertoire.repertoire_id]:
-                    known, strangers = NEW, strangers + 1
-            found.append(known)
-        if strangers:
+                    part, n_changed_repertoires = NEW, n_changed_repertoires + 1
+            parts.append(part)
+        if n_changed_repertoires:
             _logger.warning(
                 "%d repertoires have the id, but not the content, of one that %s was trained with: they are new",
-                strangers,
+                n_changed_repertoires,
                 self.path,
             )
-        return found
+        return parts
 
     def summaries(self) -> list[TrainingSummary]:
         """Return the run's summary of its training repertoires; runs of earlier versions have only identities."""
-        learned = {i: self.identities[i] for split in ("train", "validation") for i in self.splits[split]}
+        learned = {i: self.identities[i] for part in ("train", "validation") for i in self.splits[part]}
         with name_bundle_in_errors(self.bundle):
             return [replace(read_summary(self.path), identities=learned)]
 
@@ -162,7 +162,7 @@ class Run:
         return predictor.predict(self, dataset, abstain=abstain)
 
     def evaluate(self, dataset: RepertoireDataset) -> Metrics:
-        """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
+        """Return metrics by part of the split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
 
     def report(
@@ -196,13 +196,13 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     InputError
         If the directory is no run, is damaged or of another version, or if its training has not ended.
     """
-    given, where = Path(path), resolve_device(device)
-    if not given.is_file():
-        return _load_folder(given, str(given), where)
-    bundle = unpack_bundle(given)
+    source, torch_device = Path(path), resolve_device(device)
+    if not source.is_file():
+        return _load_folder(source, str(source), torch_device)
+    bundle = unpack_bundle(source)
     try:
         with name_bundle_in_errors(bundle):
-            return replace(_load_folder(bundle.folder, str(given), where), bundle=bundle)
+            return replace(_load_folder(bundle.folder, str(source), torch_device), bundle=bundle)
     except BaseException:
         bundle.delete()
         raise
@@ -236,16 +236,16 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     file = folder / "splits.json"
     if not file.exists():
         raise InputError(f"{file}: no such file; the run directory is not complete")
-    found: _Splits = validate(read_json(file), _Splits, str(file))
-    splits = {split: getattr(found, split) for split in SPLITS}
+    content: _Splits = validate(read_json(file), _Splits, str(file))
+    splits = {part: getattr(content, part) for part in SPLITS}
     seen: set[str] = set()
     for repertoire_id in (i for ids in splits.values() for i in ids):
         if repertoire_id in seen:
             raise InputError(f"{file}: the repertoire {abbreviate(repertoire_id)} is listed twice")
-        if repertoire_id not in found.digests:
+        if repertoire_id not in content.digests:
             raise InputError(f"{file}: digests: the repertoire {abbreviate(repertoire_id)} is missing")
         seen.add(repertoire_id)
-    return splits, found.digests
+    return splits, content.digests
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_subject_cautions, index_split_parts
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, index_split_parts
+from deeprc.evaluation.significance import is_few
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import is_few
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
 from deeprc.tasks import TaskKind
 
-__all__ = ["find_control_cautions", "find_run_cautions"]
+__all__ = [
+    "find_control_cautions",
+    "find_cross_validated_chance_cautions",
+    "find_cross_validated_strata_cautions",
+    "find_run_cautions",
+    "find_strata_cautions",
+]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
@@ -42,7 +49,7 @@ def find_run_cautions(
     return [
         *_warn_of_no_held_out(performance),
         *_warn_of_chance(performance),
-        *_warn_of_shared_subjects(metadata, performance),
+        *_warn_of_shared_donors(metadata, performance),
         *find_control_cautions(controls, within or {}),
         *_warn_of_few_repertoires(performance),
         *_warn_of_overfitting(performance),
@@ -59,15 +66,15 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
     for target, contrasts in _group_by_target(performance):
-        found = [(each, each.auc(rows)) for each in contrasts]
-        yield target, [(each, auc) for each, auc in found if auc is not None]
+        aucs = [(each, each.auc(rows)) for each in contrasts]
+        yield target, [(each, auc) for each, auc in aucs if auc is not None]
 
 
 def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
     if performance.held_out is None:
         text = (
-            "This cohort has no labelled repertoire that the network has not been trained or selected on: nothing here "
-            "says how good it is. The sequences and motifs may be those of these repertoires only."
+            "All labelled repertoires of this cohort were used to train or to choose the network, so nothing here "
+            "shows how good it is. Its sequences and motifs may be specific to these repertoires."
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
@@ -75,26 +82,26 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
-        split, names = SPLIT_NAMES[performance.held_out], [each.positive for each in without]
+        part, names = SPLIT_NAMES[performance.held_out], [each.positive for each in without]
         if len(contrasts) == 1 or len(without) == len(contrasts):
             named = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
             text = (
-                f"The {split} repertoires are of one class{named}: there is no AUC, and how good the network is is not "
-                "known."
+                f"The {part} repertoires have only one class{named}, so there is no AUC, and it is not known how good "
+                "the network is."
             )
         else:
             text = (
-                f"No {split} repertoire of {target} is {' or '.join(names)}: there is no AUC of "
+                f"No {part} repertoire of {target} is {' or '.join(names)}, so there is no AUC of "
                 f"{_name_these_classes(names)}."
             )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
     for numbers in performance.numbers:
-        found = numbers.r2(performance.rows(performance.held_out))
-        if found is None or found.interval is None:
-            split = SPLIT_NAMES[performance.held_out]
+        r2 = numbers.r2(performance.rows(performance.held_out))
+        if r2 is None or r2.interval is None:
+            part = SPLIT_NAMES[performance.held_out]
             text = (
-                f"The {split} repertoires are too few, or too alike in {numbers.target}, for an "
-                "interval of r²: how good the network is is not known."
+                f"The {part} repertoires are too few, or too alike in {numbers.target}, for an "
+                "interval of r². So it is not known how good the network is."
             )
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
 
@@ -105,58 +112,57 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
         if len(aucs) == 1 and poor:
             ((contrast, auc),) = poor
             text = (
-                f"The network{contrast.named} cannot be told from chance: its AUC is {auc.value:.3f}, with a 95% "
-                f"interval from {auc.low:.3f} to {auc.high:.3f} that contains 0.5 or lies below it. Its sequences and "
-                "motifs then mean nothing."
+                f"The network{contrast.named} is not significantly better than chance: its AUC is {auc.value:.3f}, "
+                f"with a 95% interval from {auc.low:.3f} to {auc.high:.3f}. Do not interpret its sequences and motifs."
             )
             details = {"target": target, "auc": auc.value, "low": auc.low, "high": auc.high}
             yield Caution("warning", text, "performance", "chance", details)
         elif poor:
-            told = [f"{each.positive} ({auc.value:.3f}, {auc.low:.3f} to {auc.high:.3f})" for each, auc in poor]
+            classes = [f"{each.positive} ({auc.value:.3f}, {auc.low:.3f} to {auc.high:.3f})" for each, auc in poor]
             text = (
-                f"The network cannot be told from chance for {len(poor)} of {len(aucs)} classes of {target}, each "
-                f"against the others (AUC, 95% interval): {', '.join(told)}. Their sequences and motifs then mean "
-                "nothing."
+                f"The network is not significantly better than chance for {len(poor)} of {len(aucs)} classes of "
+                f"{target}, each against the others (AUC, 95% interval): {', '.join(classes)}. Do not interpret the "
+                "sequences and motifs of these classes."
             )
             by_class = {each.positive: [auc.value, auc.low, auc.high] for each, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
     for numbers in performance.numbers:
-        found = numbers.r2(performance.rows(performance.held_out))
-        if found is not None and (found.value <= 0 or (found.interval is not None and found.interval[0] <= 0)):
-            low, high = found.interval or (np.nan, np.nan)
-            limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if found.interval else ""
+        r2 = numbers.r2(performance.rows(performance.held_out))
+        if r2 is not None and (r2.value <= 0 or (r2.interval is not None and r2.interval[0] <= 0)):
+            low, high = r2.interval or (np.nan, np.nan)
+            limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if r2.interval else ""
             text = (
-                f"The network is not shown to predict {numbers.target} better than the mean does: r² is "
-                f"{found.value:.3f}{limits}. Its sequences and motifs then mean nothing."
+                f"The network does not predict {numbers.target} significantly better than the mean does: r² is "
+                f"{r2.value:.3f}{limits}. Do not interpret its sequences and motifs."
             )
-            values = {"target": numbers.target, "r2": found.value, "interval": list(found.interval or ())}
+            values = {"target": numbers.target, "r2": r2.value, "interval": list(r2.interval or ())}
             yield Caution("warning", text, "performance", "chance", values)
 
 
-def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     labelled = ~np.isnan(performance.labels).all(axis=1)
-    rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
-    found = find_subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
+    rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in SPLITS})
+    cautions = find_divided_donor_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
     if (
         performance.donors is None
         or performance.held_out is None
-        or performance.subject_column in [f.details["column"] for f in found]
+        or performance.subject_column in [each.details["column"] for each in cautions]
     ):
-        return found
+        return cautions
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
-        where = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        prefix = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
-        found += find_donor_cautions(
-            performance.donors, str(performance.subject_column), classes, kind=kind, where=where
+        cautions += find_donor_cautions(
+            performance.donors, str(performance.subject_column), classes, kind=kind, where=prefix
         )
-    return found
+    return cautions
 
 
 def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     """Return the kind of each target by name; a target with several classes counts as binary, class by class."""
-    found: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
-    return {**found, **{each.target: "regression" for each in performance.numbers}}
+    kinds: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
+    return {**kinds, **{each.target: "regression" for each in performance.numbers}}
 
 
 def find_control_cautions(
@@ -165,37 +171,39 @@ def find_control_cautions(
     """Yield a warning for each control that is not worse than the network, and a note if there is none.
 
     If the control reads columns of the sheet, and the network is better than chance within the values of each of them
-    (`within`, by target), the warning also says so: then none of them alone explains what the network tells.
+    (`within`, by target), the warning also says so: then none of these columns alone explains what it has learned.
     """
-    for each in controls:
-        if each.is_of_class:
+    for contrast_controls in controls:
+        if contrast_controls.is_of_class:
             continue
-        for entry in each.to_list():
+        for entry in contrast_controls.to_list():
             if entry["relation"] != "worse":
-                text = each.sentence(entry["control"])
+                text = contrast_controls.sentence(entry["control"])
                 if entry["control"] == "sheet":
-                    text += _describe_auc_within(within.get(each.contrast.target, []), each.columns)
+                    text += _describe_auc_within(
+                        within.get(contrast_controls.contrast.target, []), contrast_controls.columns
+                    )
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
-        if each.comparison.empty:
+        if contrast_controls.comparison.empty:
             names = ", ".join(SHORT.values())
-            text = f"Controls ({names}) are not compared with the network. {each.reasons[0]}"
+            text = f"Control methods ({names}) were not compared with the network. {contrast_controls.reasons[0]}"
             yield Caution("note", text, "controls", "no-control")
 
 
 def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]) -> str:
-    """Return a sentence if the AUC within the values of each column is known and above chance, otherwise ""."""
+    """Return a sentence if the AUC within the values of each column is known and above chance, else ""."""
     if {each.column for each in strata} != set(columns) or not all(each.low > 0.5 for each in strata):
         return ""
-    told = ", ".join(f"{each.column!r} ({each.auc:.3f}, {each.low:.3f} to {each.high:.3f})" for each in strata)
-    alone = "it alone does not explain" if len(strata) == 1 else "none of them alone explains"
+    aucs = ", ".join(f"{each.column!r} ({each.auc:.3f}, {each.low:.3f} to {each.high:.3f})" for each in strata)
+    alone = "this column alone does not explain" if len(strata) == 1 else "none of these columns alone explains"
     return (
-        f" But the network also tells the classes among repertoires with the same value of {told}: {alone} what the "
-        "network has learned."
+        f" But the network also separates the classes among repertoires with the same value of {aucs}. So {alone} what "
+        "the network has learned."
     )
 
 
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
-    split = SPLIT_NAMES[performance.held_out or "test"]
+    part = SPLIT_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
         few = {name: n for name, n in sizes.items() if is_few("binary", n)}
@@ -203,28 +211,30 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
             ((contrast, auc),) = aucs
             (n,) = few.values()
             text = (
-                f"Only {n:,} {split} {_pluralise(n, 'repertoire')} of the smaller "
-                f"class{contrast.named}: the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
+                f"Only {n:,} {part} {_pluralise(n, 'repertoire')} of the smaller class{contrast.named}. With so few, "
+                f"the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": n})
         elif few:
-            told = ", ".join(f"{name} ({n:,})" for name, n in few.items())
+            classes = ", ".join(f"{name} ({n:,})" for name, n in few.items())
             text = (
-                f"Few {split} repertoires of {target}, so that the AUC of {_name_these_classes(list(few))} "
-                f"says little: {told}."
+                f"There are few {part} repertoires of {target}, so the AUC of {_name_these_classes(list(few))} is "
+                f"uncertain: {classes}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
     for numbers in performance.numbers:
-        found = numbers.r2(performance.rows(performance.held_out))
-        if found is not None and is_few("regression", found.n):
-            text = f"Only {found.n:,} {split} {_pluralise(found.n, 'repertoire')}{numbers.named}"
-            if found.interval is not None:
-                text += f": r² may be anything from {found.interval[0]:.3f} to {found.interval[1]:.3f}"
-            yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": found.n})
+        r2 = numbers.r2(performance.rows(performance.held_out))
+        if r2 is not None and is_few("regression", r2.n):
+            text = f"Only {r2.n:,} {part} {_pluralise(r2.n, 'repertoire')}{numbers.named}"
+            if r2.interval is not None:
+                text += f". With so few, r² may be anything from {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"
+            yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": r2.n})
 
 
 def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
-    told = "the network is overfitted to some of the former. Their sequences may stand out for no other reason."
+    explanation = (
+        "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
+    )
     for target, contrasts in _group_by_target(performance):
         pairs = [
             (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts
@@ -237,12 +247,12 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
         }
         if learned:
             named = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
-            first, second = (", ".join(f"{of[i]:.3f}" for of in learned.values()) for i in range(2))
-            text = f"The AUC{named} is {first} on training and {second} on validation repertoires: {told}"
-            told_of = {"target": target, "classes": list(learned)}
-            yield Caution("warning", text, "history", "learned-by-heart", told_of)
+            first, second = (", ".join(f"{aucs[i]:.3f}" for aucs in learned.values()) for i in range(2))
+            text = f"The AUC{named} is {first} on training and {second} on validation repertoires: {explanation}"
+            details = {"target": target, "classes": list(learned)}
+            yield Caution("warning", text, "history", "learned-by-heart", details)
     for numbers in performance.numbers:
-        yield from _warn_of_overfitted_numbers(numbers, performance, told)
+        yield from _warn_of_overfitted_numbers(numbers, performance, explanation)
 
 
 def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -250,13 +260,13 @@ def _is_learned_by_heart(training: float, validation: float, low: float, chance:
     return low > chance and validation < low and training - validation > gap
 
 
-def _warn_of_overfitted_numbers(numbers: Numbers, performance: Performance, told: str) -> Iterator[Caution]:
+def _warn_of_overfitted_numbers(numbers: Numbers, performance: Performance, explanation: str) -> Iterator[Caution]:
     training, validation = numbers.r2(performance.rows("train")), numbers.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
             f"r²{numbers.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
-            f"repertoires: {told}"
+            f"repertoires: {explanation}"
         )
         yield Caution("warning", text, "history", "learned-by-heart")
 
@@ -267,3 +277,77 @@ def _name_these_classes(names: Sequence[str]) -> str:
 
 def _pluralise(n: int, word: str) -> str:
     return word if n == 1 else f"{word}s"
+
+
+def find_strata_cautions(
+    within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance, adjust_for: Sequence[str]
+) -> Iterator[Caution]:
+    """Yield a warning for each column within whose values the AUC is not better than chance.
+
+    Parameters
+    ----------
+    within
+        AUCs within the values of columns, by target.
+    performance
+        Performance of the run.
+    adjust_for
+        Metadata columns for which the training was adjusted.
+    """
+    for contrast in performance.contrasts:
+        auc = contrast.auc(performance.rows(performance.held_out))
+        if auc is None:
+            continue
+        for stratified in within.get(contrast.target, ()):
+            if stratified.explains(auc.value, auc.low):
+                auc_text = _describe_lower_auc(stratified, contrast.named, auc.value)
+                text = f"Among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
+                yield Caution("warning", text, "controls", "auc-within", stratified.to_dict())
+
+
+def _describe_lower_auc(stratified: StratifiedAuc, named: str, auc: float) -> str:
+    """Return how much lower the AUC within the values of a column is, to put after "among"."""
+    return (
+        f"repertoires with the same {stratified.column!r}, the AUC{named} is {stratified.auc:.3f} "
+        f"({stratified.low:.3f} to {stratified.high:.3f}), but {auc:.3f} over all repertoires."
+    )
+
+
+def _describe_learned_column(column: str, adjust_for: Sequence[str]) -> str:
+    """Return sentences that say what a network may have learned instead of the target, and what to do."""
+    if column in adjust_for:
+        return f"The network may have learned {column!r} instead of the target, although training was adjusted for it."
+    return f"The network may have learned {column!r} instead of the target. Train with `adjust_for={column}`."
+
+
+def find_cross_validated_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
+    """Yield a warning for each target whose cross-validated AUC, or r2, is not shown to be better than chance."""
+    for target, values in metrics.items():
+        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
+        value, limits = values.get(measure), values.get(f"{measure}_ci")
+        if value is None or (limits[0] if limits else value) > chance:
+            continue
+        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
+        text = (
+            f"{target} is not predicted significantly better than by chance ({chance:g}): the {heading} is {value:.3f}"
+            f"{interval}. Do not interpret the sequences and motifs of these networks."
+        )
+        details = {"target": target, measure: value, "interval": list(limits or ())}
+        yield Caution("warning", text, "performance", "chance", details)
+
+
+def find_cross_validated_strata_cautions(
+    within: Mapping[str, Sequence[StratifiedAuc]],
+    metrics: Mapping[str, Mapping[str, Any]],
+    adjust_for: Sequence[str],
+) -> list[Caution]:
+    """Return a warning for each column within whose values the cross-validated AUC is not better than chance."""
+    cautions = []
+    for target, strata in within.items():
+        auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
+        for stratified in strata:
+            if auc is not None and limits is not None and stratified.explains(auc, limits[0]):
+                auc_text = _describe_lower_auc(stratified, "", auc)
+                text = f"{target}: among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
+                details = {"target": target, **stratified.to_dict()}
+                cautions.append(Caution("warning", text, "controls", "auc-within", details))
+    return cautions

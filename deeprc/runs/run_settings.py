@@ -86,27 +86,27 @@ def read_settings(path: Path) -> RunSettings:
     if not file.exists():
         raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
     body = validate(read_yaml(file), dict[str, Any], str(file))
-    found = (body.get("format"), body.get("version"))
-    if found != (FORMAT, VERSION):
-        seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
+    stated = (body.get("format"), body.get("version"))
+    if stated != (FORMAT, VERSION):
+        seen = f"found {abbreviate(stated[0])} version {abbreviate(stated[1])}"
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
     missing = [name for name in ("network", "training") if name not in body]
     if missing:
         raise InputError(f"{file}: {missing[0]}: is missing")
     settings = {name: validate(body[name], dict[str, Any], f"{file}: {name}") for name in ("network", "training")}
     config = config_from_mapping(settings, source=str(file))
-    given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
-    _check_tasks(given.tasks, f"{file}: tasks")
-    tested = given.fold if given.test is None else None
-    same = given.validation_fold is not None and given.validation_fold == tested
-    if given.fold >= given.folds or same or (given.validation_fold or 0) >= given.folds:
-        named = f"{given.fold} and {given.validation_fold}"
-        raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
-    return RunSettings(config=config, **vars(given))
+    stored = validate({name: body[name] for name in _KEYS if name in body}, _StoredSettings, str(file))
+    _check_tasks(stored.tasks, f"{file}: tasks")
+    is_out_of_range = stored.fold >= stored.folds or (stored.validation_fold or 0) >= stored.folds
+    has_test_fold = stored.test is None  # otherwise the test repertoires are those of a metadata value
+    if is_out_of_range or (has_test_fold and stored.validation_fold == stored.fold):
+        named = f"{stored.fold} and {stored.validation_fold}"
+        raise InputError(f"{file}: expected two folds of {stored.folds} to test and to validate on, found {named}")
+    return RunSettings(config=config, **vars(stored))
 
 
 @dataclass(frozen=True)
-class _Given:
+class _StoredSettings:
     """The content of `config.yaml` except the configuration; see `RunSettings`."""
 
     cohort: str
@@ -123,23 +123,25 @@ class _Given:
     adjust_for: tuple[str, ...] = ()  # likewise
 
 
-_KEYS = tuple(each.name for each in fields(_Given))
+_KEYS = tuple(each.name for each in fields(_StoredSettings))
 
 
-def _check_tasks(tasks: Sequence[Task], where: str) -> None:
+def _check_tasks(tasks: Sequence[Task], source: str) -> None:
     """Raise InputError if tasks cannot be from a training: without classes, with a weight below 0, twice the same."""
     if not tasks or len({task.name for task in tasks}) < len(tasks):
-        raise InputError(f"{where}: expected different targets, found {abbreviate([task.name for task in tasks])}")
+        raise InputError(f"{source}: expected different targets, found {abbreviate([task.name for task in tasks])}")
     for task in tasks:
-        n, different = len(task.classes), len(set(task.classes))
-        if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
-            wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
-            raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
+        n, is_number = len(task.classes), task.kind == "regression"
+        has_several_classes = n >= 2 and len(set(task.classes)) == n
+        has_expected_classes = n == 0 if is_number else has_several_classes
+        if not has_expected_classes:
+            expected = "no classes" if is_number else "different classes, at least 2"
+            raise InputError(f"{source}: {task.kind} target {abbreviate(task.name)}: expected {expected}, found {n}")
         if task.calibration != IDENTITY:
-            raise InputError(f"{where}: target {abbreviate(task.name)}: expected no calibration here")
+            raise InputError(f"{source}: target {abbreviate(task.name)}: expected no calibration here")
         top = LARGEST_NUMBER
         if not (0 <= task.weight <= top and abs(task.mean) <= top and 1 / top <= task.scale <= top):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(
-                f"{where}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+                f"{source}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
             )

@@ -24,7 +24,7 @@ _WIDTH = 100
 _LABEL = 10  # width of the label before the text of a line
 _MAX_CLASSES = 6
 _SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "mean absolute error"}
-_OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
+_METRICS_BY_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
 
 
 def describe_run(run: Run) -> str:
@@ -36,9 +36,9 @@ def show_run(run: Run) -> str:
     """Return the text of `describe_run` as HTML, with pictures of the intervals of the AUCs or r2 on test."""
     pictures = []
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # no metrics, or damaged ones
-        found = read_json(run.path / "metrics.json")["test"]
+        metrics = read_json(run.path / "metrics.json")["test"]
         for task in run.tasks:
-            values = found.get(task.name, {})
+            values = metrics.get(task.name, {})
             measure, chance = ("r2", None) if task.kind == "regression" else ("auc", 0.5)
             if values.get(measure) is not None and values.get(f"{measure}_ci") is not None:
                 low, high = values[f"{measure}_ci"]
@@ -60,7 +60,7 @@ def _list_lines(run: Run) -> list[tuple[str, str]]:
     settings = " ".join(f"{name}={format_setting(value)}" for name, value in changes.items()) or "the defaults"
     lines = [*_list_targets(run.tasks), ("settings", settings)]
     if run.bundle is None:  # a packed run has no ids of repertoires
-        sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
+        sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
         lines.append(("split", f"{sizes} repertoires"))
     if run.settings.adjust_for:
         lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
@@ -108,22 +108,24 @@ def _format_classes(task: Task) -> str:
 def _list_test_metrics(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return lines with the metrics of the test repertoires; none if `metrics.json` is missing or damaged."""
     try:
-        found = read_json(path / "metrics.json")["test"]
+        metrics = read_json(path / "metrics.json")["test"]
     except (ValueError, KeyError, TypeError):
         return []
-    return [("test" if i == 0 else "", line) for i, line in enumerate(describe_metrics(found, tasks))]
+    return [("test" if i == 0 else "", line) for i, line in enumerate(describe_metrics(metrics, tasks))]
 
 
-def describe_metrics(found: Any, tasks: Sequence[Task]) -> list[str]:
+def describe_metrics(metrics: Any, tasks: Sequence[Task]) -> list[str]:
     """Return a line for each target from the metrics of one part of the split; none if they are damaged."""
     try:
-        return [_format_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
+        return [_format_metrics(task, metrics[task.name]) for task in tasks if metrics.get(task.name, {}).get("n")]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
 
 
 def _format_metrics(task: Task, values: Mapping[str, Any]) -> str:
-    parts = [f"{_SHOWN[name]} {values[name]:.3f}" for name in _OF_KIND[task.kind] if values.get(name) is not None]
+    parts = [
+        f"{_SHOWN[name]} {values[name]:.3f}" for name in _METRICS_BY_KIND[task.kind] if values.get(name) is not None
+    ]
     limits = values.get("auc_ci") or values.get("r2_ci")
     if parts and limits:
         low, high = limits

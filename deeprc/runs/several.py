@@ -22,7 +22,7 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.left_out import list_left_out_values
+from deeprc.evaluation.folds_from_column import list_left_out_values
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
@@ -80,10 +80,13 @@ def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any)
     InputError
         If the fields are not valid for `SplitOptions`.
     """
-    SplitOptions(folds=folds, fold=fold, **others)
-    rest = [each for each in range(folds) if each != fold or others.get("test") is not None]
-    splits = {each: SplitOptions(folds=folds, fold=fold, validation_fold=each, **others) for each in rest}
-    return {f"validation-{each}": RunPlan(split, seed) for each, split in splits.items()}
+    options = SplitOptions(folds=folds, fold=fold, **others)  # checks the fields before `folds` is used here
+    has_test_fold = options.test is None  # otherwise the test repertoires are not those of a fold
+    return {
+        f"validation-{validation_fold}": RunPlan(replace(options, validation_fold=validation_fold), seed)
+        for validation_fold in range(folds)
+        if not has_test_fold or validation_fold != fold
+    }
 
 
 def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
@@ -153,8 +156,8 @@ def train_runs(
         check_scheduler(scheduler)
     workers = Workers(processes=jobs, scheduler=scheduler)
     folder = Path(output).absolute()
-    given = (targets,) if isinstance(targets, str) else tuple(targets)
-    common = (Path(cohort).absolute(), given, config or load_config())
+    target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
+    common = (Path(cohort).absolute(), target_texts, config or load_config())
     trainings = [
         _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
     ]
@@ -242,50 +245,51 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
 
 def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
     """Raise InputError if runs that have begun have other settings, or if the cohort has changed since then."""
-    found = [_read_begun(training) for training in begun]
-    now = hash_cohort(dataset, found[0].tasks, found[0].config)
-    for training, settings in zip(begun, found, strict=True):
-        if settings.fingerprint != now:
+    all_settings = [_check_same_settings(training) for training in begun]
+    fingerprint = hash_cohort(dataset, all_settings[0].tasks, all_settings[0].config)
+    for training, settings in zip(begun, all_settings, strict=True):
+        if settings.fingerprint != fingerprint:
             cohort = dataset.container.path
             raise InputError(f"{cohort}: its repertoires or labels are not those that {training.folder} began with")
-        kept = training.folder / SKETCHES_FILE
-        if not training.keep_sketches and kept.exists():
+        sketches = training.folder / SKETCHES_FILE
+        if not training.keep_sketches and sketches.exists():
             raise InputError(
-                f"{kept}: was kept by an earlier call, unlike `keep_sketches=False`; delete this file in every run, or "
-                "choose another `output`"
+                f"{sketches}: was kept by an earlier call, unlike `keep_sketches=False`; delete this file in every "
+                "run, or choose another `output`"
             )
 
 
 def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Task]) -> None:
-    """Raise InputError if the cohort cannot be split, or if the run has begun with another split."""
+    """Raise InputError if the cohort cannot be split, or if the run was begun with a different split."""
     options = training.plan.split
     try:
-        made = make_split(dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path))
+        split = make_split(
+            dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path)
+        )
     except InputError as error:
         raise InputError(f"{training.name}: {error}") from error
-    known = encode_labels(tasks[:1], dataset.metadata)[made.train, 0]
-    if tasks[0].kind != "regression" and len(np.unique(known[~np.isnan(known)])) < 2:
+    labels = encode_labels(tasks[:1], dataset.metadata)[split.train, 0]
+    if tasks[0].kind != "regression" and len(np.unique(labels[~np.isnan(labels)])) < 2:
         tested = "" if options.test is None else f" with `test={options.test}`"
         raise InputError(f"{training.name}: the training part has one class of {tasks[0].name!r} only{tested}")
-    if (training.folder / "config.yaml").exists():
-        ids, now = read_splits(training.folder)[0], made.ids(dataset.repertoire_ids)
-        if ids != now:
-            raise InputError(
-                f"{training.folder}: was begun with another split than {dataset.container.path} gives now: a column of "
-                "its metadata has changed; choose another `output`"
-            )
+    has_begun = (training.folder / "config.yaml").exists()
+    if has_begun and read_splits(training.folder)[0] != split.ids(dataset.repertoire_ids):
+        raise InputError(
+            f"{training.folder}: was begun with another split than {dataset.container.path} gives now: a column of "
+            "its metadata has changed; choose another `output`"
+        )
 
 
-def _read_begun(training: _Training) -> RunSettings:
+def _check_same_settings(training: _Training) -> RunSettings:
     """Return the settings of a run that has begun; raise InputError if they are not those of the training."""
     settings, plan = read_settings(training.folder), training.plan
-    wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
-    differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
+    expected = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
+    differing = [name for name, value in expected.items() if vars(settings)[name] != value]
     restored = _restore_log(settings.config, training.config)
     differing += [] if restored == training.config else ["config"]
     if differing == ["config"]:
-        begun, given = restored.to_mapping(), training.config.to_mapping()
-        names = [name for part in given for name in given[part] if begun[part].get(name) != given[part][name]]
+        begun, chosen = restored.to_mapping(), training.config.to_mapping()
+        names = [name for part in chosen for name in chosen[part] if begun[part].get(name) != chosen[part][name]]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
             "`output`"
@@ -295,12 +299,12 @@ def _read_begun(training: _Training) -> RunSettings:
     return settings
 
 
-def _restore_log(begun: Config, given: Config) -> Config:
-    """Return the configuration of a begun run with `log` if `log` is given and had become `none`.
+def _restore_log(begun: Config, chosen: Config) -> Config:
+    """Return the configuration of a begun run with `log` if `log` is chosen and had become `none`.
 
     This happens where no count is above 1 (`replace_log_abundance`).
     """
-    if given.network.abundance != "log" or begun.network.abundance != "none":
+    if chosen.network.abundance != "log" or begun.network.abundance != "none":
         return begun
     return replace(begun, network=replace(begun.network, abundance="log"))
 

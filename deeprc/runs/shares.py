@@ -1,4 +1,6 @@
-"""The repertoires of a container in shares, which workers read with runs: in processes, or on a Dask cluster.
+"""Compute what runs say about repertoires in several workers: processes of this machine, or a Dask cluster.
+
+The repertoires of a container are divided into shares, and each worker reads one share at a time.
 
 A repertoire's outputs and attention do not depend on the other repertoires of its share.
 Letters: B repertoires, T outputs.
@@ -31,10 +33,10 @@ __all__ = ["Share", "compute_in_shares", "compute_outputs", "iterate_shares"]
 _Result = TypeVar("_Result")
 
 _MAX_SEQUENCES = 4_000_000
-"""Sequences of a share: seconds of work, beside which it takes little time to open the runs and the container."""
+"""Largest number of sequences of a share. It takes seconds to read so many, much longer than to open the runs."""
 
 _MIN_SHARES = 16
-"""Into as many shares a small cohort is divided, so that several workers have something to do."""
+"""Smallest number of shares, so that small cohorts also use several workers."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Share:
 
     @property
     def name(self) -> str:
-        """The repertoires, for messages."""
+        """Ids of the first and the last repertoire, for messages."""
         return self.ids[0] if len(self.ids) == 1 else f"{self.ids[0]} to {self.ids[-1]}"
 
     def load(self) -> tuple[RunEnsemble, RepertoireDataset]:
@@ -78,22 +80,22 @@ class Share:
         InputError
             If they cannot be used, or the worker finds another container or run at a path.
         """
-        whole = open_dataset(self.cohort)
-        assert isinstance(whole.container, StoredContainer)
-        if (found := whole.container.checksum) != self.checksum:
+        cohort = open_dataset(self.cohort)
+        assert isinstance(cohort.container, StoredContainer)
+        if (checksum := cohort.container.checksum) != self.checksum:
             raise InputError(
                 f"{self.cohort}: the worker finds another container there: expected the checksum {self.checksum}, "
-                f"found {found}"
+                f"found {checksum}"
             )
-        if max(self.rows) >= len(whole) or tuple(whole[list(self.rows)].repertoire_ids) != self.ids:
+        if max(self.rows) >= len(cohort) or tuple(cohort[list(self.rows)].repertoire_ids) != self.ids:
             raise InputError(f"{self.cohort}: the worker finds another container there, with other repertoires")
         predictor = load_ensemble(self.runs, device=self.device)
-        for path, expected, own in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
-            if own != expected:
+        for path, expected, weights in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
+            if weights != expected:
                 raise InputError(
-                    f"{path}: the worker finds another run there: expected weights {expected}, found {own}"
+                    f"{path}: the worker finds another run there: expected weights {expected}, found {weights}"
                 )
-        return predictor, whole[list(self.rows)]
+        return predictor, cohort[list(self.rows)]
 
 
 def iterate_shares(
@@ -159,15 +161,15 @@ def compute_in_shares(
 
 
 def _divide(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
-    """Yield repertoires that follow each other, about as many sequences at a time."""
+    """Yield successive repertoires as shares with about the same number of sequences."""
     sizes = dataset.n_sequences.tolist()
     size = min(_MAX_SEQUENCES, max(1, math.ceil(sum(sizes) / _MIN_SHARES)))
-    start = n = 0
-    for stop, own in enumerate(sizes, start=1):
-        n += own
-        if n >= size or stop == len(sizes):
+    start = n_sequences = 0
+    for stop, n in enumerate(sizes, start=1):
+        n_sequences += n
+        if n_sequences >= size or stop == len(sizes):
             yield dataset[start:stop]
-            start, n = stop, 0
+            start, n_sequences = stop, 0
 
 
 def _digest_weights(predictor: RunEnsemble) -> tuple[str, ...]:
@@ -179,8 +181,8 @@ def compute_outputs(
     predictor: RunEnsemble, dataset: RepertoireDataset, workers: Workers, *, device: str = "auto"
 ) -> Tensor:
     """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
-    found = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
-    return torch.from_numpy(np.stack(found)) if found else predictor.model.outputs(dataset)
+    outputs = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
+    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.outputs(dataset)
 
 
 def _compute_outputs(share: Share) -> list[NDArray[np.float32]]:

@@ -20,11 +20,11 @@ from deeprc.datasets.known_repertoires import KnownRepertoires, identify_reperto
 from deeprc.datasets.plan import describe_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
-from deeprc.shift.description import ASPECTS, describe
+from deeprc.shift.feature_table import ASPECTS, compute_features
 from deeprc.shift.reasons import name_reasons
-from deeprc.shift.reference import MIN_DONORS, SHARE_BEYOND, Reference
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
+from deeprc.shift.training_reference import MIN_DONORS, SHARE_BEYOND, Reference
 
 __all__ = ["SHIFT_COLUMNS", "Shift", "add_shift_columns", "measure_shift"]
 
@@ -79,20 +79,25 @@ class Shift:
 
     def columns(self) -> pd.DataFrame:
         """Return a table with a row per repertoire: `repertoire_id`, `shift`, `shift_reason` and `resembles`."""
-        told = ["; ".join(text for _, text in reasons) or None for reasons in self.reasons]
-        alike = [None if each is None else f"{each.repertoire_id} ({each.overlap:.0%})" for each in self.copies]
+        reasons = ["; ".join(text for _, text in pairs) or None for pairs in self.reasons]
+        copies = [None if each is None else f"{each.repertoire_id} ({each.overlap:.0%})" for each in self.copies]
         return pd.DataFrame(
             {
                 "repertoire_id": self.ids,
                 "shift": np.round(self.distance, 3),
-                "shift_reason": np.array(told, object),
-                "resembles": np.array(alike, object),
+                "shift_reason": np.array(reasons, object),
+                "resembles": np.array(copies, object),
             }
         )
 
     def cautions(self) -> list[Caution]:
         """Return warnings about predictions for these repertoires, and about their metrics."""
-        return [*self._warn_of_distance(), *self._warn_of_copies(), *self._read_otherwise(), *self._note_unknown()]
+        return [
+            *self._warn_of_distance(),
+            *self._warn_of_copies(),
+            *self._note_reading_differences(),
+            *self._note_unknown(),
+        ]
 
     def _warn_of_distance(self) -> Iterator[Caution]:
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
@@ -108,7 +113,7 @@ class Shift:
         )
         if is_far.any() and not are_many:
             far = describe_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
-            text += f"Chance explains this number, but not that some are more than {_FAR:.0f} times as far: {far}. "
+            text += f"This number may be chance, but some are more than {_FAR:.0f} times as far: {far}. "
         text += self._describe_common_reasons()
         level: Literal["warning", "note"] = "warning" if are_many or is_far.any() else "note"
         if level == "warning":
@@ -118,19 +123,19 @@ class Shift:
 
     def _describe_common_reasons(self) -> str:
         """Return the most frequent reasons, each with its number of repertoires and the text of the median one."""
-        found: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
-        frequent = sorted([name for name, _ in found.most_common(_SHOWN)], key=ASPECTS.index)
-        told = []
+        counts: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
+        frequent = sorted([name for name, _ in counts.most_common(_SHOWN)], key=ASPECTS.index)
+        descriptions = []
         for aspect in frequent:
-            of_aspect = [
+            repertoires = [
                 (float(self.distance[i]), str(self.ids[i]), text)
                 for i, reasons in enumerate(self.reasons)
                 for name, text in reasons
                 if name == aspect
             ]
-            _, name, text = sorted(of_aspect)[len(of_aspect) // 2]
-            told.append(f"{aspect} in {found[aspect]:,}, such as {name}: {text}")
-        return "Reasons: " + "; ".join(told) + "." if told else ""
+            _, name, text = sorted(repertoires)[len(repertoires) // 2]
+            descriptions.append(f"{aspect} in {counts[aspect]:,}, such as {name}: {text}")
+        return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
 
     def _warn_of_copies(self) -> Iterator[Caution]:
         named = [(str(name), each) for name, each in zip(self.ids, self.copies, strict=True) if each is not None]
@@ -138,28 +143,32 @@ class Shift:
             return
         n = len(named)
         shown = describe_names(
-            [f"{name} is like {each.repertoire_id} ({each.overlap:.0%} of the junctions, usual {each.usual:.1%})"
+            [f"{name} is like {each.repertoire_id} ({each.overlap:.0%} of the junctions, "
+             f"usual {each.typical_overlap:.1%})"
              for name, each in named], "repertoire", "repertoires", _SHOWN
         )  # fmt: skip
         text = (
             f"{n:,} of {int(self.is_new.sum()):,} repertoires that count as not seen share{'s' * (n == 1)} far more "
-            f"with a training or validation repertoire than chance explains: copies under another name or in another "
-            f"processing, or samples of one donor. {shown}. Metrics that include them look better than they are."
+            f"junctions with a training or validation repertoire than expected by chance. Such repertoires are copies "
+            f"under a different name or from different processing, or samples of one donor. {shown}. Metrics that "
+            f"include them are too good."
         )
         details = {name: [each.repertoire_id, each.overlap] for name, each in named}
         yield Caution("warning", text, "setup", "copies-of-training", details)
 
-    def _read_otherwise(self) -> Iterator[Caution]:
+    def _note_reading_differences(self) -> Iterator[Caution]:
         if self.read_otherwise:
-            text = f"Files were read otherwise than those of training: {'; '.join(self.read_otherwise)}."
+            differences = "; ".join(self.read_otherwise)
+            text = f"These files were read with other settings than the training files: {differences}."
             yield Caution("note", text, "setup", "read-otherwise")
 
     def _note_unknown(self) -> Iterator[Caution]:
         if self.n_unknown and self.is_new.any():
-            of = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
+            models = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
             text = (
-                f"How far new repertoires are from those of training is not known: {of} no summary of them (an earlier "
-                f"version trained it, it had fewer than {MIN_DONORS} donors, or it was fitted in Python)."
+                f"It is not known how far new repertoires are from the training repertoires: {models} no summary of "
+                f"these (an earlier version trained it, it had fewer than {MIN_DONORS} donors, or it was fitted in "
+                "Python)."
             )
             yield Caution("note", text, "setup", "shift-unknown")
 
@@ -186,37 +195,50 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     distance = np.full(len(dataset), np.nan)
     reasons: list[Sequence[tuple[str, str]]] = [[]] * len(dataset)
     copies: list[Copy | None] = [None] * len(dataset)
-    otherwise: dict[str, None] = {}
-    asked = dataset[rows]
-    compared = []
+    reading_differences: dict[str, None] = {}
+    new_repertoires = dataset[rows]
+    comparisons = []
     for summary in _select_different(summaries) if len(rows) else []:
         if summary.reference is not None:
-            own, told, read = _compare(summary.reference, asked)
-            otherwise |= dict.fromkeys(read)
-            compared.append((own, told))
-        for row, copy in zip(rows.tolist(), _find_copies(summary, asked, splits, rows), strict=True):
-            known = copies[row]
-            if copy is not None and (known is None or copy.overlap > known.overlap):
+            model_distances, model_reasons, differences = _compare(summary.reference, new_repertoires)
+            reading_differences |= dict.fromkeys(differences)
+            comparisons.append((model_distances, model_reasons))
+        for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, splits, rows), strict=True):
+            previous = copies[row]
+            if copy is not None and (previous is None or copy.overlap > previous.overlap):
                 copies[row] = copy
-    if compared:
-        middle = np.argsort([own for own, _ in compared], axis=0, kind="stable")[len(compared) // 2]
-        for place, (row, model) in enumerate(zip(rows.tolist(), middle.tolist(), strict=True)):
-            own, told = compared[model]
-            distance[row], reasons[row] = own[place], told[place]
+    if comparisons:
+        by_distance = np.argsort([distances for distances, _ in comparisons], axis=0, kind="stable")
+        median_models = by_distance[len(comparisons) // 2]
+        for i, (row, model) in enumerate(zip(rows.tolist(), median_models.tolist(), strict=True)):
+            model_distances, model_reasons = comparisons[model]
+            distance[row], reasons[row] = model_distances[i], model_reasons[i]
     n_donors = min([each.reference.n_donors for each in summaries if each.reference is not None], default=0)
-    unknown = sum(each.reference is None for each in summaries)
+    n_unknown = sum(each.reference is None for each in summaries)
     return Shift(
-        dataset.repertoire_ids, is_new, distance, reasons, copies, n_donors, unknown, len(summaries), tuple(otherwise)
+        dataset.repertoire_ids,
+        is_new,
+        distance,
+        reasons,
+        copies,
+        n_donors,
+        n_unknown,
+        len(summaries),
+        tuple(reading_differences),
     )
 
 
 def _select_different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
     """Return the different summaries; runs that differ only in their validation fold have the same one."""
-    found: list[TrainingSummary] = []
-    for each in summaries:
-        if not any(each.reference == known.reference and _collect_ids(each) == _collect_ids(known) for known in found):
-            found.append(each)
-    return found
+    different: list[TrainingSummary] = []
+    for summary in summaries:
+        if not any(_are_equal(summary, other) for other in different):
+            different.append(summary)
+    return different
+
+
+def _are_equal(first: TrainingSummary, second: TrainingSummary) -> bool:
+    return first.reference == second.reference and _collect_ids(first) == _collect_ids(second)
 
 
 def _collect_ids(summary: TrainingSummary) -> set[str]:
@@ -226,16 +248,18 @@ def _collect_ids(summary: TrainingSummary) -> set[str]:
 def _compare(
     reference: Reference, dataset: RepertoireDataset
 ) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
-    """Return distances divided by the level, (B,), reasons for those above 1, and differences in reading files."""
-    description = describe(dataset, reference.vocabulary)
-    deviations = reference.deviations(description)
-    otherwise = []
-    for name, texts in description.read_by.items():
-        known = reference.read_by.get(name, ())
-        other = sorted({text for text in texts if text and text not in known}) if known else []
-        if other:
-            otherwise.append(f"{name} {', '.join(other)}, trained on {', '.join(text or 'none' for text in known)}")
-    return deviations.distance / reference.level, name_reasons(reference, description, deviations), otherwise
+    """Return distances divided by the threshold, (B,), reasons for those above 1, and differences in reading files."""
+    table = compute_features(dataset, reference.vocabulary)
+    deviations = reference.deviations(table)
+    differences = []
+    for name, texts in table.file_properties.items():
+        trained_on = reference.file_properties.get(name, ())
+        others = sorted({text for text in texts if text and text not in trained_on}) if trained_on else []
+        if others:
+            differences.append(
+                f"{name} {', '.join(others)}, trained on {', '.join(text or 'none' for text in trained_on)}"
+            )
+    return deviations.distance / reference.threshold, name_reasons(reference, table, deviations), differences
 
 
 def _find_copies(
@@ -245,17 +269,19 @@ def _find_copies(
 
     A copy with other genes is found, too, unless training repertoires differ from each other in genes alone.
     """
-    found: list[Copy | None] = [None] * len(dataset)
+    copies: list[Copy | None] = [None] * len(dataset)
     if summary.sketches is not None:
-        found = summary.sketches.find_copies(dataset)
+        copies = summary.sketches.find_copies(dataset)
     id_of = {identity: name for name, identity in (summary.identities or {}).items()}
-    known, names = KnownRepertoires(list(id_of)), list(id_of.values())
+    training_repertoires, names = KnownRepertoires(list(id_of)), list(id_of.values())
     for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
         if splits[row] == NEW and len(repertoire):
-            index = known.find(identify_repertoire(repertoire), with_other_genes=True)
+            index = training_repertoires.find(identify_repertoire(repertoire), with_other_genes=True)
             if index is not None:
-                found[i] = Copy(names[index], 1.0, 0.0 if summary.sketches is None else summary.sketches.usual)
-    return found
+                copies[i] = Copy(
+                    names[index], 1.0, 0.0 if summary.sketches is None else summary.sketches.typical_overlap
+                )
+    return copies
 
 
 def add_shift_columns(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> pd.DataFrame:
@@ -263,13 +289,13 @@ def add_shift_columns(table: pd.DataFrame, shift: Shift, *, abstain: bool = Fals
 
     With `abstain`, predictions for repertoires beyond the level are empty.
     """
-    own = shift.columns().drop_duplicates("repertoire_id").set_index("repertoire_id")
-    found = table.copy()
+    by_id = shift.columns().drop_duplicates("repertoire_id").set_index("repertoire_id")
+    extended = table.copy()
     for column in SHIFT_COLUMNS:
-        found[column] = own[column].reindex(table["repertoire_id"]).to_numpy()
+        extended[column] = by_id[column].reindex(table["repertoire_id"]).to_numpy()
     if abstain:
         beyond = table["repertoire_id"].isin(shift.ids[shift.is_beyond])
         for column in ("probability", "called_class", "prediction"):
-            if column in found:
-                found.loc[beyond, column] = np.nan
-    return found
+            if column in extended:
+                extended.loc[beyond, column] = np.nan
+    return extended

@@ -54,15 +54,15 @@ def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence
     -------
     A `Variation` for each output that varies between these repertoires; empty if there are no readings.
     """
-    if not parts.through_readings:
+    if not parts.by_reading:
         return []
     targets = [task.name for task in tasks for _ in range(task.n_outputs)]
     outputs = np.asarray(parts.outputs, np.float64)[rows]
-    found = []
+    variations = []
     for t, (target, name) in enumerate(zip(targets, output_names(tasks), strict=True)):
         centred = outputs[:, t] - outputs[:, t].mean() if len(outputs) else outputs[:, t]
         variance = float(centred @ centred)
         if variance > 0:
-            shares = {source: float(centred @ part[rows, t]) / variance for source, part in parts.through.items()}
-            found.append(Variation(target, name, shares))
-    return found
+            shares = {source: float(centred @ part[rows, t]) / variance for source, part in parts.by_branch.items()}
+            variations.append(Variation(target, name, shares))
+    return variations

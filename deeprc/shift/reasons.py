@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.shift.description import ASPECTS, Description, Feature, from_scale
-from deeprc.shift.reference import Deviations, Reference
+from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, from_scale
+from deeprc.shift.training_reference import Deviations, Reference
 
 __all__ = ["MAX_REASONS", "name_reasons"]
 
@@ -16,15 +16,17 @@ _GENES = ("V genes", "J genes")
 _OF_SEQUENCES = ("chain", *_GENES)
 
 
-def name_reasons(reference: Reference, description: Description, deviations: Deviations) -> list[list[tuple[str, str]]]:
-    """Return for each repertoire the aspects in which it is beyond the level, and a text about each.
+def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviations) -> list[list[tuple[str, str]]]:
+    """Return for each repertoire the aspects in which it is beyond the threshold, and a text about each.
 
     The text describes the feature of the aspect that deviates most. At most `MAX_REASONS` aspects are named, the
     farthest ones, in the order of `ASPECTS`, in which earlier ones explain later ones.
     """
-    found = []
-    for row in range(len(description)):
-        beyond = {name: of[row] for name, of in deviations.of_aspects.items() if of[row] > reference.level}
+    all_reasons = []
+    for row in range(len(table)):
+        beyond = {
+            name: values[row] for name, values in deviations.by_aspect.items() if values[row] > reference.threshold
+        }
         if "chain" in beyond:  # another chain has other genes
             beyond = {name: far for name, far in beyond.items() if name not in _GENES}
         farthest = sorted(beyond, key=lambda name: -beyond[name])[:MAX_REASONS]
@@ -33,11 +35,11 @@ def name_reasons(reference: Reference, description: Description, deviations: Dev
         for aspect in sorted(farthest, key=ASPECTS.index):
             columns = [i for i, each in enumerate(reference.features) if each.aspect == aspect]
             most = max(columns, key=lambda column: z[column])
-            value = float(description.values[row, most])
-            examples = description.examples.get(reference.features[most].name)
+            value = float(table.values[row, most])
+            examples = table.examples.get(reference.features[most].name)
             reasons.append((aspect, _describe(reference, most, value, examples[row] if examples else "")))
-        found.append(reasons)
-    return found
+        all_reasons.append(reasons)
+    return all_reasons
 
 
 def _describe(reference: Reference, column: int, value: float, example: str) -> str:
@@ -45,7 +47,7 @@ def _describe(reference: Reference, column: int, value: float, example: str) -> 
     feature = reference.features[column]
     now, low, high, middle = (
         from_scale(feature.scale, each)
-        for each in (value, reference.low[column], reference.high[column], reference.centre[column])
+        for each in (value, reference.low[column], reference.high[column], reference.mean[column])
     )
     shown, usual = _format_value(feature, now), _format_range(_format_value(feature, low), _format_value(feature, high))
     if feature.name == "depth":

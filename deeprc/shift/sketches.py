@@ -32,7 +32,7 @@ SKETCHES_FILE = "sketches.safetensors"
 _FORMAT, _VERSION = "deeprc-sketches", 1
 _MAX_HASHES, _MIN_SKETCH = 1 << 18, 128  # largest number in all sketches of a run, about 2 MB; smallest in one
 _MIN_OVERLAP, _MIN_ODDS_RATIO = 0.1, 10.0  # the same limits as in `deeprc check`
-_MAX_COMPARED = 2000  # number of repertoires whose pairs give the usual overlap
+_MAX_COMPARED = 2000  # number of repertoires whose pairs give the typical overlap
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Copy:
         Id of the training repertoire.
     overlap
         Share of the smaller one's junctions that the other one also has.
-    usual
+    typical_overlap
         Overlap of the median pair of training repertoires, or of the new one with the median training repertoire: the
         larger.
     """
 
     repertoire_id: str
     overlap: float
-    usual: float
+    typical_overlap: float
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Sketches:
         Smallest hashes of each repertoire, uint64, sorted.
     is_sampled
         Whether each repertoire has more hashes than these.
-    usual
+    typical_overlap
         Overlap of the median pair of repertoires.
     """
 
     repertoire_ids: tuple[str, ...]
     hashes: tuple[NDArray[np.uint64], ...]
     is_sampled: tuple[bool, ...]
-    usual: float
+    typical_overlap: float
 
     @classmethod
     def of(cls, dataset: RepertoireDataset) -> Sketches:
@@ -106,10 +106,10 @@ class Sketches:
     def _copy(self, shares: NDArray[np.float64]) -> Copy | None:
         """Return the copy of a repertoire by its overlaps with the training repertoires, (T,)."""
         most = int(np.argmax(shares))
-        overlap, usual = float(shares[most]), max(self.usual, float(np.median(shares)))
-        if overlap <= _MIN_OVERLAP or overlap * (1 - usual) <= _MIN_ODDS_RATIO * usual * (1 - overlap):
+        overlap, typical = float(shares[most]), max(self.typical_overlap, float(np.median(shares)))
+        if overlap <= _MIN_OVERLAP or overlap * (1 - typical) <= _MIN_ODDS_RATIO * typical * (1 - overlap):
             return None
-        return Copy(self.repertoire_ids[most], overlap, usual)
+        return Copy(self.repertoire_ids[most], overlap, typical)
 
 
 def write_sketches(folder: Path, sketches: Sketches) -> None:
@@ -124,7 +124,7 @@ def write_sketches(folder: Path, sketches: Sketches) -> None:
         "version": _VERSION,
         "repertoire_ids": list(sketches.repertoire_ids),
         "is_sampled": list(sketches.is_sampled),
-        "usual": sketches.usual,
+        "usual": sketches.typical_overlap,
     }
     save_tensors(folder / SKETCHES_FILE, tensors, state)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.shift.description import describe, learn_vocabulary
-from deeprc.shift.reference import Reference, read_reference, write_reference
+from deeprc.shift.feature_table import compute_features, learn_vocabulary
 from deeprc.shift.sketches import Sketches, read_sketches, write_sketches
+from deeprc.shift.training_reference import Reference, read_reference, write_reference
 
 __all__ = ["TrainingSummary", "read_summary", "summarise_training", "write_summary"]
 
@@ -40,7 +40,7 @@ def summarise_training(
 ) -> TrainingSummary:
     """Summarise the training and validation repertoires of a model; `donors` are those of `Reference.of`."""
     vocabulary = learn_vocabulary(dataset)
-    reference = Reference.of(describe(dataset, vocabulary), vocabulary, donors) if len(dataset) else None
+    reference = Reference.of(compute_features(dataset, vocabulary), vocabulary, donors) if len(dataset) else None
     return TrainingSummary(reference, Sketches.of(dataset) if keep_sketches and len(dataset) else None)
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Integers
-from deeprc.baselines.association import benjamini_hochberg
-from deeprc.datasets.clone_neighbours import NeighbourSearch
-from deeprc.datasets.clone_set import CloneSet
+from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.neighbours import NeighbourSearch
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError

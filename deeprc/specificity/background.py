@@ -17,9 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 
 __all__ = [
@@ -87,8 +88,8 @@ def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] 
     known = hash_sequences(dataset, shared.representative)
     private = any_rows[~np.isin(hash_sequences(dataset, any_rows), known)]
     rows, classes = [*rows, private], [*classes, np.zeros(len(private), np.int64)]
-    fields = [name for name in list_gene_fields(dataset) if name == "v_call"]
-    found = take_sequences(dataset, np.concatenate(rows), fields)
+    fields = [name for name in dataset.gene_fields if name == "v_call"]
+    found = dataset.take_clones(np.concatenate(rows), fields)
     kept = np.flatnonzero(~pd.Series(found.decode(), dtype=object).isin(set(without)))
     return Background(found.take(kept), np.concatenate(classes)[kept])
 

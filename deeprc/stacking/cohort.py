@@ -16,8 +16,8 @@ from scipy.special import expit
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.cohort_cautions import find_subject_cautions
-from deeprc.evaluation.splits import count_subjects_in_several, index_given_donors
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions
+from deeprc.evaluation.donors import DonorColumn, count_divided_donors
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
 from deeprc.tasks import encode_labels, parse_tasks
@@ -66,14 +66,15 @@ def fit_stack(
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.kind != "binary":
         raise InputError(f"`target={target!r}`: a stack predicts two classes, found a {task.kind} target")
-    donors = index_given_donors(dataset.metadata, group_by, source)
+    donors = DonorColumn.require(dataset.metadata, group_by, source).index_if_known()
     label = encode_labels([task], dataset.metadata)[:, 0]
     rows = np.flatnonzero(~np.isnan(label))
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
-    own, y, groups = dataset[rows], label[rows].astype(np.int64), None if donors is None else donors[rows]
+    labelled_dataset, y = dataset[rows], label[rows].astype(np.int64)
+    labelled_donors = None if donors is None else donors[rows]
     try:
-        _warn_of_donors_in_several_folds(stack, own, y, groups)
-        stack.fit(own, y, groups=groups)
+        _warn_of_donors_in_several_folds(stack, labelled_dataset, y, labelled_donors)
+        stack.fit(labelled_dataset, y, groups=labelled_donors)
     except InputError:
         raise
     except ValueError as error:
@@ -85,13 +86,12 @@ def fit_stack(
 
 
 def _warn_of_donors_in_several_folds(
-    stack: Stack, dataset: RepertoireDataset, y: NDArray[np.int64], groups: NDArray[np.int64] | None
+    stack: Stack, dataset: RepertoireDataset, y: NDArray[np.int64], donors: NDArray[np.int64] | None
 ) -> None:
-    if not count_subjects_in_several(dataset.metadata, np.arange(len(dataset))):  # each has one repertoire
+    if not count_divided_donors(dataset.metadata, np.arange(len(dataset))):  # each has one repertoire
         return
-    for caution in find_subject_cautions(
-        dataset.metadata, stack.assign_folds(dataset, y, groups=groups), apart="folds"
-    ):
+    fold_of = stack.assign_folds(dataset, y, groups=donors)
+    for caution in find_divided_donor_cautions(dataset.metadata, fold_of, apart="folds"):
         _logger.warning("%s", caution.text)
 
 

@@ -20,9 +20,8 @@ from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import pass_groups
-from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["Member", "Training", "fit_member", "score_with"]
+__all__ = ["Member", "Training", "fit_member", "is_network", "score_with"]
 
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class Training:
         Repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
     fold_of
         Index of the fold of each repertoire, (B,).
-    groups
+    donors
         Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
     seed
         Seed of random draws of settings.
@@ -47,7 +46,7 @@ class Training:
     X: RepertoireDataset
     y: NDArray[np.int64]
     fold_of: NDArray[np.int64]
-    groups: NDArray[np.int64] | None
+    donors: NDArray[np.int64] | None
     seed: int
 
 
@@ -73,7 +72,7 @@ class Member:
     @property
     def scores_are_log_odds(self) -> bool:
         """Whether the scores are calibrated log-odds; those of the other members have no unit."""
-        return all(isinstance(model, DeepRCClassifier) for model in self.models)
+        return all(is_network(model) for model in self.models)
 
     def scores(self, X: RepertoireDataset) -> Floats:
         """Return the score of each repertoire, (B,)."""
@@ -81,10 +80,18 @@ class Member:
         return np.asarray((scores - self.centre) / self.scale)
 
 
+def is_network(estimator: BaseEstimator) -> bool:
+    """Return whether an estimator is DeepRC: the only method that stops its training by validation repertoires.
+
+    Its parameters include `config`, `overrides` and `device`, and its scores are log-odds that its task calibrates.
+    """
+    return bool(estimator.uses_validation)
+
+
 def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
     """Return the score of each repertoire, (B,); for DeepRC its calibrated log-odds, which can be averaged."""
     scores = np.asarray(model.decision_function(X), np.float64)
-    if not isinstance(model, DeepRCClassifier):
+    if not is_network(model):
         return scores
     calibration = model.model_.tasks[0].calibration
     return np.asarray(calibration.slope * scores + calibration.intercept)
@@ -93,28 +100,30 @@ def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
 def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     """Fit a method to repertoires; return it with the cross-fitted score of each repertoire, (B,).
 
-    A method with a search space takes the setting with the highest AUC over the folds, and is then fitted to all
-    repertoires. A method that stops early by validation repertoires, as DeepRC does, is neither searched nor fitted
-    again: the models of all folds predict together.
+    For a method with a search space, the setting with the highest AUC over the folds is chosen, and the method is then
+    fitted to all repertoires. DeepRC stops early by validation repertoires, so it is neither searched nor fitted again:
+    the models of all folds predict together.
     """
     estimator, settings = method.estimator, method.search.settings([training.seed])
-    if getattr(estimator, "uses_validation", False):
+    if is_network(estimator):
         return _fit_per_fold(method.name, estimator, training)
-    found = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.groups)
-    _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _format_setting(found.setting))
-    model = apply_setting(estimator, found.setting).fit_scores(training.X, training.y, groups=training.groups)
+    fitted = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.donors)
+    _logger.info("%s: AUC %.3f with %s", method.name, fitted.auc, _format_setting(fitted.setting))
+    model = apply_setting(estimator, fitted.setting).fit_scores(training.X, training.y, groups=training.donors)
     mean, spread = measure_units(score_with(model, training.X))
-    return Member(method.name, [model], mean.item(), spread.item()), found.scores
+    return Member(method.name, [model], mean.item(), spread.item()), fitted.scores
 
 
 def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tuple[Member, Floats]:
+    """Fit a network without each fold in turn; return the networks as one member, and the scores of these folds."""
     scores = np.zeros(len(training.y))
     models = []
     for fold in range(1 + int(training.fold_of.max())):
-        inside, outside = training.fold_of != fold, training.fold_of == fold
-        donors = pass_groups(estimator, None if training.groups is None else training.groups[inside])
-        model = clone(estimator).fit(training.X[inside], training.y[inside], **donors)
-        scores[outside] = score_with(model, training.X[outside])
+        held_out = training.fold_of == fold
+        learned = ~held_out
+        groups = pass_groups(estimator, None if training.donors is None else training.donors[learned])
+        model = clone(estimator).fit(training.X[learned], training.y[learned], **groups)
+        scores[held_out] = score_with(model, training.X[held_out])
         models.append(model)
         _logger.info("%s: fold %d of %d is trained", name, fold + 1, 1 + int(training.fold_of.max()))
     return Member(name, models), scores

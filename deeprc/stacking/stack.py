@@ -21,7 +21,7 @@ from deeprc.baselines.parameters import check_whole_number
 from deeprc.benchmarking.cross_fitting import are_mixed, compute_fold_aucs
 from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import apply_setting
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
@@ -30,7 +30,7 @@ from deeprc.groups import validate_groups
 from deeprc.labels import canonical_order, encode_two_classes, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
-from deeprc.stacking.members import Member, Training, fit_member
+from deeprc.stacking.members import Member, Training, fit_member, is_network
 from deeprc.stacking.storage import list_allowed_members, restore_members, store_members
 
 __all__ = ["MEMBERS", "Stack"]
@@ -38,8 +38,7 @@ __all__ = ["MEMBERS", "Stack"]
 MEMBERS = ("deeprc", "logistic", "gapped-logistic", "svm-minmax", "public-clones", "boosted", "v-gene-usage")
 """The methods that a stack consists of, by their names in `deeprc benchmark`."""
 
-_NETWORK = "deeprc"
-_MIN_UNITS = 3  # smallest number of repertoires of a class, and of donors: to fit, to stop early and to score
+_MIN_UNITS = 3  # smallest number of repertoires of a class, and of donors: one to fit, one to stop early, one to score
 
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Stack(BinaryClassifier):
     preset
         The search spaces of the members: `quick`, `paper` or a YAML file; see `deeprc.benchmarking.methods`.
     n_folds
-        Number of folds; fewer if a class is in fewer different repertoires, or in fewer groups.
+        Number of folds; fewer if a class has fewer different repertoires or fewer donors.
     config, overrides, device
         Configuration of DeepRC, changes of it, and device, see `deeprc.training.estimator.DeepRCClassifier`; without
         `config`, the configuration is that of the preset.
@@ -127,16 +126,16 @@ class Stack(BinaryClassifier):
             if name not in list_allowed_members() or list(names).count(name) > 1:
                 raise InputError(f"{expected}, found {name!r}")
         check_whole_number("n_folds", self.n_folds, low=2)
-        if _NETWORK in names:
+        methods = self._make_methods()
+        if any(is_network(method.estimator) for method in methods):
             resolve_device(self.device)
-        for method in self._make_methods():
-            getattr(method.estimator, "check_parameters", lambda: None)()
+        for method in methods:
+            method.estimator.check_parameters()
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the results that the members need and that do not depend on labels."""
         for method in self._select_usable_methods(X):
-            if hasattr(method.estimator, "prepare"):
-                method.estimator.prepare(X)
+            method.estimator.prepare(X)
 
     def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> Stack:
         """Learn from the repertoires X, (B,), with labels y, (B,), of two classes, at least three of each.
@@ -149,7 +148,7 @@ class Stack(BinaryClassifier):
             If X is no `RepertoireDataset`.
         ValueError
             If X and y differ in length, y does not have two classes or has a missing label, a class has too few
-            repertoires or groups, or a parameter is out of range.
+            repertoires or donors, or a parameter is out of range.
         """
         self.check_parameters()
         classes, positive = encode_two_classes(X, y)
@@ -158,19 +157,19 @@ class Stack(BinaryClassifier):
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
         training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
-        members, scores = [], []
+        members, cross_fitted_scores = [], []
         methods = self._select_usable_methods(X)
         for method in track(methods, "members of the stack", len(methods)):
-            member, held_out = fit_member(method, training)
+            member, scores = fit_member(method, training)
             members.append(member)
-            scores.append(held_out)
+            cross_fitted_scores.append(scores)
         self._members = members
         self.classes_, self.calibration_, self.target_ = classes, np.array([1.0, 0.0]), ""
-        self._combine(np.stack(scores, axis=1), training)
+        self._combine(np.stack(cross_fitted_scores, axis=1), training)
         return self
 
     def assign_folds(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> NDArray[np.int64]:
-        """Return the index of the fold of each repertoire, (B,), into which `fit` divides them; it takes the same."""
+        """Return the index of the fold into which `fit`, with the same arguments, puts each repertoire, (B,)."""
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
         order = canonical_order(X, positive.astype(np.int64))
@@ -182,7 +181,7 @@ class Stack(BinaryClassifier):
         self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
-        label, digests = positive.astype(np.int64), digest_repertoires(X)
+        label, digests = positive.astype(np.int64), digest_with_genes(X)
         different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
         if min(different) < _MIN_UNITS:
             raise ValueError(
@@ -199,7 +198,7 @@ class Stack(BinaryClassifier):
     def _combine(self, scores: Floats, training: Training) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
         slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
-        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.groups)
+        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)
         self.combination_ = fitted.combination
         self.member_names_ = np.array([member.name for member in self._members])
         self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
@@ -213,12 +212,14 @@ class Stack(BinaryClassifier):
         """Return the members, unfitted, with the parameters of the stack."""
         methods = []
         for method in make_methods(self.members, preset=self.preset):
-            known = method.estimator.get_params(deep=False)
-            own: dict[str, Any] = {"seed": self.seed} if "seed" in known else {}
-            if method.name == _NETWORK:
-                own |= {"device": self.device, "overrides": {**(known["overrides"] or {}), **(self.overrides or {})}}
-                own |= {} if self.config is None else {"config": self.config}
-            methods.append(replace(method, estimator=apply_setting(method.estimator, own)))
+            presets = method.estimator.get_params(deep=False)
+            changes: dict[str, Any] = {"seed": self.seed} if "seed" in presets else {}
+            if is_network(method.estimator):
+                changes["device"] = self.device
+                changes["overrides"] = {**(presets["overrides"] or {}), **(self.overrides or {})}
+                if self.config is not None:
+                    changes["config"] = self.config
+            methods.append(replace(method, estimator=apply_setting(method.estimator, changes)))
         return methods
 
     def _select_usable_methods(self, X: RepertoireDataset) -> list[Method]:
@@ -277,16 +278,15 @@ class Stack(BinaryClassifier):
         return self.combination_.log_odds(self.member_scores(validate_dataset(X)).to_numpy())
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        own = {name: value for name, value in vars(self).items() if name != "combination_"}
-        arrays, values = collect_fitted_state(own)
-        member_arrays, stored = store_members(self._members)
-        combination = {f"combination.{name}": each for name, each in asdict(self.combination_).items()}
-        held = {**values, "members_": {"value": stored}}
-        return {**arrays, **member_arrays, **{name: np.atleast_1d(each) for name, each in combination.items()}}, held
+        attributes = {name: value for name, value in vars(self).items() if name != "combination_"}
+        arrays, values = collect_fitted_state(attributes)
+        member_arrays, stored_members = store_members(self._members)
+        combination = {f"combination.{name}": np.atleast_1d(value) for name, value in asdict(self.combination_).items()}
+        return {**arrays, **member_arrays, **combination}, {**values, "members_": {"value": stored_members}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        own = {name: each for name, each in arrays.items() if "." not in name}
-        super()._restore(own, {name: each for name, each in values.items() if name != "members_"})
+        stack_arrays = {name: array for name, array in arrays.items() if "." not in name}
+        super()._restore(stack_arrays, {name: value for name, value in values.items() if name != "members_"})
         self._members = restore_members(arrays, values["members_"]["value"])
         centres, scales, weights, intercept = (arrays[f"combination.{each.name}"] for each in fields(Combination))
         self.combination_ = Combination(centres, scales, weights, intercept.item())

@@ -18,15 +18,16 @@ from deeprc.stacking.members import Member
 
 __all__ = ["list_allowed_members", "restore_members", "store_members"]
 
-_NO_MEMBERS = ("stack", "sheet-columns")
+_EXCLUDED_METHODS = ("stack", "sheet-columns")
 
 
 def list_allowed_members() -> list[str]:
     """Return the names of the methods that a stack may have.
 
-    Left out are methods that know what was simulated, and the control of the sheet, which may read the label.
+    Methods that know what was simulated are left out, and so is `sheet-columns`, because a column of the sheet may
+    contain the label.
     """
-    return [name for name, entry in METHODS.items() if entry.kind != "truth" and name not in _NO_MEMBERS]
+    return [name for name, entry in METHODS.items() if entry.kind != "truth" and name not in _EXCLUDED_METHODS]
 
 
 def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
@@ -39,8 +40,8 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
     for m, member in enumerate(members):
         models = []
         for i, model in enumerate(member.models):
-            own, values = model._state()
-            arrays |= {f"{_make_prefix(m, i)}{name}": array for name, array in own.items()}
+            model_arrays, values = model._state()
+            arrays |= {f"{_make_prefix(m, i)}{name}": array for name, array in model_arrays.items()}
             parameters = model.get_params(deep=False)
             if "device" in parameters:  # the machine that loads it may have another device
                 parameters["device"] = "auto"
@@ -59,19 +60,18 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
         If they are damaged, or one is no method of deeprc.
     """
     members = []
-    for m, body in enumerate(validate(stored, list[dict[str, Any]], "members")):
-        name = validate(body.get("name"), str, "members: name")
+    for m, stored_member in enumerate(validate(stored, list[dict[str, Any]], "members")):
+        name = validate(stored_member.get("name"), str, "members: name")
         if name not in list_allowed_members():
             raise ValueError(f"members: expected methods of deeprc, found {name!r}")
         models = []
-        for i, each in enumerate(validate(body.get("models"), list[dict[str, Any]], f"{name}: models")):
-            own = {
-                key.removeprefix(_make_prefix(m, i)): a
-                for key, a in arrays.items()
-                if key.startswith(_make_prefix(m, i))
-            }
-            model = import_estimator_class(METHODS[name].estimator)(**each["parameters"])
-            model._restore(own, each["values"])
+        for i, stored_model in enumerate(
+            validate(stored_member.get("models"), list[dict[str, Any]], f"{name}: models")
+        ):
+            prefix = _make_prefix(m, i)
+            model_arrays = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
+            model = import_estimator_class(METHODS[name].estimator)(**stored_model["parameters"])
+            model._restore(model_arrays, stored_model["values"])
             models.append(model)
         if not models:
             raise ValueError(f"{name}: expected at least one model, found none")

@@ -23,7 +23,7 @@ from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import validate_groups
 from deeprc.labels import encode_classes, validate_dataset, validate_numbers
-from deeprc.nn.inference import attention_weights
+from deeprc.nn.inference import compute_attention_weights
 from deeprc.outputs import activate
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
@@ -124,8 +124,8 @@ class DeepRCEstimator(RepertoireEstimator):
         """
         check_is_fitted(self)
         inference = self.model_.inference(X)
-        logits = (inference.logits(i) for i in range(len(X)))
-        return [attention_weights(each, inference.top_fraction).numpy() for each in logits]
+        logits = (inference.compute_logits(i) for i in range(len(X)))
+        return [compute_attention_weights(each, inference.top_fraction).numpy() for each in logits]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})

@@ -59,7 +59,7 @@ class Fold:
         if groups and len(groups) < len(folds):
             raise ValueError(f"groups: expected those of all {len(folds)} folds or of none, found {len(groups)}")
         return cls(
-            reduce(RepertoireDataset.join, (fold.dataset for fold in folds)),
+            reduce(RepertoireDataset.concatenate, (fold.dataset for fold in folds)),
             np.concatenate([fold.labels for fold in folds]),
             np.concatenate(groups) if groups else None,
         )

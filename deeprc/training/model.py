@@ -197,7 +197,13 @@ class TrainedModel(Model):
 
     def check_scores(self, scores: SequenceScores) -> None:
         """Raise InputError if a score of a sequence, or an output of its repertoire, is infinite or NaN."""
-        for numbers in (scores.logits, scores.weights, scores.contributions, scores.responses, scores.outputs):
+        for numbers in (
+            scores.head_logits,
+            scores.head_weights,
+            scores.contributions,
+            scores.responses,
+            scores.outputs,
+        ):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:

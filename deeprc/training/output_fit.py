@@ -53,7 +53,7 @@ def fit_output(
     if network.linear_output is not None:
         scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without readings
         if collator.readings is not None:
-            scores = collator.readings.at(torch.from_numpy(filled)).double()
+            scores = collator.readings.take(torch.from_numpy(filled)).double()
         x = moments.eval()(representation)[:, :n_features]
         weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks)
         if network.readings is not None:
@@ -70,8 +70,10 @@ def _average_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Ten
     was_training = network.training
     network.eval()
     rank_share = filled[ranks.take_share_by_size(sizes)]
-    averages = track(inference.averages(rank_share.tolist()), "regression on whole repertoires", len(rank_share))
-    pooled = ranks.gather([mean.cpu() for mean in averages])
+    pooled_values = track(
+        inference.iterate_pooled(rank_share.tolist()), "regression on whole repertoires", len(rank_share)
+    )
+    pooled = ranks.gather([each.cpu() for each in pooled_values])
     network.train(was_training)
     return torch.stack(pooled).flatten(start_dim=1)  # (n, H, S) -> (n, H * S)
 

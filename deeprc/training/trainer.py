@@ -138,7 +138,7 @@ class Trainer:
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
         genes = self.network.gene_names
-        device = choose_cache_device(dataset, choice, self.device, genes=genes is not None)
+        device = choose_cache_device(dataset, choice, self.device, with_genes=genes is not None)
         return Collator(dataset, self.config.network.abundance, genes=genes, device=device)
 
     @property
@@ -325,7 +325,7 @@ class Trainer:
         repertoires, keys = self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update)
         rank_share = ranks.take_share(len(repertoires))
         drawn_slice = slice(None) if self._changes_batches else rank_share
-        collator.expect(self.draws.choose_repertoires(update + _UPDATES_AHEAD)[drawn_slice])
+        collator.prefetch(self.draws.choose_repertoires(update + _UPDATES_AHEAD)[drawn_slice])
         batch = collator.draw(
             torch.from_numpy(repertoires[drawn_slice]).to(collator.device),
             settings.n_sequences or int(collator.dataset.n_sequences.max()),

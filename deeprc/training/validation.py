@@ -17,7 +17,7 @@ from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import Inference, attention_weights
+from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import Readings, ReadingScores
 from deeprc.nn.sampling import draw_rows
@@ -95,7 +95,8 @@ class Evaluator:
         """
         inference = Inference(network.eval(), self.collator, self._top_fraction, known_averages=self._known_averages)
         own = ranks.take_share(len(self.fold.labels))
-        outputs = inference.iterate_outputs(range(own.start, own.stop), rows=None if whole else self._rows)
+        rows = None if whole else self._rows[own]
+        outputs = inference.iterate_outputs(range(own.start, own.stop), rows=rows)
         if whole:
             outputs = track(outputs, "whole validation repertoires", own.stop - own.start)
         return ranks.compute_once(partial(self._compute_numbers, ranks.gather([*outputs])))
@@ -113,6 +114,6 @@ class Evaluator:
         the top fraction has weight 0.
         """
         inference = Inference(network, self.collator, self._top_fraction)
-        logits = [inference.logits(i, rows) for i, rows in enumerate(self._rows)]
-        weights = [attention_weights(part, inference.top_fraction) for part in logits]
+        logits = [inference.compute_logits(i, rows) for i, rows in enumerate(self._rows)]
+        weights = [compute_attention_weights(part, inference.top_fraction) for part in logits]
         return torch.cat(logits).numpy(), torch.cat(weights).numpy()

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from deeprc.associations import associate_clones
-from deeprc.associations.donors import find_donors
+from deeprc.associations.donors_by_class import find_donors_by_class
 from deeprc.associations.generation import generation_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -114,7 +114,7 @@ def test_donors_in_both_classes_are_compared_with_themselves(tmp_path: Path) -> 
     assert (row["carriers:CD4"], row["carriers:CD8"]) == (11, 3)
     assert row["p_value_stratified"] == pytest.approx(stats.binomtest(9, 10, alternative="greater").pvalue)
     assert row["odds_ratio_stratified"] == 9.0
-    donors = find_donors(dataset, "cell=CD4", group_by="donor")
+    donors = find_donors_by_class(dataset, "cell=CD4", group_by="donor")
     labels = donors.permute(20, np.random.default_rng(0)).reshape(14, 2, 21)
     assert (labels.sum(axis=1) == 1).all()
 
@@ -122,15 +122,15 @@ def test_donors_in_both_classes_are_compared_with_themselves(tmp_path: Path) -> 
 def test_a_donor_without_sequences_in_a_class_is_not_in_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     sheet = pd.DataFrame({"y": [0, 1, 0, 1], "donor": ["a", "a", "b", "c"]})
-    donors = find_donors(
+    donors = find_donors_by_class(
         write(tmp_path / "c.h5", [private(rng), [], private(rng), private(rng)], sheet), "y", group_by="donor"
     )
-    assert donors.codes[donors.donor_of[[0, 2, 3]]].tolist() == [0, 0, 1]
+    assert donors.codes[donors.pair_of[[0, 2, 3]]].tolist() == [0, 0, 1]
     assert donors.notes == ("left out: 1 donor with a label but no sequences",)
 
 
 def test_permutations_stay_within_strata_and_sizes(cohort: RepertoireDataset) -> None:
-    donors = find_donors(cohort, "status=ill", group_by="subject", stratify=["sex"])
+    donors = find_donors_by_class(cohort, "status=ill", group_by="subject", stratify=["sex"])
     labels = donors.permute(50, np.random.default_rng(0))
     np.testing.assert_array_equal(labels[:, 0], donors.codes)
     for stratum in (0, 1):
@@ -143,13 +143,13 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
     rng = np.random.default_rng(1)
     sheet = pd.DataFrame({"y": [0, 1] * 8, "batch": ["a"] * 12 + [None] * 2 + ["b", "c"], "own": list("xy" * 8)})
     dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(16)], sheet)
-    donors = find_donors(dataset, "y", stratify=["batch"])
-    strata = pd.factorize(donors.strata[donors.donor_of])[0]
+    donors = find_donors_by_class(dataset, "y", stratify=["batch"])
+    strata = pd.factorize(donors.strata[donors.pair_of])[0]
     assert strata.tolist() == [0] * 12 + [1] * 2 + [2, 3]
     note = "2 donors of 16 in strata of one class only, which tell nothing in the test by strata"
     assert donors.notes == (note,)
     with pytest.raises(InputError, match="`stratify`: expected strata with donors of two classes, found none"):
-        find_donors(dataset, "y", stratify=["own"])
+        find_donors_by_class(dataset, "y", stratify=["own"])
 
 
 @pytest.mark.parametrize(
@@ -265,16 +265,16 @@ def test_donors_that_cannot_exchange_their_labels_are_told(tmp_path: Path) -> No
     found = associate_clones(write(tmp_path / "c.h5", repertoires, metadata), "status=ill")
     assert found.table["q_permutation"].tolist() == [1.0]
     assert found.table["p_value"].iloc[0] < 1e-4
-    assert found.notes[-1].startswith("permutations: 20 of 20 donors can exchange their label with nobody of about")
+    assert found.notes[-1].startswith("permutations: for 20 of 20 donors there is no donor of another class with")
 
 
 def test_the_order_of_repertoires_does_not_matter(cohort: RepertoireDataset) -> None:
     rng = np.random.default_rng(0)
-    expected = find_donors(cohort, "status=ill", group_by="subject")
+    expected = find_donors_by_class(cohort, "status=ill", group_by="subject")
     order = rng.permutation(len(cohort))
-    found = find_donors(cohort[order], "status=ill", group_by="subject")
-    np.testing.assert_array_equal(found.donor_of, expected.donor_of)
-    for name in ("codes", "subjects", "sizes", "strata"):
+    found = find_donors_by_class(cohort[order], "status=ill", group_by="subject")
+    np.testing.assert_array_equal(found.pair_of, expected.pair_of)
+    for name in ("codes", "donors", "sizes", "strata"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     permuted = (each.permute(3, np.random.default_rng(1)) for each in (found, expected))
     np.testing.assert_array_equal(*permuted)
@@ -286,5 +286,8 @@ def test_equal_repertoires_of_several_donors_keep_their_order(tmp_path: Path) ->
     repertoires = [shared, private(rng), shared, private(rng), private(rng), private(rng)]
     sheet = pd.DataFrame({"y": [0, 0, 0, 1, 1, 1], "donor": ["a", "a", "b", "b", "c", "c"]})
     dataset = write(tmp_path / "c.h5", repertoires, sheet)
-    found = [find_donors(dataset[order], "y", group_by="donor") for order in ([0, 1, 2, 3, 4, 5], [2, 5, 0, 3, 1, 4])]
-    np.testing.assert_array_equal(*(each.donor_of for each in found))
+    found = [
+        find_donors_by_class(dataset[order], "y", group_by="donor")
+        for order in ([0, 1, 2, 3, 4, 5], [2, 5, 0, 3, 1, 4])
+    ]
+    np.testing.assert_array_equal(*(each.pair_of for each in found))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deeprc.associations.donors import Donors
-from deeprc.associations.exact import ClassTest, compare_carriers
+from deeprc.associations.donors_by_class import DonorsByClass
 from deeprc.associations.false_discoveries import permutation_q_values
-from deeprc.baselines.association import benjamini_hochberg
+from deeprc.associations.stratified_tests import ClassTest, compare_carriers
+from deeprc.baselines.association_tests import benjamini_hochberg
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clone_groups import Clones
+from deeprc.datasets.clones.grouping import SharedClones
 
 N_CLONES, N_COHORTS = 1000, 100
 
 
-def draw_cohort(rng: np.random.Generator, n_donors: int, trait: np.ndarray) -> tuple[Clones, np.ndarray, np.ndarray]:
+def draw_cohort(
+    rng: np.random.Generator, n_donors: int, trait: np.ndarray
+) -> tuple[SharedClones, np.ndarray, np.ndarray]:
     """Return clones, the donor of each repertoire, and the donors' sizes.
 
     A donor has 1 to 4 repertoires, which share clones, and more clones the larger they are. Half of the clones go with
@@ -30,14 +32,14 @@ def draw_cohort(rng: np.random.Generator, n_donors: int, trait: np.ndarray) -> t
     in_repertoire = has[:, donor] & (rng.random((N_CLONES, len(donor))) < 0.8)
     carriers = [np.flatnonzero(own).astype(np.int32) for own in in_repertoire]
     offsets = compute_offsets(np.array([len(own) for own in carriers]))
-    clones = Clones(np.arange(N_CLONES), offsets, np.concatenate(carriers), np.zeros(len(donor), np.int64))
+    clones = SharedClones(np.arange(N_CLONES), offsets, np.concatenate(carriers), np.zeros(len(donor), np.int64))
     return clones, donor.astype(np.int32), (1000 * depth * n_of).astype(np.int64)
 
 
-def count_found(clones: Clones, donors: Donors) -> tuple[int, int]:
+def count_found(clones: SharedClones, donors: DonorsByClass) -> tuple[int, int]:
     """Return how many clones are found at 5%: by permutations, and by Benjamini and Hochberg."""
     labels = donors.permute(60, np.random.default_rng(0))
-    tests = (ClassTest.of(donors.donor_of, donors.strata, labels == code) for code in (0, 1))
+    tests = (ClassTest.of(donors.pair_of, donors.strata, labels == code) for code in (0, 1))
     tested = [compare_carriers(clones, test, 0.01) for test in tests]
     bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in ("bins", "p_values"))
     by_permutations = permutation_q_values(bins, tested[0].counts + tested[1].counts)
@@ -59,11 +61,11 @@ def test_labels_that_say_nothing_give_nothing_at_the_stated_rate() -> None:
         codes = (rng.permutation(n) < n // 2).astype(np.int64)
         by_donor.append(
             count_found(
-                clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(n, np.int64), ())
+                clones, DonorsByClass(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(n, np.int64), ())
             )
         )
         n = len(donor)
-        each = Donors(
+        each = DonorsByClass(
             np.arange(n, dtype=np.int32),
             ("0", "1"),
             codes[donor],
@@ -87,7 +89,8 @@ def test_depth_that_goes_with_the_label_gives_nothing_by_permutations() -> None:
         codes = (order > np.median(order)).astype(np.int64)
         found.append(
             count_found(
-                clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(60, np.int64), ())
+                clones,
+                DonorsByClass(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(60, np.int64), ()),
             )
         )
     by_permutations, by_p_values = (np.array(found) > 0).sum(axis=0)
@@ -107,7 +110,7 @@ def test_clones_of_a_stratum_do_not_go_with_the_label_within_it() -> None:
         strata = (np.zeros(60, np.int64), trait.astype(np.int64))
         found.append(
             [
-                count_found(clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, own, ()))
+                count_found(clones, DonorsByClass(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, own, ()))
                 for own in strata
             ]
         )

@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.burden import BurdenTest
-from deeprc.baselines.carriers import Carriers, count_clone_carriers
+from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.clones import find_shared_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -247,11 +247,11 @@ def test_folds_are_stratified_and_their_content_decides(
 def test_carriers_among_the_training_repertoires(public: RepertoireDataset) -> None:
     clones = find_shared_clones(public)
     rows = np.array([3, 4, 4, 9, 12, 1])
-    weights = Carriers.of(public[rows], np.array([True, False, False, True, False, True]))
+    weights = CountedUnits.of(public[rows], np.array([True, False, False, True, False, True]))
     numbers, a, n = count_clone_carriers(clones, 5, len(clones), weights)
     expected = []
     for clone_number in range(5, len(clones)):
-        carriers = clones.repertoires[clones.offsets[clone_number] : clones.offsets[clone_number + 1]].tolist()
+        carriers = clones.carriers[clones.offsets[clone_number] : clones.offsets[clone_number + 1]].tolist()
         if len(set(carriers) & set(rows.tolist())) > 1:
             counts = [sum(row in carriers for row in each) for each in ((3, 9, 1), rows.tolist())]
             expected.append((clone_number, *counts))

@@ -22,9 +22,9 @@ from deeprc.baselines.diversity import (
     rarefied_richness,
 )
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.distinct import sum_clone_abundances
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.distinct import sum_clone_abundances
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences

@@ -11,7 +11,7 @@ from scipy.stats import pearsonr
 
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.benchmarking.answers import compute_path_scores
+from deeprc.benchmarking.predictions import compute_path_scores
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from tests.conftest import random_sequences, write_cohort

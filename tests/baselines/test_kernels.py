@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
 from deeprc.baselines import kernels
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram, similarity, torch_kernel
+from deeprc.baselines.kernels import KERNELS, compute_dataset_kernel, cross_kernel, gram, torch_kernel
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -69,7 +69,7 @@ VALUES = st.sampled_from([0, 0, 0, 0.125, 1, 3.7, 1e-6])
 ROWS = arrays(np.float32, st.tuples(st.integers(0, 4), st.just(9)), elements=VALUES.map(np.float32))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 @settings(deadline=None, max_examples=60)
 @given(ROWS, ROWS)
 def test_the_papers_formula(kind: str, a: Floats, b: Floats) -> None:
@@ -77,7 +77,7 @@ def test_the_papers_formula(kind: str, a: Floats, b: Floats) -> None:
 
 
 @pytest.mark.parametrize("n_kmers", [1, 63, 64, 65, 1023, 1024, 2500])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_every_number_of_kmers(kind: str, n_kmers: int) -> None:
     a, b = random_rows(3, n_kmers), random_rows(2, n_kmers, seed=1)
     expected = by_loop(a, b, kind)
@@ -99,7 +99,7 @@ def test_precision_over_many_kmers() -> None:
     np.testing.assert_allclose(torch_kernel(rows, rows, "minmax", device="cpu"), smaller / larger, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_a_pairs_value_depends_on_nothing_else(kind: str) -> None:
     rows = random_rows(75, 3000)
     rows[40] = rows[3]
@@ -117,7 +117,7 @@ def test_a_pairs_value_depends_on_nothing_else(kind: str) -> None:
     assert np.array_equal(cross_kernel(np.asfortranarray(rows), readonly, kind), whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_the_number_of_threads_changes_nothing(kind: str) -> None:
     rows = random_rows(70, 3000)
     whole, threads = cross_kernel(rows, rows, kind), numba.get_num_threads()
@@ -128,7 +128,7 @@ def test_the_number_of_threads_changes_nothing(kind: str) -> None:
         numba.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("piece", [1, 1 << 18])
 def test_sparse_rows_give_what_dense_ones_give(kind: str, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_PIECE", piece)
@@ -144,7 +144,7 @@ def test_sparse_rows_give_what_dense_ones_give(kind: str, piece: int, monkeypatc
     assert np.array_equal(cross_kernel(sparse, sparse, kind), cross_kernel(a, a, kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_repertoires_without_kmers(kind: str) -> None:
     rows = np.array([[0, 0, 0], [0, 2, 1], [0, 0, 0]], np.float32)
     for kernel in (cross_kernel(rows, rows, kind), torch_kernel(rows, rows, kind, device="cpu")):
@@ -168,7 +168,7 @@ def test_two_repertoires_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kmer_offsets", [(0, 1, 2), (0, 1, 3, 4), (0, 1, 2, 3, 4)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_gram_is_the_kernel_of_the_representations(
     cohort_factory: Callable[..., RepertoireDataset],
     kind: str,
@@ -199,22 +199,22 @@ def test_weights_are_the_counts(cohort: RepertoireDataset) -> None:
         np.testing.assert_allclose(row, expected / repertoire.counts.sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_similarity_is_the_same_from_the_cache_and_between_containers(
     cohort_factory: Callable[..., RepertoireDataset], kind: str
 ) -> None:
     one, other = cohort_factory(12, 40, seed=1), cohort_factory(9, 30, seed=2)
     again = open_dataset(one.container.path)
     expected = cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(one), kind)
-    assert np.array_equal(similarity(one[[3, 1]], again[5:], kind), expected[[3, 1]][:, 5:])
-    between = similarity(one, other[::-1], kind)
+    assert np.array_equal(compute_dataset_kernel(one[[3, 1]], again[5:], kind), expected[[3, 1]][:, 5:])
+    between = compute_dataset_kernel(one, other[::-1], kind)
     assert np.array_equal(
         between, cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(other), kind)[:, ::-1]
     )
     assert 0 < between.max() < 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_where_there_is_a_device_torch_computes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = random_rows(20, 9000)
     expected = cross_kernel(rows, rows, kind)
@@ -229,7 +229,7 @@ def test_where_there_is_a_device_torch_computes(kind: str, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_cuda_gives_what_the_cpu_gives(kind: str) -> None:
     rows = random_rows(40, 160_000)
     found = torch_kernel(rows, rows, kind, device="cuda")

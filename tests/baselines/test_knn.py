@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, cross_kernel, gram
 from deeprc.baselines.knn import KNN, average_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -34,7 +34,7 @@ def neighbours(kernel: NDArray[np.float64], y: NDArray[np.str_], number: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) -> None:
     y, train, test = labels(cohort), np.arange(0, 20), np.arange(20, 30)
     kernel = gram(cohort, kind, [0, 1, 2])  # of 3-mers, so many that distances are seldom equal
@@ -66,7 +66,7 @@ def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_all_numbers_of_neighbours_at_once(cohort: RepertoireDataset, other: RepertoireDataset, kind: str) -> None:
     y, values = labels(cohort), [20, 3, 1, *range(2, 20), np.int64(7)]
     knn = KNN(kernel=kind)
@@ -81,7 +81,7 @@ def test_all_numbers_of_neighbours_at_once(cohort: RepertoireDataset, other: Rep
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_the_order_of_repertoires_does_not_matter(
     cohort: RepertoireDataset, other: RepertoireDataset, kind: str
 ) -> None:

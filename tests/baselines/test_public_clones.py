@@ -14,14 +14,15 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
-from deeprc.baselines.carriers import Carriers, find_associated_clones
-from deeprc.baselines.held_out_clones import count_held_out_clones
+from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
+from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, take_sequences
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import count_distinct_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -147,7 +148,7 @@ def test_held_out_counts_are_those_of_a_loop(public: RepertoireDataset, cross_fi
     folds = assign_inner_folds(X, y == 1, 4)
     thresholds = np.array([0.3, 0.1, 0.02])
     clones = find_shared_clones(X, ["v_call", "j_call"])
-    found = count_held_out_clones(clones, X, Carriers.of(X, y == 1), folds, thresholds, cross_fit=cross_fit)
+    found = count_clones_out_of_fold(clones, X, CountedUnits.of(X, y == 1), folds, thresholds, cross_fit=cross_fit)
     assert found.shape == (3, len(rows), 5)
     sets = sets_of(X)
     chosen: dict[tuple[float, frozenset[int]], set[Clone]] = {}
@@ -183,9 +184,9 @@ def test_repertoires_of_a_donor_are_one_carrier(public: RepertoireDataset, is_mi
     groups = np.random.default_rng(0).integers(0, 22, N)
     y = Y if is_mixed else groups % 2
     clones = find_shared_clones(public, ["v_call", "j_call"])
-    found = find_associated_clones(clones, Carriers.of(public, y, groups), 0.2)
+    found = find_associated_clones(clones, CountedUnits.of(public, y, groups), 0.2)
     expected = donor_tables(public, y, groups, 0.2)
-    chosen = CloneSet(take_sequences(public, clones.representative[found.indices], ["v_call", "j_call"])).to_frame()
+    chosen = CloneSet(public.take_clones(clones.representative[found.indices], ["v_call", "j_call"])).to_frame()
     table = {tuple(row): i for i, row in enumerate(chosen.to_numpy().tolist())}
     assert len(expected) > 2
     assert table.keys() == expected.keys()
@@ -203,7 +204,7 @@ def test_held_out_counts_know_donors(public: RepertoireDataset) -> None:
     y, thresholds = groups % 2, np.array([0.3, 0.1])
     folds = assign_inner_folds(public, y == 1, 4, groups)
     clones = find_shared_clones(public, ["v_call", "j_call"])
-    found = count_held_out_clones(clones, public, Carriers.of(public, y, groups), folds, thresholds)
+    found = count_clones_out_of_fold(clones, public, CountedUnits.of(public, y, groups), folds, thresholds)
     sets = sets_of(public)
     for held_out in range(5):
         for own in range(4):
@@ -240,7 +241,9 @@ def test_the_threshold_has_the_least_cross_entropy(public: RepertoireDataset) ->
     folds = assign_inner_folds(public, Y == 1, 5)
     clones = find_shared_clones(public, ["v_call", "j_call"])
     n = count_distinct_clones(public, ["v_call", "j_call"])
-    k = count_held_out_clones(clones, public, Carriers.of(public, Y == 1), folds, np.array([0.1]), cross_fit=True)[0]
+    k = count_clones_out_of_fold(
+        clones, public, CountedUnits.of(public, Y == 1), folds, np.array([0.1]), cross_fit=True
+    )[0]
     losses = np.zeros(N)
     for fold in range(5):
         out = folds == fold

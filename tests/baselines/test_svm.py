@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from deeprc.baselines.kernels import KINDS, cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, cross_kernel, gram
 from deeprc.baselines.svm import SVM, _solve
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -43,7 +43,7 @@ def naive_kernel(dataset: RepertoireDataset, kind: str) -> NDArray[np.float64]:
     return np.array([[np.minimum(a, b).sum() / np.maximum(a, b).sum() for b in u] for a in u])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) -> None:
     y, train, test = labels(cohort), np.arange(0, 20), np.arange(20, 30)
     kernel = naive_kernel(cohort, kind)
@@ -84,7 +84,7 @@ def test_the_conditions_of_the_optimum(n_positive: int, cost: float) -> None:
     assert np.all(np.abs(margin[(alpha > 0) & (alpha < cost * (1 - 1e-12))]) < tolerance)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_many_values_of_c_at_once(cohort: RepertoireDataset, other: RepertoireDataset, kind: str) -> None:
     y, values = labels(cohort), [*COSTS[::-1], 3, 1.0]
     svm = SVM(kernel=kind)
@@ -129,7 +129,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
 
 
 @pytest.mark.parametrize("kmer_offsets", [None, [0, 1, 3], (0, 1, 2, 3, 4)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KERNELS)
 def test_saved_and_loaded(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, kmer_offsets: list[int] | None
 ) -> None:

@@ -43,7 +43,7 @@ def compare(dataset: RepertoireDataset, folds: int | str, *columns: str) -> Benc
 
 
 def auc(result: BenchmarkResult) -> float:
-    return float(result.comparison[BINARY.estimate].item())
+    return float(result.comparison[BINARY.estimate_column].item())
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.registry import MethodEntry
+from deeprc.benchmarking.registry import RegisteredMethod
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.calibration import choose_cutoff, fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -270,7 +270,7 @@ def test_a_long_path_is_cut(
     values = [each["values"] for each in toys.read_log(log) if each["what"] == "path"]
     assert sorted(map(len, values)) == [250] * (2 * N_FOLDS)  # the last value alone is one fit
     assert sum(each["what"] == "fit" for each in toys.read_log(log)) == 2 * N_FOLDS
-    monkeypatch.setattr("deeprc.benchmarking.nested._MAX_PATH", 501)
+    monkeypatch.setattr("deeprc.benchmarking.nested_plan._MAX_PATH", 501)
     assert_same(result, run({"path": toys.PathNoise()}, {"path": search}))
 
 
@@ -648,7 +648,7 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
     ("options", "message"),
     [
         ({"target": "grade"}, r"'grade' has 4 classes \(a \(6\), b \(6\), c \(6\), d \(6\)\); say 'grade=CLASS'"),
-        ({"target": "age:regression"}, "^method 'noise': it is no regressor; 'age' is a number$"),
+        ({"target": "age:regression"}, "^method 'noise': it is not a regressor; 'age' is a number$"),
         ({"target": "status=sick@0.5"}, "^`target='status=sick@0.5'`: a benchmark has one target, whose weight means"),
         ({"target": "CMV"}, "no metadata column 'CMV' for `target='CMV'`"),
         ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
@@ -765,7 +765,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     classes = {"moon": "NeedsMore", "noise": "Noise"}
-    known = {name: MethodEntry(name, f"toy_methods:{kind}") for name, kind in classes.items()}
+    known = {name: RegisteredMethod(name, f"toy_methods:{kind}") for name, kind in classes.items()}
     monkeypatch.setattr(methods, "METHODS", known)
     with caplog.at_level(logging.WARNING):
         result = run(["all"], {})

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, search_presets
-from deeprc.benchmarking.registry import METHODS, MethodEntry
+from deeprc.benchmarking.registry import METHODS, RegisteredMethod
 from deeprc.benchmarking.search import Search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -47,9 +47,9 @@ EXPECTED = [
 def few(monkeypatch: pytest.MonkeyPatch, toys: ModuleType) -> None:
     """As if deeprc had three methods: one whose parameter is fixed, a control, and one that no cohort can serve."""
     known = {
-        "noise": MethodEntry("Noise", "toy_methods:Noise", {"salt": 3}),
-        "motif": MethodEntry("Motif", "toy_methods:Motif", kind="control"),
-        "moon": MethodEntry("Moon", "toy_methods:NeedsMore"),
+        "noise": RegisteredMethod("Noise", "toy_methods:Noise", {"salt": 3}),
+        "motif": RegisteredMethod("Motif", "toy_methods:Motif", kind="control"),
+        "moon": RegisteredMethod("Moon", "toy_methods:NeedsMore"),
     }
     monkeypatch.setattr(methods, "METHODS", known)
 
@@ -63,7 +63,7 @@ def choose(cohort: RepertoireDataset, tmp_path: Path) -> Callable[..., tuple[lis
     ) -> tuple[list[Method], dict[str, str]]:
         path = tmp_path / "mine.yaml"
         path.write_text(preset if isinstance(preset, str) else yaml.safe_dump(preset or {}))
-        return choose_methods(names, preset=path, dataset=cohort, own=own)
+        return choose_methods(names, preset=path, dataset=cohort, estimators=own)
 
     return call
 

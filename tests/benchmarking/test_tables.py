@@ -21,7 +21,7 @@ from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, form
 from deeprc.evaluation.reliability import calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
-FEW = "The repertoires are of few donors: this may be chance."
+FEW = "The repertoires come from few donors, so this may be chance."
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
     MethodInfo("v", "V gene usage", "control"),
@@ -100,7 +100,7 @@ def test_few_donors_are_a_warning_of_the_verdict() -> None:
     result = BenchmarkResult(METHODS[1:2] + METHODS[2:3], predictions().query("method in ('v', 'a')"), CHOICES, COSTS)
     alone = [each.text for each in result.cautions]
     told = [each.text for each in replace(result, known=[few]).cautions]
-    assert told[1:] == [f"{text} {FEW}" if text.startswith("Every control is worse") else text for text in alone]
+    assert told[1:] == [f"{text} {FEW}" if text.startswith("Every control method") else text for text in alone]
     assert any(text.endswith(FEW) for text in told)
 
 
@@ -199,9 +199,9 @@ def test_markdown_says_what_the_numbers_are() -> None:
     assert text.startswith("# cohort.h5: status | Method")
     assert "standard deviation (n-1) over 5 test folds with 120 repertoires, 60 of them positive" in text
     assert "the best method, Method A, on the same repertoires (two-sided paired DeLong test by fold)" in text
-    assert "corrected for the 3 methods and controls" in text
-    assert "Controls read no receptor sequence" in text
-    assert "## What the controls say - Every control is worse than the best method, Method A" in text
+    assert "corrected for the 3 methods that are compared with it" in text
+    assert "Control methods see no amino-acid sequence" in text
+    assert "## What the controls say - Every control method is significantly worse than the best method" in text
 
 
 def test_markdown_says_which_p_is_of_permutations() -> None:

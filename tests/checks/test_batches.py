@@ -22,7 +22,7 @@ from deeprc.datasets.relabelling import relabel
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
+from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
@@ -65,14 +65,14 @@ def compare(cohort: RepertoireDataset) -> Callable[..., BenchmarkResult]:
 @pytest.mark.slow
 def test_a_batch_is_found_out_within_it_and_when_it_is_left_out(compare: Callable[..., BenchmarkResult]) -> None:
     at_random, left_out = compare(5), compare("leave-one-out:batch")
-    assert at_random.comparison[BINARY.estimate].item() > 0.75
+    assert at_random.comparison[BINARY.estimate_column].item() > 0.75
     by_name = {each.name: each for each in at_random.cautions}
     assert by_name["label-from-column"].details["column"] == "batch"
     within = by_name["auc-within"].details["v-gene-usage"]
     assert within["auc"] == pytest.approx(0.5, abs=0.15)
     assert within["auc_ci"][0] < 0.5
     assert left_out.n_folds == 2
-    assert left_out.comparison[BINARY.estimate].item() == pytest.approx(0.5, abs=0.15)
+    assert left_out.comparison[BINARY.estimate_column].item() == pytest.approx(0.5, abs=0.15)
     assert left_out.predictions.groupby("fold").size().sum() == 80
 
 
@@ -80,14 +80,14 @@ def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
     metadata = cohort.metadata
     tasks = parse_tasks(["status=sick"], metadata, source="a test")
     assert list_left_out_values(metadata, "batch", "a test") == ["kit 1", "kit 2"]
-    folds = assign_left_out(metadata, tasks, "batch")
+    folds = assign_folds_by_value(metadata, tasks, "batch")
     assert (folds == (metadata["batch"] == "kit 2")).all()
     metadata.loc[3, "batch"], metadata.loc[4, "status"] = None, None
-    assert np.flatnonzero(assign_left_out(metadata, tasks, "batch") < 0).tolist() == [3, 4]
+    assert np.flatnonzero(assign_folds_by_value(metadata, tasks, "batch") < 0).tolist() == [3, 4]
     with pytest.raises(InputError, match="no column 'site' for `folds=leave-one-out:site`; columns: sample, status"):
-        assign_left_out(metadata, tasks, "site")
+        assign_folds_by_value(metadata, tasks, "site")
     with pytest.raises(InputError, match="divides repertoires that 'person' keeps together"):
-        assign_left_out(metadata, tasks, "batch", group_by="person")
+        assign_folds_by_value(metadata, tasks, "batch", group_by="person")
     with pytest.raises(InputError, match="expected at least 2 values, found 1"):
         list_left_out_values(metadata.assign(batch="one"), "batch", "a test")
 
@@ -116,7 +116,7 @@ def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
 ) -> None:
     (kept,) = [each for each in read_cautions(run.path) if each.name == "label-from-column"]
     assert kept.details["column"] == "batch"
-    assert kept.text.startswith("Target 'status=sick': column 'batch' (technical) tells sick from well: ")
+    assert kept.text.startswith("Target 'status=sick': column 'batch' (technical) predicts 'sick' against 'well' with ")
     assert kept in assess_predictor(run, cohort).cautions
     write_report(run, cohort, tmp_path / "report.html", device="cpu", top=10)
     content = (tmp_path / "report.html").read_text()

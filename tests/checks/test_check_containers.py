@@ -24,11 +24,12 @@ from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.parts import MadeSequences
+from deeprc.datasets.parts import RepertoireInMemory
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, choose_subject_column, index_donors
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -78,7 +79,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
     v = Categorical(rng.integers(0, 3, 50).astype(np.uint16), ("", "TRBV2", "TRBV9"))
     for genes in (v, None):
         sequences = Sequences.encode(letters).with_genes({} if genes is None else {"v_call": genes})
-        repertoire = checks_container.Repertoire("r", 0, 50, MadeSequences(Path("r"), sequences, {}), {})
+        repertoire = checks_container.Repertoire("r", 0, 50, RepertoireInMemory(Path("r"), sequences, {}), {})
         assert hash_repertoire(repertoire).tolist() == hash_with_gene_names(sequences).tolist()
 
 
@@ -139,7 +140,7 @@ def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
     dataset = write_cohort(tmp_path / "c.h5", [random_sequences(rng, 30 + i) for i in range(30)], metadata)
     found = check_dataset(dataset, targets=["status"])
     assert codes(found) == []
-    assert {each.property for each in found.shortcuts} >= {"number of sequences", "V-gene usage"}
+    assert {each.property for each in found.shortcuts} >= {"number of sequences", "V gene usage"}
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
     with pytest.raises(InputError, match=r"checks\.json: is a pipe"):
         read_checks(tmp_path)
-    with pytest.raises(InputError, match=r"exists, and checks\.json is not as `deeprc check` wrote it"):
+    with pytest.raises(InputError, match=r"exists, and checks\.json was not written by `deeprc check`"):
         check_folder(tmp_path)
     assert run_text._list_test_metrics(tmp_path, []) == []
     (tmp_path / "metrics.json").unlink()
@@ -227,9 +228,9 @@ def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
-    assert choose_subject_column(cohort.metadata, None) == "patient_id"
-    assert choose_subject_column(cohort.metadata, "grade") == "grade"
-    assert choose_subject_column(cohort.metadata, "gone") == "patient_id"
+    assert DonorColumn.choose(cohort.metadata, None).name == "patient_id"
+    assert DonorColumn.choose(cohort.metadata, "grade").name == "grade"
+    assert DonorColumn.choose(cohort.metadata, "gone").name == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
-    assert index_donors(table, "who").tolist() == [0, 6, 1, 0, 9]
-    assert index_donors(table, None).tolist() == [0, 1, 2, 3, 4]
+    assert DonorColumn(table, "who").index().tolist() == [0, 6, 1, 0, 9]
+    assert DonorColumn(table, None).index().tolist() == [0, 1, 2, 3, 4]

@@ -50,12 +50,12 @@ def test_swapped_samples_of_one_subject(tmp_path: Path) -> None:
     assert [Path(file).name for file in finding.files] == ["hd4.tsv", "hd5.tsv", "hd6.tsv", "hd7.tsv"]
     assert finding.column == "status"
     assert "target 'status': " in finding.message
-    assert "than with their own, of 1 subject: p1; " in finding.message
+    assert "than with their own class, for 1 donor: p1; " in finding.message
     assert finding.target == "status"
     told = {each.names: each.classes for each in found.comparisons}
     assert told["hd4", "hd5"] == ("case", "control")
     assert told["hd6", "hd7"] == ("control", "case")
-    assert finding.message.endswith("the first and its own class 0.0%")
+    assert finding.message.endswith("but hd6 shares 0.0% with its own class")
     assert only(cohort.check(targets=["age:regression", "status"]), CODE) == finding
 
 
@@ -141,8 +141,8 @@ def test_what_is_shared_must_be_much_more(tmp_path: Path, within: int, across: i
     assert (CODE in codes(found)) == flagged
     if flagged:
         shares = (
-            f"hd0 (case) and hd2 (control) share {across / 100:.1%} of the smaller one's sequences, the first and its "
-            f"own class {within / 100:.1%}"
+            f"hd0 (case) and hd2 (control) share {across / 100:.1%} of the smaller one's sequences, but hd0 shares "
+            f"{within / 100:.1%} with its own class"
         )
         assert shares in only(found, CODE).message
 

@@ -123,8 +123,8 @@ def test_a_clean_cohort_raises_no_alarm(tmp_path, seed, with_subjects):
             "number of sequences",
             "sum of counts",
             "share of dropped rows",
-            "V-gene usage",
-            "J-gene usage",
+            "V gene usage",
+            "J gene usage",
             "column 'age'",
             "column 'sex'",
             "column 'batch' (technical)",
@@ -230,7 +230,7 @@ def test_mixed_chains(tmp_path, cohort):
     finding = only(cohort.check(), "mixed-chains")
     assert finding.severity == "error"
     assert finding.repertoires == ("hd2",)
-    assert finding.advice == "choose one with `locus`, such as `locus=TRB`"
+    assert finding.advice == "Choose one chain with `locus`, such as `locus=TRB`."
     assert "mixed-chains" not in codes(cohort.check(locus="TRB"))
 
 
@@ -311,7 +311,7 @@ def test_one_file_without_counts(tmp_path, cohort):
 def test_counts_of_another_column(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].rename(columns={"duplicate_count": "consensus_count"})
     assert (
-        "'consensus_count' of 1 repertoire: hd2"
+        "'consensus_count' in 1 repertoire: hd2"
         in only(cohort.write(tmp_path).check(), "different-count-columns").message
     )
 
@@ -357,7 +357,7 @@ def test_a_drop_rate_unlike_the_rest(tmp_path, cohort):
     cohort.tables["hd2"].loc[::2, "productive"] = "F"
     finding = only(cohort.write(tmp_path).check(), "odd-drop-rate")
     assert finding.repertoires == ("hd2",)
-    assert finding.message.startswith("dropped for unproductive: ")
+    assert finding.message.startswith("rows dropped as 'unproductive': ")
 
 
 def test_junctions_of_different_columns(tmp_path, cohort):
@@ -412,7 +412,9 @@ def test_nobody_is_called_different_where_no_column_says_who_it_is(tmp_path, coh
     cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], cohort.tables["hd2"].iloc[:30]])
     cohort.sheet = cohort.sheet.drop(columns="subject_id")
     message = only(cohort.write(tmp_path).check(), "similar-content").message
-    assert message.startswith("1 group of repertoires (no column says whose they are) shares far more than chance")
+    assert message.startswith(
+        "1 group of repertoires (no column names their donors) shares far more sequences than expected by chance"
+    )
 
 
 def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
@@ -424,7 +426,8 @@ def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
     finding = only(found, "similar-content")
     assert finding.groups == (("hd0", "hd1", "hd2", "hd3", "hd4"), ("hd6", "hd7"))
     assert finding.message.startswith(
-        "2 groups of repertoires of different subjects share far more than chance, 7 repertoires in 11 pairs, up to "
+        "2 groups of repertoires of different donors share far more sequences than expected by chance, 7 repertoires "
+        "in 11 pairs, up to "
     )
     assert finding.message.endswith("; the largest: hd0, hd1, hd2 and 2 more")
     assert "\n" not in finding.message
@@ -439,7 +442,7 @@ def test_copies_are_one_finding_with_groups(tmp_path, cohort):
     finding = only(cohort.write(tmp_path).check(), "same-content")
     assert finding.groups == (("hd2", "hd3", "hd4"), ("hd8", "hd9"))
     assert finding.message == (
-        "2 groups of repertoires each hold the same sequences with the same genes and counts, 5 repertoires in all; "
+        "2 groups of repertoires each have the same sequences with the same genes and counts, 5 repertoires in all; "
         "the largest: hd2, hd3, hd4"
     )
 
@@ -510,7 +513,7 @@ def test_subjects_with_several_repertoires(tmp_path, cohort):
     cohort.write(tmp_path)
     found = cohort.check()
     assert only(found, "repeated-subject").severity == "warning"
-    assert "train with `group_by=subject_id`" in only(found, "repeated-subject").advice
+    assert "Train with `group_by=subject_id`" in only(found, "repeated-subject").advice
     assert "subject-in-both-classes" not in codes(found, "warning", "note")
     assert only(cohort.check(group_by="subject_id"), "repeated-subject").severity == "note"
 
@@ -572,7 +575,8 @@ def test_labels_that_look_alike(tmp_path, cohort):
     cohort.sheet["status"] = ["Case", "case", "case", "control", "contrl", *["control"] * 7]
     found = cohort.write(tmp_path).check(targets=["status:multiclass"])
     assert only(found, "similar-labels").message == (
-        "column 'status': labels that look alike, 2 pairs: 'Case' (1) and 'case' (2), 'contrl' (1) and 'control' (8)"
+        "column 'status': labels that may mean the same, 2 pairs: 'Case' (1) and 'case' (2), 'contrl' (1) and "
+        "'control' (8)"
     )
 
 
@@ -600,10 +604,10 @@ def test_which_labels_look_alike(first, second, alike):
 def test_labels_are_found_without_being_named(tmp_path, cohort):
     cohort.sheet["grade"] = np.resize(["1", "2", "3"], 12)
     found = cohort.write(tmp_path).check(targets=[])
-    assert only(found, "checked-targets").message == "taken for labels: status"  # its name says so
+    assert only(found, "checked-targets").message == "columns used as labels: status"  # its name says so
     cohort.sheet = cohort.sheet.rename(columns={"status": "y"})
     cohort.sheet.to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
-    assert only(cohort.check(targets=[]), "checked-targets").message == "taken for labels: y, grade"
+    assert only(cohort.check(targets=[]), "checked-targets").message == "columns used as labels: y, grade"
 
 
 # -- shortcuts --------------------------------------------------------------------------------------------------------
@@ -616,8 +620,8 @@ def test_size_that_predicts_the_label(tmp_path):
     found = cohort.write(tmp_path).check()
     sizes = [each for each in found.findings if each.code == "label-from-size"]
     assert [each.severity for each in sizes] == ["warning", "warning"]
-    expected = "target 'status': number of sequences tells case from control: AUC 1.00 (95% interval 0.90 to 1.00)"
-    assert sizes[0].message == f"{expected}; lower in case"
+    expected = "target 'status': the number of sequences predicts 'case' against 'control' with an AUC of 1.00 (95% "
+    assert sizes[0].message == f"{expected}interval 0.90 to 1.00); it is lower in 'case'"
 
 
 def test_filters_that_predict_the_label(tmp_path):
@@ -630,7 +634,7 @@ def test_filters_that_predict_the_label(tmp_path):
 
 
 @pytest.mark.parametrize("with_subjects", [True, False])
-@pytest.mark.parametrize(("column", "name"), [("v_call", "V-gene usage"), ("j_call", "J-gene usage")])
+@pytest.mark.parametrize(("column", "name"), [("v_call", "V gene usage"), ("j_call", "J gene usage")])
 def test_genes_that_predict_the_label(tmp_path, column, name, with_subjects):
     cohort = big() if with_subjects else big().without_subjects()
     for case in cohort.cases():
@@ -660,7 +664,7 @@ def test_dates_numbers_and_their_absence_that_predict_the_label(tmp_path):
     found = cohort.write(tmp_path).check()
     columns = {each.column: each.message for each in found.findings if each.code == "label-from-column"}
     assert set(columns) == {"drawn", "age", "bmi"}
-    assert "whether column 'bmi' is filled" in columns["bmi"]
+    assert "whether column 'bmi' has a value" in columns["bmi"]
 
 
 def test_names_and_folders_that_predict_the_label(tmp_path):
@@ -671,7 +675,7 @@ def test_names_and_folders_that_predict_the_label(tmp_path):
     cohort.sheet["repertoire_id"] = cohort.sheet["repertoire_id"].map(names)
     found = cohort.write(tmp_path).check()
     assert codes(found) == ["label-from-name"]
-    assert "letters that the file's name begins with" in only(found, "label-from-name").message
+    assert "beginning of the file name" in only(found, "label-from-name").message
     for folder in ("first", "second"):
         (tmp_path / "files" / folder).mkdir()
     for path in (tmp_path / "files").glob("*.tsv"):
@@ -700,7 +704,10 @@ def test_several_repertoires_of_a_subject_are_no_evidence(tmp_path):
     cohort.sheet["status"] = np.where(subject % 2, "case", "control")
     cohort.sheet["site"] = np.where(subject < 4, "A", np.where(subject % 2, "B", "C"))
     found = cohort.write(tmp_path).check()
-    assert only(found, "too-few").message.startswith("target 'status': 5 of control, 5 of case (subjects,")
+    assert only(found, "too-few").message.endswith(
+        ": 5 of control, 5 of case (donors, or repertoires of an unknown donor); a test needs at least 8 in a class "
+        "and in the rest"
+    )
     assert codes(found) == ["repeated-subject"]
 
 
@@ -747,13 +754,13 @@ def test_three_classes_and_numbers(tmp_path):
         cohort.tables[f"hd{number}"] = cohort.tables[f"hd{number}"].iloc[:30]
     cohort.write(tmp_path)
     first = cohort.check(targets=["grade:multiclass"]).shortcuts[0]
-    assert first.label == "high from the others"
-    assert (first.value, first.detail) == (1.0, "; lower in high")
+    assert first.label == "'high' against the other classes"
+    assert (first.value, first.detail) == (1.0, "; it is lower in 'high'")
     assert first.verdict == "warning"
     cohort.sheet["age"] = [len(table) for table in cohort.tables.values()]
     cohort.sheet.to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
     first = cohort.check(targets=["age:regression"]).shortcuts[0]
-    assert first.label == "upper half from lower half"
+    assert first.label == "'upper half' against 'lower half'"
     assert first.verdict == "warning"
 
 
@@ -764,7 +771,7 @@ def test_a_rare_class_does_not_hide_what_tells_the_others(tmp_path):
     cohort.sheet.loc[[0, 1], "status"] = "other"
     found = cohort.write(tmp_path).check(targets=["status:multiclass"])
     assert found.shortcuts[0].verdict == "warning"
-    assert found.shortcuts[0].label in ("case from the others", "control from the others")
+    assert found.shortcuts[0].label in ("'case' against the other classes", "'control' against the other classes")
 
 
 def test_every_code_is_explained_in_the_docs():
@@ -784,7 +791,9 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
     assert "too-few" not in codes(found, "note")
     genes = [each for each in found.findings if each.code == "label-from-genes"]
     assert [each.severity for each in genes] == ["warning", "warning"]
-    assert genes[0].message.startswith("target 'T-cell_type=cd4': V-gene usage tells cd4 from cd8: AUC 0.9")
+    assert genes[0].message.startswith(
+        "target 'T-cell_type=cd4': the V gene usage predicts 'cd4' against 'cd8' with an AUC of 0.9"
+    )
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def test_a_small_class_does_not_hide_a_large_one() -> None:
     kind = np.repeat(["rare", "A", "B"], [8, 100, 100])
     depth = rng.normal(size=208) + np.repeat([1.0, 0.75, 0.0], [8, 100, 100])
     (found,) = find(pd.DataFrame({"kind": kind}), ["kind:multiclass"], Feature("depth", "label-from-size", depth))
-    assert found.label in ("A from the others", "B from the others")
+    assert found.label in ("'A' against the other classes", "'B' against the other classes")
     assert found.verdict in ("note", "warning")
 
 
@@ -48,5 +48,5 @@ def test_numbers_of_which_most_are_the_largest_have_two_halves() -> None:
     score = np.r_[np.full(70, 10.0), rng.uniform(0, 9, 50)]
     depth = score + rng.normal(size=120)
     (found,) = find(pd.DataFrame({"score": score}), ["score:regression"], Feature("depth", "label-from-size", depth))
-    assert found.label == "upper half from lower half"
+    assert found.label == "'upper half' against 'lower half'"
     assert found.value > 0.95

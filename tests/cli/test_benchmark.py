@@ -73,7 +73,7 @@ def test_list_shows_every_method_and_needs_nothing_else(deeprc: Deeprc) -> None:
     assert list(lines) == list(METHODS)
     for name, method in METHODS.items():
         assert method.label in lines[name]
-        assert ("control: reads no sequence" in lines[name]) == (method.kind == "control")
+        assert ("control method: sees no amino-acid sequence" in lines[name]) == (method.kind == "control")
         assert ("knows what was simulated" in lines[name]) == (method.kind == "truth")
 
 
@@ -134,7 +134,7 @@ def test_a_failed_method_gives_exit_code_1(
     [
         (["--target", "CMV"], "no metadata column 'CMV'"),
         (["--target", "grade"], "target 'grade' has 3 classes"),
-        (["--target", "age:regression"], "--methods noise=toy_methods:Noise: it is no regressor; 'age' is a number"),
+        (["--target", "age:regression"], "--methods noise=toy_methods:Noise: it is not a regressor; 'age' is a number"),
         (["--methods", "nois"], "no method 'nois'; did you mean 'noise'?"),
         (["--methods", "toy_methods:Nothing"], "toy_methods:Nothing: the module toy_methods has no 'Nothing'"),
         (["--methods", "toy_methods:NeedsMore"], "--methods toy_methods:NeedsMore: needs the moon's phase"),

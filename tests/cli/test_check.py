@@ -97,7 +97,7 @@ def test_every_option_reaches_the_function(cohort: Path) -> None:
     assert (done["kept"], done["counts_from"], done["merge"], done["locus"]) == (6, {"n": 6}, "junction", "TRB")
     refused = CliRunner().invoke(check, [*arguments, "--keep-nucleotide-clonotypes"])
     assert refused.exit_code == 2
-    assert "--keep-nucleotide-clonotypes merges no rows: leave out --merge-by" in refused.output
+    assert "--keep-nucleotide-clonotypes does not merge rows: leave out --merge-by" in refused.output
     arguments.remove("--merge-by")
     arguments.remove("junction")
     result = CliRunner().invoke(check, [*arguments, "--keep-nucleotide-clonotypes"])
@@ -106,7 +106,7 @@ def test_every_option_reaches_the_function(cohort: Path) -> None:
 
 def test_help_says_what_an_error_is() -> None:
     output = CliRunner().invoke(check, ["--help"]).output
-    assert "An error is what preprocess or train would refuse" in output
+    assert "An error is what `deeprc preprocess` or `deeprc train` would refuse" in output
     assert "Exit code: 0 without errors, 1 with errors, 2 for wrong usage." in output
     assert all(option.help for option in check.params if option.param_type_name == "option")  # type: ignore[attr-defined]
 
@@ -153,11 +153,11 @@ def test_tables_name_options_and_json_names_parameters(
     cohort: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
     _, out, _ = deeprc("check", cohort / "files", "--metadata", cohort / "sheet.tsv", "--output", cohort / "found")
-    assert "name what is to be predicted with --target\n" in out
+    assert "Name what you want to predict with --target.\n" in out
     advice = pd.read_csv(cohort / "found" / "findings.tsv", sep="\t").set_index("code")["advice"]
-    assert advice["checked-targets"] == "name what is to be predicted with --target"
+    assert advice["checked-targets"] == "Name what you want to predict with --target."
     stored = json.loads((cohort / "found" / "check.json").read_text())["findings"]
-    assert "name what is to be predicted with `targets`" in [each["advice"] for each in stored]
+    assert "Name what you want to predict with `targets`." in [each["advice"] for each in stored]
 
 
 def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:
@@ -181,6 +181,9 @@ def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:
         ["similar-content", 1, "r2"],
         ["similar-content", 1, "r4"],
     ]
+    members = pd.read_csv(folder / "finding_repertoires.tsv", sep="\t").query("code == 'similar-content'")
+    assert members["kind"].tolist() == ["repertoire", "repertoire", "file", "file"]
+    assert [Path(name).name for name in members["name"]] == ["r2", "r4", "r2.tsv", "r4.tsv"]
     assert set(groups["finding"]) == set(findings.loc[findings["code"] == "similar-content", "finding"])
     document = json.loads((folder / "check.json").read_text())
     assert document["ok"] is True
@@ -222,5 +225,5 @@ def test_nothing_of_a_user_is_replaced(cohort: Path, change: str) -> None:
     before = {path: path.read_bytes() for path in sorted(folder.rglob("*"))}
     result = run(cohort, "--output", folder)
     assert isinstance(result.exception, InputError)
-    assert "is not as `deeprc check` wrote it; choose another `output`" in str(result.exception)
+    assert "was not written by `deeprc check`, or was changed since; choose another `output`" in str(result.exception)
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*"))} == before

@@ -52,7 +52,7 @@ def test_train_reports_metrics(
     assert code == 0
     assert "test" in out
     assert "auc_ci" in out
-    assert "\nOnly test and new repertoires measure the model, which was fitted to train and selected on " in out
+    assert "\nJudge the model by the rows 'test' and 'new' only. It was fitted to the 'train' repertoires and " in out
     assert "update 20/20" in err
     assert (run.parent / "again" / "metrics.json").read_text() == (run / "metrics.json").read_text()
 

@@ -24,7 +24,7 @@ def test_a_cross_validation_and_its_answer(deeprc: Call, cohort: RepertoireDatas
     auc, (low, high) = found["status=case"]["auc"], found["status=case"]["auc_ci"]
     assert f"status=case: mean AUC of 3 test folds {auc:.3f} (95% interval {low:.3f} to {high:.3f})" in out
     assert f"age: r2 of the out-of-fold predictions of 26 repertoires {found['age']['r2']:.3f}" in out
-    assert "Note: One repeat" in out
+    assert "Note: There was only one repeat" in out
     assert "The same call with --repeats 3 adds two repeats." in out
     assert out.endswith(f"Wrote {tmp_path / 'cv'}\n")
 

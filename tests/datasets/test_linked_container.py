@@ -1,4 +1,4 @@
-"""A container that names parts gives what the container of `join` gives that copies them, to the last bit.
+"""A linked container gives what the container of `join` gives that copies them, to the last bit.
 
 What it names is checked: nothing outside its folder is opened, and a part that is missing, changed or foreign is one
 clear line.
@@ -23,10 +23,12 @@ import torch
 
 from deeprc.cli import main
 from deeprc.config import load_config
-from deeprc.datasets import clone_groups, linked_container, linked_writer, read_ahead
-from deeprc.datasets.cache import digest_container, digest_repertoires
+from deeprc.datasets import linked_container, linked_writer, read_ahead
+from deeprc.datasets.cache import digest_container, digest_with_genes
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, hash_sequences, list_gene_fields
+from deeprc.datasets.clones import grouping
+from deeprc.datasets.clones.distinct import count_distinct_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -34,6 +36,7 @@ from deeprc.datasets.joining import join
 from deeprc.datasets.linked_container import LinkedContainer
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.relabelling import relabel
+from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.source import read_source
 from deeprc.datasets.summary import render_summary, summarise
@@ -147,7 +150,7 @@ def test_sequences_of_several_parts_are_taken_together_in_any_order(both):
 def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, monkeypatch):
     linked, copied = both
     assert digest_container(linked.container) == digest_container(copied.container)
-    assert digest_repertoires(linked) == digest_repertoires(copied)
+    assert digest_with_genes(linked) == digest_with_genes(copied)
     tasks = parse_tasks(["status"], copied.metadata, source="")
     config = load_config()
     assert hash_cohort(linked, tasks, config) == hash_cohort(copied, tasks, config)
@@ -160,12 +163,12 @@ def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, 
 
 
 @pytest.mark.parametrize("genes", [False, True])
-@pytest.mark.parametrize("piece", [1 << 20, 13])
-def test_shared_clones_are_those_of_the_copy(both, monkeypatch, genes, piece):
-    monkeypatch.setattr(clone_groups, "_PIECE", piece)
+@pytest.mark.parametrize("block", [1 << 20, 13])
+def test_shared_clones_are_those_of_the_copy(both, monkeypatch, genes, block):
+    monkeypatch.setattr(grouping, "_BLOCK", block)
     linked, copied = both
-    fields = list_gene_fields(linked) if genes else []
-    assert list_gene_fields(linked) == list_gene_fields(copied) == ["v_call", "j_call"]
+    fields = linked.gene_fields if genes else []
+    assert linked.gene_fields == copied.gene_fields == ["v_call", "j_call"]
     found, expected = find_shared_clones(linked, fields), find_shared_clones(copied, fields)
     assert len(found) > 10
     for name, values in vars(expected).items():
@@ -180,7 +183,7 @@ def test_parts_without_sequences_share_no_clone(tmp_path):
     join(parts, tmp_path / "linked.h5", link=True)
     clones = find_shared_clones(open_dataset(tmp_path / "linked.h5"))
     assert len(clones) == 0
-    assert clones.private.tolist() == [0, 0, 0, 0]
+    assert clones.n_private.tolist() == [0, 0, 0, 0]
 
 
 def test_pickled_it_is_a_path(both):
@@ -226,7 +229,7 @@ def test_batches_are_those_of_the_copy_and_one_part_is_read_in_place(both, genes
     of_one = mine.take(2, np.arange(5))
     assert_same_batches(of_one, theirs.take(2, np.arange(5)))
     assert np.shares_memory(of_one.sequences.residues.numpy(), linked[0].residues)
-    mine.expect([0, 1])
+    mine.prefetch([0, 1])
 
 
 def test_a_device_gets_all_parts_end_to_end(both):

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.datasets.clones.distinct import count_distinct_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.remaining import RemainingDataset
@@ -16,9 +18,9 @@ from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 LEFT_OUT = [np.array([0, 3, 4]), np.array([], np.int64), np.arange(5)]
 
 
-@pytest.fixture(params=["stored", "virtual"])
+@pytest.fixture(params=["stored", "simulated"])
 def whole(request: pytest.FixtureRequest) -> RepertoireDataset:
-    if request.param == "virtual":
+    if request.param == "simulated":
         sizes = ["n_repertoires=3", "sizes.mean=5", "sizes.sd=0", "sizes.minimum=1", "background={kind: germline}"]
         return SimulatedDataset(load_recipe("simulated-0", sizes, seed=1)[0])
     columns = {
@@ -53,3 +55,18 @@ def test_slices_and_copies_leave_out_the_same(whole: RepertoireDataset) -> None:
         [],
         last[0].sequences.decode(),
     ]
+
+
+@pytest.mark.parametrize("fields", [[], ["v_call"]])
+def test_clones_of_what_remains(whole: RepertoireDataset, fields: list[str]) -> None:
+    remaining = RemainingDataset(whole, LEFT_OUT)
+    assert remaining.gene_fields == remaining[:0].gene_fields == whole.gene_fields
+    assert remaining.take_clones(np.array([5, 0])).decode() == [
+        remaining[1].sequences.decode()[3],
+        remaining[0].sequences.decode()[0],
+    ]
+    counts = find_shared_clones(remaining, fields).count_by_repertoire()
+    assert count_distinct_clones(remaining, fields).tolist() == counts.tolist()
+    nothing = RemainingDataset(whole, [np.arange(5)] * 3)
+    assert nothing.gene_fields == []
+    assert len(find_shared_clones(nothing)) == 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import choose_comparable, make_adjustment_cautions
+from deeprc.evaluation.adjustment import choose_comparable, find_adjustment_cautions
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.tasks import parse_tasks
 
@@ -169,14 +169,14 @@ def test_columns_that_cannot_be_adjusted_for(columns: tuple[str, ...], targets: 
 
 def test_few_repertoires_are_a_warning() -> None:
     sides = [np.repeat([0, 1], [20, 30]), np.repeat([0, 1], [25, 14])]
-    (few,) = make_adjustment_cautions(["site", "age"], "binary", sides)
+    (few,) = find_adjustment_cautions(["site", "age"], "binary", sides)
     assert (few.level, few.details) == ("warning", {"columns": ["site", "age"], "n_kept": 39, "n_smallest": 14})
     assert "At least 39 training repertoires are left, which is little to learn from." in few.text
-    (note,) = make_adjustment_cautions(["site"], "binary", sides[:1])
+    (note,) = find_adjustment_cautions(["site"], "binary", sides[:1])
     assert note.level == "note"
     assert note.text.startswith("Adjusted for site: ")
-    assert make_adjustment_cautions([], "binary", []) == []
-    (part,) = make_adjustment_cautions(
+    assert find_adjustment_cautions([], "binary", []) == []
+    (part,) = find_adjustment_cautions(
         ["site"], "binary", [side[::5] for side in sides], [50, 29]
     )  # of a part of the cohort
     assert (part.level, part.details["n_kept"], part.details["n_smallest"]) == ("warning", 29, None)

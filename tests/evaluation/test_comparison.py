@@ -102,9 +102,16 @@ def test_infinite_scores_rank() -> None:
         (lambda t: t.assign(probability=1.5), "a probability from 0 to 1"),
         (lambda t: pd.concat([t, t]), "has two predictions"),
         (lambda t: t.assign(method="x"), "not in the list: x"),
-        (lambda t: pd.concat([t, t.assign(method="b", label=1 - t["label"])]), "has another label than"),
-        (lambda t: pd.concat([t, t.assign(method="b", fold=1)]), "has another fold than"),
-        (lambda t: pd.concat([t, t.assign(method="b")[1:]]), "method 'b', repertoire '0-1': lacks repertoires"),
+        (
+            lambda t: pd.concat([t, t.assign(method="b", label=1 - t["label"])]),
+            "two methods give this repertoire different labels",
+        ),
+        (lambda t: pd.concat([t, t.assign(method="b", fold=1)]), "two methods give this repertoire different folds"),
+        (
+            lambda t: pd.concat([t, t.assign(method="b")[1:]]),
+            "some repertoires of fold 0 that another method predicts, such as '0-0'$",
+        ),
+        (lambda t: pd.concat([t, t.assign(method="b")[1:]]), "method 'b' has no prediction for some repertoires"),
     ],
 )
 def test_what_cannot_be_compared(change, message: str) -> None:
@@ -418,14 +425,18 @@ def test_verdict_when_a_control_does_as_well() -> None:
     (line,) = verdict(comparison, [A, CONTROL])
     own, best = row_of(comparison, "v"), row_of(comparison, "a")
     assert own["p_value"] > 0.05
-    assert line.startswith("V gene usage (control), which reads no receptor sequence, ")
+    assert line.startswith("V gene usage, a control method that sees no amino-acid sequence, ")
     assert f"AUC {own['auc_mean']:.3f} against {best['auc_mean']:.3f}, p = {own['p_value']:.2f})" in line
-    assert "does not show that receptor sequences add anything" in line
+    assert line.endswith("does not show that receptor sequences add information beyond V gene usage.")
 
 
 @pytest.mark.parametrize(
     ("a", "v", "words"),
-    [(1.0, 1.0, "cannot be told from"), (0.5, 0.8, "cannot be told from"), (0.5, 5.0, "is better than")],
+    [
+        (1.0, 1.0, "is not significantly worse than"),
+        (0.5, 0.8, "is not significantly worse than"),
+        (0.5, 5.0, "is significantly better than"),
+    ],
 )
 def test_verdict_says_how(a: float, v: float, words: str) -> None:
     comparison = compare(random_predictions({"a": a, "v": v}), [A, CONTROL])
@@ -438,26 +449,27 @@ def test_verdict_when_no_control_reaches_the_method() -> None:
     comparison = compare(random_predictions({"a": 4.0, "v": 0.0, "s": 0.1}), [A, CONTROL, size])
     (line,) = verdict(comparison, [A, CONTROL, size])
     assert line.startswith(
-        f"Every control is worse than the best method, Method A (AUC {comparison['auc_mean'][0]:.3f}): V gene"
+        "Every control method is significantly worse than the best method, Method A (AUC "
+        f"{comparison['auc_mean'][0]:.3f}): V gene"
     )
     assert f"difference {row_of(comparison, 's')['difference']:.3f}, p < 0.001" in line
     assert "Repertoire size (AUC" in line
     (of_few,) = control_verdict(comparison, [A, CONTROL, size], few_donors=True)
-    assert of_few.text.startswith(f"{line} The repertoires are of few donors: this may be chance")
+    assert of_few.text.startswith(f"{line} The repertoires come from few donors, so this may be chance")
 
 
 def test_verdict_without_controls_and_without_methods() -> None:
     (line,) = verdict(compare(random_predictions({"a": 4.0}), [A]), [A])
-    assert line.startswith("No control was run")
+    assert line.startswith("No control method was run")
     (line,) = verdict(compare(random_predictions({"v": 4.0}), [CONTROL]), [CONTROL])
-    assert line.startswith("Only controls and known motifs were run")
+    assert line.startswith("Only control methods and known motifs were run")
 
 
 def test_verdict_on_chance_and_on_few_repertoires() -> None:
     lines = verdict(compare(random_predictions({"a": 0.0, "v": 0.0}), [A, CONTROL]), [A, CONTROL])
-    assert lines[0].startswith("No method is shown to be better than chance: the best, Method A, has AUC 0.")
+    assert lines[0].startswith("No method is significantly better than chance. The best one, Method A, has AUC 0.")
     lines = verdict(compare(random_predictions({"a": 4.0}, n=6, folds=3), [A]), [A])
-    assert lines[-1].startswith("Caution: the smaller class has 9 repertoires")
+    assert lines[-1].startswith("The smaller class has only 9 repertoires")
 
 
 def test_verdict_of_a_control_that_is_not_complete() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from deeprc.baselines.association import fisher_p_values
+from deeprc.baselines.association_tests import fisher_p_values
 from deeprc.evaluation.excess import (
     bin_ends,
     clone_null,

@@ -20,7 +20,7 @@ from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, validate_predictions
 from deeprc.evaluation.curves import make_curves_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
-from deeprc.evaluation.trust import FEW_IN_CLASS, classify_difference, is_few
+from deeprc.evaluation.significance import FEW_IN_CLASS, classify_difference, is_few
 from deeprc.interpretation.report import write_benchmark_report
 
 NUMBERS = RegressionScoring()
@@ -145,14 +145,14 @@ def test_macro_auc_by_hand() -> None:
 
 def test_a_control_that_is_better_is_called_better() -> None:
     texts = [each.text for each in control_verdict(*_compared({"a": 12.0, "b": 14.0, "v": 3.0}), NUMBERS)]
-    better = "V gene usage (control), which reads no receptor sequence, is better than the best method, Method A"
+    better = "V gene usage, a control method that sees no amino-acid sequence, is significantly better than "
     assert any(text.startswith(better) for text in texts)
     texts = [each.text for each in control_verdict(*_compared({"a": 2.0, "b": 14.0, "v": 30.0}), NUMBERS)]
-    assert texts[0].startswith("Every control is worse than the best method, Method A (r² 0.9")
+    assert texts[0].startswith("Every control method is significantly worse than the best method, Method A (r² 0.9")
     found = control_verdict(*_compared({"a": 8.0, "v": 8.0}, n=5, seed=1), NUMBERS)
     assert [each.name for each in found][-2:] == ["control-not-worse", "few-repertoires"]
     assert found[-2].details["relation"] == "equal"
-    assert "Caution: there are 20 repertoires in all test folds together" in found[-1].text
+    assert "There are only 20 repertoires in all test folds together" in found[-1].text
 
 
 def _compared(errors: dict[str, float], n: int = 12, seed: int = 0) -> tuple[pd.DataFrame, list[MethodInfo]]:
@@ -225,7 +225,7 @@ def test_a_benchmark_of_numbers(
     for name in ("table.md", "table.tex"):
         text = " ".join((folder / name).read_text().split()).replace("\\", "")
         assert "'patient_id' have repertoires in more than one fold" in text
-        assert "Caution: there are 26 repertoires in all test folds together" in text
+        assert "There are only 26 repertoires in all test folds together" in text
     assert (folder / "curves" / "all.png").exists()
     monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)  # they are there already
     again = benchmark(cohort.container.path, **asked, resume=True)
@@ -235,7 +235,7 @@ def test_a_benchmark_of_numbers(
     assert "r² is the share of the variance that the predictions explain" in page
     assert "The AUC is" not in page
     assert "patient_id&#39; have repertoires in more than one fold" in page
-    assert "Caution: there are 26 repertoires in all test folds together" in page
+    assert "There are only 26 repertoires in all test folds together" in page
     assert "with the highest r² on the validation fold" in page
     with pytest.raises(InputError, match="method 'size': it predicts numbers; 'status=case' has classes"):
         benchmark(cohort, target="status=case", methods={"size": Mean()}, options=BenchmarkOptions(folds=3))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
+from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.tasks import parse_tasks
 
 N = 20
@@ -31,10 +31,10 @@ def test_what_says_the_target_or_names_each_is_left_out() -> None:
     assert columns.read == ["site", "weight", "age", "batch"]
     assert columns.target_like == ["score", "ward"]
     assert columns.identifying == ["number", "donor_code"]
-    (warning,) = warn_of_left_out_columns(columns)
+    (warning,) = find_target_like_cautions(columns)
     assert warning.level == "warning"
-    assert warning.text.startswith("The target follows from score, ward of the sheet alone, so")
-    assert warn_of_left_out_columns(columns._replace(target_like=[])) == []
+    assert warning.text.startswith("Columns score, ward each determine the target, so no control method uses them.")
+    assert find_target_like_cautions(columns._replace(target_like=[])) == []
 
 
 @pytest.mark.parametrize(("row", "value"), [(0, "B"), (3, "A")])

@@ -7,8 +7,9 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import index_split_parts
-from deeprc.evaluation.folds_file import read_folds
-from deeprc.evaluation.splits import SplitOptions, assign_folds, count_subjects_in_several, make_split
+from deeprc.evaluation.donors import count_divided_donors
+from deeprc.evaluation.folds_from_file import read_folds
+from deeprc.evaluation.splits import SplitOptions, assign_folds, make_split
 from deeprc.tasks import parse_tasks
 
 
@@ -104,13 +105,13 @@ def test_groups_stay_together() -> None:
         assert not patients[0] & patients[1]
         assert not patients[0] & patients[2]
         assert not patients[1] & patients[2]
-        assert count_subjects_in_several(metadata, index_split_parts(split, len(metadata))) == {}
+        assert count_divided_donors(metadata, index_split_parts(split, len(metadata))) == {}
 
 
 def test_straddling_subjects_are_counted() -> None:
     metadata = cohort()
     split = make_split(metadata, parse_tasks(["status"], metadata))
-    found = count_subjects_in_several(metadata, index_split_parts(split, len(metadata)))
+    found = count_divided_donors(metadata, index_split_parts(split, len(metadata)))
     assert set(found) == {"Patient ID"}
     side = np.zeros(60)
     side[split.validation], side[split.test] = 1, 2

@@ -104,7 +104,7 @@ def test_two_kinds_of_top_are_refused(
     call = ["attention", str(two_heads.path), str(cohort.container.path), "-o", str(tmp_path / "a.tsv")]
     with pytest.raises(SystemExit, match="2"):
         main([*call, "--top", "3", "--top-overall", "30"])
-    assert "give one of them" in capsys.readouterr().err
+    assert "give only one" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

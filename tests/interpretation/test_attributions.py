@@ -74,7 +74,7 @@ def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, ro
 
 
 def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.bool_]:
-    logits = torch.from_numpy(run.model.score_sequences(dataset, position).logits)
+    logits = torch.from_numpy(run.model.score_sequences(dataset, position).head_logits)
     kept = np.zeros(len(logits), np.bool_)
     fraction = run.settings.config.training.top_fraction
     kept[select_top_rows(logits, torch.tensor([0, len(logits)]), fraction)[0].numpy()] = True
@@ -228,8 +228,8 @@ def test_one_sequence_with_all_the_attention(
     """The others' sums are not what is left of a difference, so a sequence that takes all leaves them as they are."""
     run = run_factory(cohort, "n_updates=1", "n_kernels=4", "n_heads=2", stir=0.2)
     with torch.no_grad():
-        run.model.network.pooling.queries.mul_(gap / np.ptp(run.model.score_sequences(cohort, 1).logits))
-    top = int(np.argmax(run.model.score_sequences(cohort, 1).weights[:, 0]))
+        run.model.network.pooling.queries.mul_(gap / np.ptp(run.model.score_sequences(cohort, 1).head_logits))
+    top = int(np.argmax(run.model.score_sequences(cohort, 1).head_weights[:, 0]))
     sequences = chosen(cohort, {1: [top, 0, 1], 2: [0]})
     found = attribute(run.model, cohort, sequences, of="output", background=ONLY_A)
     close(attribute(run.model, cohort, sequences[:1], of="output", background=ONLY_A), found, [0])
@@ -246,9 +246,9 @@ def test_beside_one_sequence_all_others_vanish(
     """The weights of the others are 0 in float64 beside it, but not beside the residues that replace it."""
     run = run_factory(cohort, "n_updates=1", "n_kernels=4", stir=0.2)
     with torch.no_grad():
-        logits = np.sort(sign * run.model.score_sequences(cohort, 1).logits[:, 0])
+        logits = np.sort(sign * run.model.score_sequences(cohort, 1).head_logits[:, 0])
         run.model.network.pooling.queries.mul_(sign * 1500 / (logits[-1] - logits[-2]))
-    top = int(np.argmax(run.model.score_sequences(cohort, 1).logits[:, 0]))
+    top = int(np.argmax(run.model.score_sequences(cohort, 1).head_logits[:, 0]))
     others = [row for row in (0, 1) if row != top]
     for rows in ([top], [top, *others]):
         found = attribute(run.model, cohort, chosen(cohort, {1: rows}), of="output", background=ONLY_A)

@@ -48,7 +48,7 @@ def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel,
     for place, (position, row) in enumerate(zip(index.positions, index.rows, strict=True)):
         repertoire = cohort[position]
         length = len(repertoire.sequences.decode()[row])
-        through = model.score_sequences(cohort, position).through["composition"][row, 1]
+        through = model.score_sequences(cohort, position).by_branch["composition"][row, 1]
         baseline = (length - 3) * mean / (len(repertoire) + 1000)
         assert found[place, :length].sum() == pytest.approx(through - baseline, rel=1e-5)
         assert np.isnan(found[place, length:]).all()

@@ -32,7 +32,7 @@ def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., R
         (output,) = run.model.outputs(cohort[[position]]).double().numpy()
         np.testing.assert_allclose(scores.outputs, output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), output, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(scores.weights.sum(axis=0), 1, rtol=1e-12)
+        np.testing.assert_allclose(scores.head_weights.sum(axis=0), 1, rtol=1e-12)
 
 
 def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
@@ -40,11 +40,11 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
 ) -> None:
     run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", stir=0.3)
     scores = run.model.score_sequences(cohort, 1)
-    kept, _ = select_top_rows(torch.from_numpy(scores.logits), torch.tensor([0, len(scores)]), 0.3)
+    kept, _ = select_top_rows(torch.from_numpy(scores.head_logits), torch.tensor([0, len(scores)]), 0.3)
     assert len(kept) == np.ceil(0.3 * len(cohort[1]))
-    assert np.flatnonzero(scores.weights[:, 0]).tolist() == sorted(kept.tolist())
-    odds = np.exp(scores.logits[kept, 0].astype(np.float64))
-    np.testing.assert_allclose(scores.weights[kept, 0], odds / odds.sum(), rtol=1e-6)
+    assert np.flatnonzero(scores.head_weights[:, 0]).tolist() == sorted(kept.tolist())
+    odds = np.exp(scores.head_logits[kept, 0].astype(np.float64))
+    np.testing.assert_allclose(scores.head_weights[kept, 0], odds / odds.sum(), rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.directions import find_direction
 from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
@@ -191,7 +192,7 @@ def test_the_carriers_of_a_motif_have_low_rates(
     assert "q_value" not in found.top["case"].table
     add_q_values(found, trained, motif_cohort, splits)
     assert (found.top["case"].table["q_value"] == 1).all()
-    monkeypatch.setattr("deeprc.interpretation.motifs.carriers.choose_subject_column", lambda *_: None)
+    monkeypatch.setattr(DonorColumn, "choose", lambda metadata, _: DonorColumn(metadata, None))
     add_q_values(found, trained, motif_cohort, splits)
     table = found.top["case"].table
     good = table["q_value"] <= 0.3

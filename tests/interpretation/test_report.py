@@ -302,7 +302,7 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     low, high = found["r2_ci"]
     assert page.rows["metrics-2"][1][3] == f"{make_number_cell(low).text} to {make_number_cell(high).text}"
     models = ["The network", "Repertoire size", "V gene usage"]
-    assert "The target follows from status of the sheet alone, so" in page.words  # which says the age
+    assert "Column status determines the target, so" in page.words  # which says the age
     assert [row[0] for row in page.rows["controls-1"][1:]] == models
     assert [row[0] for row in page.rows["controls-5"][1:]] == models
     assert page.rows["controls-5"][0][1] == "r²"

@@ -16,6 +16,7 @@ from deeprc.datasets.relabelling import relabel
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import Caution, read_cautions, write_cautions
 from deeprc.evaluation.metrics import macro_auc
+from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
 from deeprc.interpretation.report.summary import _describe_auc, _format_question
 from deeprc.nn.contributions import OutputParts
@@ -23,7 +24,7 @@ from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
 from deeprc.runs.run import Run
-from deeprc.runs.run_cautions import find_run_cautions
+from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
 from deeprc.tasks import Task, parse_tasks
 
 
@@ -35,7 +36,7 @@ def test_cohort_that_the_run_has_not_seen(
     performance = measure_performance(trained, other, outputs)
     assert performance.held_out == "new"
     assert compare_controls(other, performance, trained.tasks, columns=[])[0].reasons == [
-        "No control could be compared: the cohort has no labelled training repertoire of this run."
+        "No control method could be compared: the cohort has no labelled training repertoire of this run."
     ]
     texts = _texts(trained, performance, metadata=other.metadata)
     assert any(
@@ -103,15 +104,24 @@ def test_nothing_to_warn_of(trained: Run) -> None:
     assert _texts(trained, _splits(20)) == []
 
 
+def test_the_warning_within_values_knows_the_adjustment() -> None:
+    performance = _splits(20)
+    within = {performance.contrasts[0].target: [StratifiedAuc("site", 0.5, 0.4, 0.6, 100, 40)]}
+    (plain,), (adjusted,) = (list(find_strata_cautions(within, performance, columns)) for columns in ((), ("site",)))
+    assert plain.text.endswith("learned 'site' instead of the target. Train with `adjust_for=site`.")
+    assert adjusted.text.endswith("learned 'site' instead of the target, although training was adjusted for it.")
+
+
 def test_few_repertoires(trained: Run) -> None:
     (text,) = _texts(trained, _splits(8))
     low, _ = auc_interval(1.0, 8, 8)
-    assert text == f"Only 8 test repertoires of the smaller class: the AUC may be anything from {low:.3f} to 1.000."
+    few = "Only 8 test repertoires of the smaller class. With so few, the AUC may be anything"
+    assert text == f"{few} from {low:.3f} to 1.000."
 
 
 def test_chance_comes_first(trained: Run) -> None:
     texts = _texts(trained, _splits(8, validation=0.25, test=0))
-    assert texts[0].startswith("The network cannot be told from chance: its AUC is 0.500, with a 95% interval from")
+    assert texts[0].startswith("The network is not significantly better than chance: its AUC is 0.500, with a 95% ")
     assert texts[1].startswith("Only 8 test repertoires")
     assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
 
@@ -130,9 +140,9 @@ def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> 
 
 def test_nothing_to_judge_by(trained: Run) -> None:
     performance = _performance(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
-    assert _texts(trained, performance)[0].startswith("This cohort has no labelled repertoire that the network has not")
+    assert _texts(trained, performance)[0].startswith("All labelled repertoires of this cohort were used to train")
     performance = _performance(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])
-    assert _texts(trained, performance)[0].startswith("The test repertoires are of one class: there is no AUC")
+    assert _texts(trained, performance)[0].startswith("The test repertoires have only one class, so there is no AUC")
 
 
 def test_subjects_on_several_splits(trained: Run) -> None:
@@ -175,7 +185,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     for name in ("chance", "few-repertoires"):
         assert names.count(name) == 1
     chance = next(each for each in found.cautions if each.name == "chance")
-    assert chance.text.startswith("The network cannot be told from chance for 3 of 3 classes of grade, each against")
+    assert chance.text.startswith("The network is not significantly better than chance for 3 of 3 classes of grade")
     assert sorted(chance.details["aucs"]) == ["high", "low", "mid"]
     assert [each.is_of_class for each in found.controls] == [False, True, True, True]
     together = found.controls[0]
@@ -185,7 +195,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
     assert together.measures["v-genes"] == pytest.approx(macro_auc(label[tested], scores))
     told = [each for each in found.cautions if each.name == "control-not-worse"]
-    assert len(told) == len(together.reaching)
+    assert len(told) == len(together.not_worse)
     assert all("(Macro AUC " in each.text for each in told)
 
 
@@ -254,20 +264,20 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     (controls,) = compare_controls(motif_cohort, performance, trained.tasks, columns=["grade"])
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.measures["network"] == pytest.approx(performance.metrics["test"]["status=case"]["auc"])
-    assert controls.reaching == ["sheet"]  # whose grade says more than the status; the age is the status
+    assert controls.not_worse == ["sheet"]  # whose grade says more than the status; the age is the status
     assert controls.columns == ["grade"]
     assert controls.sentence("sheet").endswith("(`deeprc relabel`).")
     contrast = replace(performance.contrasts[0], score=np.zeros(len(motif_cohort)))
     (controls,) = compare_controls(
         motif_cohort, replace(performance, contrasts=[contrast]), trained.tasks, columns=["grade"]
     )
-    assert set(controls.reaching) <= {"size", "v-genes", "sheet"}
+    assert set(controls.not_worse) <= {"size", "v-genes", "sheet"}
     assert controls.measures["network"] == 0.5
     reached = [name for name, auc in controls.measures.items() if auc >= 0.5 and name != "network"]
-    assert set(reached) <= set(controls.reaching)
-    for name in controls.reaching:
-        assert "receptor sequences add anything" in controls.sentence(name)
-        assert ("may stand for that difference" in controls.sentence(name)) == (controls.measures[name] > 0.5)
+    assert set(reached) <= set(controls.not_worse)
+    for name in controls.not_worse:
+        assert "receptor sequences add information" in controls.sentence(name)
+        assert ("may reflect this difference" in controls.sentence(name)) == (controls.measures[name] > 0.5)
     assert controls.measures["size"] < 0.5  # so the classes differ in nothing that it sees
 
 
@@ -283,7 +293,7 @@ def test_of_several_contrasts_each_line_names_its_own(
     assert [each.about for each in performance.contrasts] == about
     controls = compare_controls(cohort, performance, run.tasks, columns=["age"])
     for each in controls:
-        for name in (*each.reaching, *each.others):
+        for name in (*each.not_worse, *each.worse):
             assert f"he network for {each.contrast.about} " in each.sentence(name)
     alone = compare_controls(
         cohort[:3],
@@ -293,7 +303,7 @@ def test_of_several_contrasts_each_line_names_its_own(
     )
     assert [
         each.reasons[0].split(": the cohort")[0] for each in alone if not isinstance(each.contrast, AllClasses)
-    ] == [f"No control could be compared for {each}" for each in about]
+    ] == [f"No control method could be compared for {each}" for each in about]
     targets = ("status=case", "age:regression")
     (one,) = measure_performance(
         replace(run, model=replace(run.model, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
@@ -342,10 +352,11 @@ def test_a_number_on_few_repertoires_is_warned_of() -> None:
     }
     assert low <= 0
     assert names["chance"].startswith(
-        f"The network is not shown to predict age better than the mean does: r² is {found.value:.3f}, with a 95% "
-        f"interval from {low:.3f} to {high:.3f}."
+        f"The network does not predict age significantly better than the mean does: r² is {found.value:.3f}, with a "
+        f"95% interval from {low:.3f} to {high:.3f}."
     )
-    assert names["few-repertoires"] == f"Only 9 test repertoires: r² may be anything from {low:.3f} to {high:.3f}."
+    few = "Only 9 test repertoires. With so few, r² may be anything"
+    assert names["few-repertoires"] == f"{few} from {low:.3f} to {high:.3f}."
     assert find_run_cautions(_number_performance(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
     alone = find_run_cautions(_number_performance(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
     assert "no-interval" in [each.name for each in alone]
@@ -375,7 +386,7 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
     text = controls.sentence("sheet")
-    assert "A model that looks only at columns of the sheet, ward," in text
+    assert "A control method that sees only columns of the sheet, ward," in text
     assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
     stored = read_cautions(run.path)
     assert [each.text for each in stored] == [each.text for each in found.cautions]

@@ -97,7 +97,7 @@ def test_cautions_are_the_warnings() -> None:
     )
     checks = RunChecks(findings)
     told = [caution.text for caution in make_check_cautions(checks, {})]
-    assert told == ["One thing. What to do: do this.", "Another. What to do: do that."]
+    assert told == ["One thing. Do this.", "Another. Do that."]
     assert [(group.name, group.code, group.members) for group in list_flagged_groups(checks)] == [
         ("group 1", "same-content", ("a", "b", "c")),
         ("group 2", "similar-content", ("d", "e")),

@@ -57,7 +57,7 @@ def test_scores_are_the_means_of_the_members(
     own = [member.score_sequences(cohort, 3) for member in members]
     np.testing.assert_allclose(together.weight, np.mean([each.weight for each in own], axis=0))
     np.testing.assert_allclose(together.logit, np.mean([each.logit for each in own], axis=0))
-    np.testing.assert_array_equal(together.weights, np.hstack([each.weights for each in own]))
+    np.testing.assert_array_equal(together.head_weights, np.hstack([each.head_weights for each in own]))
     for name in ("contributions", "responses"):  # log-odds and logits have the same units in all models
         mean = np.mean([getattr(each, name)[:, :4] for each in own], axis=0)
         np.testing.assert_allclose(getattr(together, name)[:, :4], mean)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.averages import Average, KnownAverages
+from deeprc.nn.averages import KnownAverages, PooledAccumulator
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
@@ -49,16 +49,16 @@ class Reader:
         assert self.read == read
 
 
-def test_average_and_logsumexp_of_parts_are_those_of_the_whole(network: DeepRC) -> None:
+def test_pooled_values_and_logsumexp_of_parts_are_those_of_the_whole(network: DeepRC) -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(7, network.n_values, generator=generator, dtype=torch.float64)
     logits = 500 * torch.randn(7, 2, generator=generator, dtype=torch.float64)
-    average = Average(network)
-    assert average.logsumexp().tolist() == [-np.inf, -np.inf]
+    accumulator = PooledAccumulator(network)
+    assert accumulator.logsumexp().tolist() == [-np.inf, -np.inf]
     for part in (slice(0, 1), slice(1, 5), slice(5, 7)):
-        average.add(values[part], logits[part])
-    torch.testing.assert_close(average.logsumexp(), logits.logsumexp(dim=0), rtol=1e-14, atol=0)
-    torch.testing.assert_close(average.mean(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
+        accumulator.add(values[part], logits[part])
+    torch.testing.assert_close(accumulator.logsumexp(), logits.logsumexp(dim=0), rtol=1e-14, atol=0)
+    torch.testing.assert_close(accumulator.pooled(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: Repertoir
 def test_a_group_of_which_some_are_known(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:6], "log1p")).outputs()
     inference = Inference(network, Collator(cohort[:6], "log1p"), known_averages=KnownAverages())
-    assert len(list(inference.groups())) == 1  # all are read together
+    assert len(list(inference.iterate_groups())) == 1  # all are read together
     assert torch.equal(inference.outputs([4, 1]), expected[[4, 1]])
     assert torch.equal(inference.outputs(), expected)
 

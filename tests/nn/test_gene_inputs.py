@@ -25,6 +25,7 @@ from deeprc.nn.batch import RepertoireBatch, choose_cache_device
 from deeprc.nn.columns import DrawnRows
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
+from deeprc.nn.sequence_sources import DeviceSource, MappedSource
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from tests.conftest import random_sequences
 
@@ -150,8 +151,8 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
             if not in_one_pass:
                 patch.setattr(network, "_fused_weights", lambda _: None)
             outputs = network.attend(batch)
-            score = network.score(batch)
-        torch.testing.assert_close(score, outputs[1].detach(), atol=1e-6, rtol=1e-6)
+            logits = network.compute_logits(batch)
+        torch.testing.assert_close(logits, outputs[1].detach(), atol=1e-6, rtol=1e-6)
         directions = directions or [torch.randn(output.shape) for output in outputs]
         total = sum((output * direction).sum() for output, direction in zip(outputs, directions, strict=True))
         own = [p for name, p in network.named_parameters() if not name.startswith("output_network")]
@@ -163,10 +164,10 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
 def test_scoring_in_chunks_is_scoring(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(GeneNames.of(genes))
     collator = Collator(genes, "none", genes=network.gene_names)
-    whole = Inference(network, collator).logits(1)
-    monkeypatch.setattr("deeprc.nn.network.chunk_size", lambda _: 7)
-    assert torch.equal(network.score(collator.take(1, slice(None))), whole)
-    assert torch.equal(Inference(network, collator, chunk=9).logits(1), whole)
+    whole = Inference(network, collator).compute_logits(1)
+    monkeypatch.setattr("deeprc.nn.network.choose_chunk_size", lambda _: 7)
+    assert torch.equal(network.compute_logits(collator.take(1, slice(None))), whole)
+    assert torch.equal(Inference(network, collator, chunk=9).compute_logits(1), whole)
 
 
 def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
@@ -242,7 +243,7 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     assert all(every[text] == number for text, number in pairs(batch))
     assert pairs(replace(batch, sequences=batch.sequences.compact())) == pairs(batch)
     assert pairs(batch.to(CPU)) == pairs(batch)
-    assert [pair for part in batch.chunks(7) for pair in pairs(part)] == pairs(batch)
+    assert [pair for part in batch.iterate_chunks(7) for pair in pairs(part)] == pairs(batch)
     assert pairs(batch.take(torch.tensor([5, 1]), torch.tensor([0, 2]))) == [pairs(batch)[5], pairs(batch)[1]]
     shuffled = shuffle_negatives(batch, np.array([True, False, True]), np.random.default_rng(0))
     assert pairs(shuffled) != pairs(batch)
@@ -250,20 +251,21 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     assert torch.equal(permute_residues(batch, 0.5, np.random.default_rng(0)).genes, batch.genes)
 
 
-def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = GeneNames.of(genes)
-    collator = Collator(genes, "none", genes=names)
-    at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
+def test_the_source_for_devices_gives_the_same_batch(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, inverse_stds = GeneNames.of(genes), torch.rand(5)
+    rows, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
     offsets = torch.tensor([0, 2, 3, 3, 3, 4])
-    expected = collator._make_batch(DrawnRows(torch.arange(5), at, owner, offsets))
-    monkeypatch.setattr(collator, "device", torch.device("meta"))  # which takes the path of other devices
-    columns = replace(collator._columns[0], max_length=24)
-    monkeypatch.setattr(collator, "_columns", [columns])
-    collator._cache_inverse_stds(np.arange(5))
-    beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
-    found = collator._make_batch(DrawnRows(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), offsets))
-    assert torch.equal(found.genes[:4], expected.genes)
-    assert found.genes.shape == (5, 2)
+    mapped = MappedSource(genes, "none", names, np.zeros(5, np.int64))
+    expected, expected_genes = mapped.look_up(DrawnRows(torch.arange(5), rows, owner, offsets), inverse_stds)
+    source = DeviceSource(genes, "none", names, CPU)
+    monkeypatch.setattr(source, "_columns", replace(source._columns, max_length=24))
+    beyond = torch.cat([rows, torch.tensor([10_000])])  # fills a batch
+    drawn = DrawnRows(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), offsets)
+    found, found_genes = source.look_up(drawn, inverse_stds)
+    assert torch.equal(found_genes[:4], expected_genes)
+    assert found_genes.shape == (5, 2)
+    for name in ("starts", "lengths", "residue_scale", "position_scale"):
+        assert torch.equal(getattr(found, name)[:4], getattr(expected, name))
 
 
 def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +274,7 @@ def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, mon
     size = stored.residues.nbytes + stored.offsets.nbytes + stored.counts.nbytes
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * size, 0))
     assert choose_cache_device(genes, "auto", device) == device
-    assert choose_cache_device(genes, "auto", device, genes=True) == CPU
+    assert choose_cache_device(genes, "auto", device, with_genes=True) == CPU
 
 
 def test_simulated_cohorts_have_the_genes_of_their_containers(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deeprc.nn.features import AbundanceMode, abundance_scale, positional_features
+from deeprc.nn.features import AbundanceMode, compute_abundance_scale, compute_positional_features
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
 from deeprc.nn.motif_convolution.tables import find_rows_in_use
 from deeprc.nn.sequences import SequenceBatch
@@ -54,7 +54,7 @@ def by_loops(
     result = np.empty((len(starts), D))
     for n in range(len(starts)):
         L = int(lengths[n])
-        position = positional_features(L)[L]
+        position = compute_positional_features(L)[L]
         for d in range(D):
             windows = []
             for p in range(L):
@@ -181,7 +181,7 @@ def test_a_training_batch() -> None:
 @pytest.mark.parametrize("mode", ["log", "log1p", "none"])
 def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
     arguments = problem([3, 9, 14, 20], 8, 5, torch.float32)
-    arguments[3] = abundance_scale(torch.tensor([0, 1, 2, 1000]), mode)
+    arguments[3] = compute_abundance_scale(torch.tensor([0, 1, 2, 1000]), mode)
     if mode == "log":
         assert arguments[3].tolist()[:2] == [0, 0]  # only the positions of these sequences are seen
     expected, expected_gradients = results(arguments, "reference")

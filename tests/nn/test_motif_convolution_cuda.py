@@ -67,7 +67,7 @@ def assert_equals_cpu(arguments: list[Any], max_length: int) -> None:
 
     gradient = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=weight.dtype)
     inputs = [*columns, weight, expected_window, gradient]
-    for name in ("weight_gradient", "scale_gradients"):
+    for name in ("compute_weight_gradient", "compute_scale_gradients"):
         expected_gradients = getattr(cpu, name)(*packed(inputs, max_length))
         gradients = getattr(cuda, name)(*packed(on_device(inputs), max_length))
         for g, e in zip(as_tuple(gradients), as_tuple(expected_gradients), strict=True):
@@ -115,9 +115,9 @@ def test_no_sequences() -> None:
     maximum, window = forward(arguments, 0)
     assert maximum.shape == window.shape == (0, 4)
     inputs = on_device([*arguments[:6], window, maximum])
-    gradient = cuda.weight_gradient(*packed(inputs, 0))
+    gradient = cuda.compute_weight_gradient(*packed(inputs, 0))
     assert torch.equal(gradient.cpu(), torch.zeros(4, 23, 3))
-    assert [g.shape for g in cuda.scale_gradients(*packed(inputs, 0))] == [(0,), (0,)]
+    assert [g.shape for g in cuda.compute_scale_gradients(*packed(inputs, 0))] == [(0,), (0,)]
 
 
 @pytest.mark.slow
@@ -185,11 +185,11 @@ def test_calls_can_be_captured_in_a_graph() -> None:
     arguments = on_device(problem([5, 9, 2], 8, 3))
     expected, window = cuda.forward(*packed(arguments, 9), precision="float32")
     inputs = [*arguments[:6], window, expected]
-    expected_gradient = cuda.weight_gradient(*packed(inputs, 9))
+    expected_gradient = cuda.compute_weight_gradient(*packed(inputs, 9))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found, _ = cuda.forward(*packed(arguments, 9), precision="float32")
-        gradient = cuda.weight_gradient(*packed(inputs, 9))
+        gradient = cuda.compute_weight_gradient(*packed(inputs, 9))
     graph.replay()
     torch.testing.assert_close(found, expected)
     assert torch.equal(gradient, expected_gradient)  # sums have a fixed order

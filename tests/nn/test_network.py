@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -69,7 +71,7 @@ def test_streamed_inference_equals_forward(
 def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch, top_fraction: float, chunk: int
 ) -> None:
-    monkeypatch.setattr(inference, "chunk_size", lambda device: chunk)
+    monkeypatch.setattr(inference, "choose_chunk_size", lambda device: chunk)
     n = 30 if chunk > 1 else 8  # each sequence is read alone
     alone = [Inference(network, Collator(cohort, "log1p"), top_fraction).outputs([i])[0] for i in range(n)]
     collator = Collator(cohort, "log1p")
@@ -78,8 +80,8 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
         found = together.outputs(positions)
         torch.testing.assert_close(found, torch.stack([alone[i] for i in positions]), rtol=0, atol=0)
     positions = [n - 2, 0, 1, 2, 7]
-    expected = [next(together.pooled([i])) for i in positions]
-    found = list(together.pooled(positions))
+    expected = [next(together.iterate_pooled_with_logits([i])) for i in positions]
+    found = list(together.iterate_pooled_with_logits(positions))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
@@ -89,8 +91,8 @@ def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
     collator = Collator(cohort, "log1p")
     reader = Inference(network, collator, chunk=int(cohort.n_sequences[:3].sum()))
     expected: list[list[int]] = []
-    monkeypatch.setattr(collator, "expect", lambda positions: expected.append([*positions]))
-    groups = reader.groups(range(9))
+    monkeypatch.setattr(collator, "prefetch", lambda positions: expected.append([*positions]))
+    groups = reader.iterate_groups(range(9))
     seen = [next(groups)]
     assert seen[0] == [0, 1, 2]
     assert len(expected) == 1
@@ -104,13 +106,13 @@ def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: De
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
     found = Inference(network, collator, 0.5).outputs(rows=rows)
     for i in range(len(rows)):
-        alone = Inference(network, collator, 0.5).outputs([i], rows=rows)[0]
+        alone = Inference(network, collator, 0.5).outputs([i], rows=[rows[i]])[0]
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
 def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
-    logits = Inference(network, collator, chunk=10).logits(3)
+    logits = Inference(network, collator, chunk=10).compute_logits(3)
     torch.testing.assert_close(logits, network.attend(collator.take(3, np.arange(len(cohort[3]))))[1].detach())
 
 
@@ -253,3 +255,19 @@ def test_a_feature_that_is_constant_but_for_rounding_has_a_variance_of_at_least_
     constant = -1.7580993 + 1.2e-7 * torch.randint(0, 2, (4, 1000), generator=torch.Generator().manual_seed(0))
     assert bool(standardise(constant).isfinite().all())
     assert bool((standardise.variance >= 0).all())
+
+
+def test_noise_needs_a_generator_for_each_repertoire(cohort: RepertoireDataset, network: DeepRC) -> None:
+    batch = Collator(cohort, "log1p").sample(np.arange(3), 10, rng())
+    for generators in ([], [torch.Generator()] * 2):
+        with pytest.raises(ValueError, match=f"generators: expected one per repertoire, 3, found {len(generators)}"):
+            network(batch, logit_noise=0.1, generators=generators)
+    network(batch, logit_noise=0.1, generators=[torch.Generator()] * 3)
+    network(batch)  # no noise, no generators
+
+
+def test_chunks_of_a_batch_have_no_reading_scores(cohort: RepertoireDataset) -> None:
+    batch = replace(Collator(cohort, "log1p").sample(np.arange(3), 10, rng()), reading_scores=torch.zeros(3, 1, 1))
+    chunks = list(batch.iterate_chunks(7))
+    assert sum(chunk.sequences.n_sequences for chunk in chunks) == batch.sequences.n_sequences
+    assert [(len(chunk.offsets), chunk.reading_scores) for chunk in chunks] == [(2, None)] * len(chunks)

@@ -42,7 +42,7 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
         own = [p for module in (network.embedding, network.key_network, network.pooling) for p in module.parameters()]
         gradients = torch.autograd.grad(total, own)  # type: ignore[arg-type]  # a tensor: there are two outputs
         results.append((*(output.detach() for output in outputs), *gradients))
-    assert torch.equal(network.score(batch), results[0][1])
+    assert torch.equal(network.compute_logits(batch), results[0][1])
     return results
 
 
@@ -188,7 +188,7 @@ def test_without_key_layers_the_sizes_must_agree() -> None:
 def test_a_sequence_longer_than_stated_is_refused() -> None:
     network, batch = DeepRC(n_kernels=8), random_batch([5, 9], 0)
     with pytest.raises(ValueError, match=r"lengths: expected 1 to 8 \(max_length\) residues, found 5 to 9"):
-        network.score(replace(batch, sequences=batch.sequences._replace(max_length=8)))
+        network.compute_logits(replace(batch, sequences=batch.sequences._replace(max_length=8)))
 
 
 def test_no_sequences() -> None:
@@ -198,7 +198,7 @@ def test_no_sequences() -> None:
         assert values.shape == (0, 8)
         assert logits.shape == (0, 1)
         logits.sum().backward()
-        assert network.score(random_batch([], 0)).shape == (0, 1)
+        assert network.compute_logits(random_batch([], 0)).shape == (0, 1)
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -86,9 +86,9 @@ def test_repertoires_that_readings_learned_from_keep_their_cross_fitted_scores(f
     assert inference.reading_scores(1).tolist() == [[[4.0, 5.0]]]  # type: ignore[union-attr]
     assert inference.reading_scores(2).tolist() == [[[-1.0, 0.5]]]  # type: ignore[union-attr]
     assert inference.reading_scores(0).tolist() == [[[0.0, 1.25]]]  # type: ignore[union-attr]
-    through = score_sequences(inference, 1).through_readings["composition"]
+    through = score_sequences(inference, 1).by_reading["composition"]
     np.testing.assert_allclose(through, [[2.0, 2.5], [2.0, 2.5]])  # both hold the residue
-    first = score_sequences(inference, 0).through_readings["composition"]
+    first = score_sequences(inference, 0).by_reading["composition"]
     np.testing.assert_allclose(first.sum(axis=0), [0.0, 1.25])
 
 
@@ -123,11 +123,11 @@ def test_contributions_through_readings_sum_to_what_they_add(few: RepertoireData
         np.testing.assert_allclose(scores.outputs, inference.outputs([position])[0].numpy(), atol=1e-5)
     first = score_sequences(inference, 0)
     expected = (np.array([[1.0], [0.0], [0.0], [0.0]]) - OFFSET) / 4 * GAINS
-    np.testing.assert_allclose(first.through_readings["composition"], expected)
+    np.testing.assert_allclose(first.by_reading["composition"], expected)
     without = score_sequences(inference_of(network_with([]), few), 0)
     np.testing.assert_allclose(first.contributions - expected, without.contributions, atol=1e-7)
     np.testing.assert_allclose(first.responses, without.responses, atol=1e-7)
-    assert without.through_readings == {}
+    assert without.by_reading == {}
 
 
 def test_networks_with_and_without_a_reading_combine(few: RepertoireDataset) -> None:
@@ -136,9 +136,7 @@ def test_networks_with_and_without_a_reading_combine(few: RepertoireDataset) -> 
     scales, shifts = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([[0.0, 1.0], [0.5, 0.0]])
     both = combine_scores(scores, scales, shifts)
     np.testing.assert_allclose(both.contributions.sum(axis=0), both.outputs, atol=1e-6)
-    np.testing.assert_allclose(
-        both.through_readings["composition"], scores[0].through_readings["composition"] * scales[0] / 2
-    )
+    np.testing.assert_allclose(both.by_reading["composition"], scores[0].by_reading["composition"] * scales[0] / 2)
 
 
 def test_names_gains_and_buffers_of_readings_are_weights(few: RepertoireDataset) -> None:

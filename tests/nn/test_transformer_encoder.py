@@ -21,7 +21,7 @@ from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
 from deeprc.nn import EncoderSettings, SequenceBatch
 from deeprc.nn.encoders import ConvolutionEncoder
-from deeprc.nn.motif_convolution.reference import dense_features
+from deeprc.nn.motif_convolution.reference import make_dense_features
 from deeprc.nn.transformer import TransformerEncoder
 from deeprc.runs.bundle import CARD
 from deeprc.runs.experiment import resume_run, train_run
@@ -70,7 +70,7 @@ def test_features_depend_neither_on_padding_nor_on_scale(weights: Path) -> None:
 
 def test_frozen_features_are_those_of_the_layers_in_16_bits(weights: Path, batch: SequenceBatch) -> None:
     encoder = make_encoder(weights)
-    found, exact = encoder(batch), encoder.encode(dense_features(batch), batch.lengths)
+    found, exact = encoder(batch), encoder.encode(make_dense_features(batch), batch.lengths)
     torch.testing.assert_close(found, exact, atol=4e-3, rtol=0)
     assert exact.std(0).min() > 0.05
     gradients = [torch.autograd.grad(each.square().sum(), encoder.project.weight)[0] for each in (found, exact)]
@@ -86,7 +86,7 @@ def test_an_encoder_with_other_weights_has_other_features(weights: Path, batch: 
     before = encoder(batch)
     with torch.no_grad():
         encoder.layers[0].linear1.weight.mul_(2)
-    exact = encoder.encode(dense_features(batch), batch.lengths)
+    exact = encoder.encode(make_dense_features(batch), batch.lengths)
     torch.testing.assert_close(encoder(batch), exact, atol=4e-3, rtol=0)
     assert (encoder(batch) - before).abs().max() > 0.05
 

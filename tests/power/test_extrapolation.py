@@ -13,7 +13,9 @@ N = np.array([20.0, 40, 80, 160, 320])
 def test_an_exact_law_is_recovered(law: PowerLaw) -> None:
     auc = np.array([law.auc(n) for n in N])
     found = fit_power_law(N, auc, np.array([1.0, 2, 3, 4, 5]))
-    assert (found.ceiling, found.loss, found.exponent) == pytest.approx((law.ceiling, law.loss, law.exponent), rel=1e-3)
+    assert (found.ceiling, found.deficit, found.exponent) == pytest.approx(
+        (law.ceiling, law.deficit, law.exponent), rel=1e-3
+    )
     assert found.auc(2000) == pytest.approx(law.auc(2000), abs=1e-5)
     assert found.solve_n(law.auc(1000)) == pytest.approx(1000, rel=1e-2)
 
@@ -25,9 +27,9 @@ def test_the_number_for_an_auc_by_hand() -> None:
     assert law.solve_n(0.9) == law.solve_n(0.95) == float("inf")
 
 
-def test_a_curve_that_falls_has_no_loss() -> None:
+def test_a_curve_that_falls_has_no_deficit() -> None:
     found = fit_power_law(N, np.array([0.56, 0.54, 0.52, 0.51, 0.5]), np.ones(5))
-    assert found.loss == 0
+    assert found.deficit == 0
     assert found.ceiling == pytest.approx(0.526)
     assert found.solve_n(0.6) == float("inf")
 
@@ -42,7 +44,7 @@ def test_the_ceiling_is_at_most_one() -> None:
 
 def test_one_number_of_repertoires_is_a_constant() -> None:
     found = fit_power_law(np.array([30.0]), np.array([0.7]), np.ones(1))
-    assert (found.ceiling, found.loss) == (pytest.approx(0.7), 0)
+    assert (found.ceiling, found.deficit) == (pytest.approx(0.7), 0)
 
 
 def test_laws_of_several_rows_are_those_of_each_row() -> None:

@@ -26,17 +26,14 @@ from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_lear
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import draw_learning_curve_figure
 from deeprc.power.learning_curve import (
-    _aucs,
-    _average_aucs,
     _count_smallest_class,
     _make_curve,
     _make_full_plan,
     _make_permuted_plans,
-    _p_value,
+    _MeasuredShare,
     _relabel,
-    _Tested,
-    _widen,
 )
+from deeprc.power.resampling import FoldScores, _compute_weighted_aucs, _widen, average_aucs, compute_p_value
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -52,7 +49,17 @@ def plan(n: int, per_donor: int = 1, **others: Any) -> SubsampledPlan:
     dataset.container.metadata["donor"] = donors
     method = Method("nothing", "Nothing", Nothing())
     task = Task("status", "status", "binary", classes=("negative", "positive"), n_positive=1)
-    return SubsampledPlan(dataset, donors // 2 % 5, donors % 2, task, 0, "", (method,), donors, **others)
+    return SubsampledPlan(
+        dataset=dataset,
+        fold_of=donors // 2 % 5,
+        labels=donors % 2,
+        task=task,
+        seed=0,
+        content="",
+        methods=(method,),
+        groups=donors,
+        **others,
+    )
 
 
 def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
@@ -106,8 +113,8 @@ def test_repertoires_that_count_several_times() -> None:
     labels, scores = rng.integers(0, 2, 40), rng.integers(0, 9, 40) / 3
     times = rng.integers(0, 4, (3, 40))
     expected = [roc_auc_score(np.repeat(labels, own), np.repeat(scores, own)) for own in times]
-    np.testing.assert_allclose(_aucs(labels, scores, times), expected)
-    assert np.isnan(_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
+    np.testing.assert_allclose(_compute_weighted_aucs(labels, scores, times), expected)
+    assert np.isnan(_compute_weighted_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
 
 
 def test_draws_that_differ_widen_intervals_by_hand() -> None:
@@ -117,17 +124,17 @@ def test_draws_that_differ_widen_intervals_by_hand() -> None:
     np.testing.assert_allclose(_widen(variance, quiet, shares, 5) ** 2, 2.25)
     np.testing.assert_allclose(_widen(variance, [own[:1] for own in quiet], shares, 5) ** 2, 2.25)  # one draw
     loud = [np.array([0.6, 0.7, 0.8]), np.array([0.65, 0.75, 0.85]), np.array([0.8])]
-    of_training = (0.01 + 0.01) / (0.75 + 0.5)
-    of_mean = of_training * np.array([0.25 + 0.75 / 3, 0.5 + 0.5 / 3, 1.0])
-    np.testing.assert_allclose(_widen(variance, loud, shares, 5) ** 2, 1 + of_mean / variance)
+    training_variance = (0.01 + 0.01) / (0.75 + 0.5)
+    mean_variance = training_variance * np.array([0.25 + 0.75 / 3, 0.5 + 0.5 / 3, 1.0])
+    np.testing.assert_allclose(_widen(variance, loud, shares, 5) ** 2, 1 + mean_variance / variance)
 
 
 def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
     """Five folds of 8 repertoires, all separated: bootstrap samples do not differ, and still little is known."""
     whole = plan(40)
     folds = [whole.splits[fold].test for fold in range(5)]
-    tested = _Tested(folds, [whole.labels[rows].astype(float) for rows in folds])
-    curve = _make_curve(whole.methods[0], whole, {(1.0, 0): (whole, tested)}, [], PowerOptions())
+    tested = FoldScores(folds, [whole.labels[rows].astype(float) for rows in folds])
+    curve = _make_curve(whole.methods[0], whole, [_MeasuredShare(1.0, 32.0, [tested])], [], PowerOptions())
     low, high = auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
     assert low < 0.9
     measured, *extrapolated = curve.table.to_dict("records")
@@ -178,12 +185,12 @@ def test_donors_are_those_of_the_sheet_without_group_by(caplog: pytest.LogCaptur
     labelled = replace(made, labels=whole.labels)
     for each in _make_permuted_plans(labelled, options):
         assert (each.labels.reshape(20, 4) == each.labels[::4, None]).all()
-    np.testing.assert_array_equal(replace(made, subjects=None).donors, np.arange(80))
+    np.testing.assert_array_equal(replace(made, known_donors=None).donors, np.arange(80))
 
 
-def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
+def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> FoldScores:
     """Return the test scores of a small learner: it takes the feature with the highest correlation in training."""
-    tested = _Tested([], [])
+    tested = FoldScores([], [])
     for fold in range(own.n_folds):
         split = own.splits[fold]
         r = [np.corrcoef(one[split.train], own.labels[split.train])[0, 1] for one in features]
@@ -204,19 +211,19 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     for seed in range(80):
         features = np.random.default_rng(seed).normal(size=(5, 60))
         features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
-        of_true = _average_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
-        found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted], 19))
+        auc = average_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
+        found.append(compute_p_value(auc, [(each, auc_of_pipeline(each, features)) for each in permuted], 19))
     assert kstest(found, "uniform").pvalue > 0.01
     assert np.mean(np.array(found) <= 0.1) <= 0.2
 
 
 def test_a_permutation_without_an_auc_counts_as_high() -> None:
     one_class = replace(plan(10), labels=np.ones(10, np.int64))
-    tested = _Tested([np.arange(10)], [np.arange(10.0)])
-    assert _p_value(0.9, [(one_class, tested)] * 3, 3) == 1
-    assert _p_value(0.9, [(plan(10), tested)] * 3, 3) == 0.25
-    assert _p_value(0.9, [(plan(10), tested)] * 3, 7) == 5 / 8  # four were not run
-    assert np.isnan(_p_value(0.9, [], 0))
+    tested = FoldScores([np.arange(10)], [np.arange(10.0)])
+    assert compute_p_value(0.9, [(one_class, tested)] * 3, 3) == 1
+    assert compute_p_value(0.9, [(plan(10), tested)] * 3, 3) == 0.25
+    assert compute_p_value(0.9, [(plan(10), tested)] * 3, 7) == 5 / 8  # four were not run
+    assert np.isnan(compute_p_value(0.9, [], 0))
 
 
 def test_below_the_smallest_number_nothing_is_said() -> None:
@@ -244,7 +251,7 @@ def test_below_the_smallest_number_nothing_is_said() -> None:
 
 
 def test_without_an_interval_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeprc.power.learning_curve._resample", lambda *_: np.full((5, 3), np.nan))
+    monkeypatch.setattr("deeprc.power.learning_curve.resample_aucs", lambda *_: np.full((5, 3), np.nan))
     cohort = SimulatedDataset(PlannedStudy(n_repertoires=60, depth=50, witness_rate=0.5).to_cohort(1))
     with pytest.raises(InputError, match="too few donors"):
         measure_learning_curve(cohort, target="status=positive", methods=["repertoire-size"])
@@ -323,7 +330,7 @@ def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([], "expected a CONTAINER, or --repertoires, --depth, --witness-rate"),
         (["--repertoires", "40"], "--depth, --witness-rate"),
         (["--target", "x", "--repertoires", "40"], "--target needs a CONTAINER"),
-        (["cohort.h5", "--target", "x", "--depth", "3"], "--depth goes without a CONTAINER"),
+        (["cohort.h5", "--target", "x", "--depth", "3"], "--depth cannot be combined with a CONTAINER"),
         (["cohort.h5"], "--target"),
         (["--resume"], "--resume needs --output"),
         (["--repertoires", "4", "--depth", "9", "--witness-rate", "0.1"], "--repertoires 4: expected at least 5"),

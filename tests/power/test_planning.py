@@ -21,17 +21,17 @@ def test_the_rule_by_hand() -> None:
     within = (chance + 0.0005) / 50_000
     assert rule.correlation == pytest.approx((0.0005**2 / (0.0005**2 + within)) ** 0.5)
     assert rule.is_clear
-    assert rule.n_needed == 67  # 40 for training
+    assert rule.min_repertoires == 67  # 40 for training
     weak = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-4))
     assert not weak.is_clear
-    assert weak.n_needed == int(np.ceil((5 / weak.correlation) ** 2 / 0.6))
-    at_limit = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=rule.rate_needed))
+    assert weak.min_repertoires == int(np.ceil((5 / weak.correlation) ** 2 / 0.6))
+    at_limit = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=rule.min_witness_rate))
     assert at_limit.correlation == pytest.approx(rule.needed_correlation, rel=1e-6)
 
 
 def test_no_rate_suffices_for_few_repertoires() -> None:
     few = SearchRule(PlannedStudy(n_repertoires=30, depth=1000, witness_rate=0.01))
-    assert np.isnan(few.rate_needed)
+    assert np.isnan(few.min_witness_rate)
     assert not few.is_clear
     assert "18 training repertoires are too few" in "\n".join(few.to_lines())
     assert "it takes a witness rate" not in "\n".join(few.to_lines())

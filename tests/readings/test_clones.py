@@ -14,9 +14,9 @@ import torch
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_set import CloneSet
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import has_merged_clones
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.distinct import has_merged_clones
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
@@ -109,7 +109,7 @@ def test_merged_clones_need_no_count(dataset: RepertoireDataset, monkeypatch: py
     reading = make_reading()
     scores, contributions = reading.score(merged), reading.contributions(merged)
     assert scores == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
-    for module in ("deeprc.readings.clones", "deeprc.datasets.distinct"):
+    for module in ("deeprc.readings.clones", "deeprc.datasets.clones.distinct"):
         monkeypatch.setattr(f"{module}.has_merged_clones", lambda repertoire, fields: False)
     np.testing.assert_array_equal(reading.score(merged), scores)
     np.testing.assert_array_equal(reading.contributions(merged), contributions)

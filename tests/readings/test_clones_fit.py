@@ -12,10 +12,10 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
-from deeprc.baselines.carriers import find_associated_clones
+from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.datasets.clones import find_shared_clones
+from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
@@ -385,12 +385,12 @@ def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tm
     up, down = clones_searches.list_searches(replace(cohort, groups=donors))
     clones = find_shared_clones(cohort.dataset, ["v_call", "j_call"])
     for search, direction in ((up, 1), (down, -1)):
-        labels = search.carriers.labels()
+        labels = search.units.labels()
         assert len(labels) == 40
-        assert (direction * np.diff(labels[search.carriers.index_of[::4]]) > 0).all()  # in the order of the means
-        assert find_associated_clones(clones, search.carriers, 0.5, search.test).n_tested == 0
+        assert (direction * np.diff(labels[search.units.unit_of[::4]]) > 0).all()  # in the order of the means
+        assert find_associated_clones(clones, search.units, 0.5, search.test).n_tested == 0
     alone, _ = clones_searches.list_searches(cohort)
-    assert find_associated_clones(clones, alone.carriers, 0.5, alone.test).n_tested == 400
+    assert find_associated_clones(clones, alone.units, 0.5, alone.test).n_tested == 400
 
 
 def test_an_empty_repertoire_has_no_evidence_for_a_number(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.kmers import count_kmers, list_kmers
-from deeprc.datasets.parts import MadeSequences
+from deeprc.datasets.parts import RepertoireInMemory
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.nn.network import DeepRC
@@ -26,7 +26,7 @@ GENES = {"v_call": ["TRBV1", "TRBV2", "TRBV9"], "j_call": ["TRBJ1", "TRBJ2"]}
 
 
 def repertoire(sequences: Sequences) -> Repertoire:
-    made = MadeSequences(Path("cohort.h5"), sequences, {})
+    made = RepertoireInMemory(Path("cohort.h5"), sequences, {})
     return Repertoire("r", 0, len(sequences), made, {})
 
 

@@ -17,7 +17,7 @@ from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.cache import digest_repertoires
+from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
@@ -109,7 +109,7 @@ def test_scores_are_those_of_models_without_the_fold(
     monkeypatch.setattr(composition_fit, "_is_clear", lambda *_: True)
     groups = np.arange(N) // 2
     fitted = fit_status(tilted, groups)
-    folds = assign_grouped_folds(digest_repertoires(tilted), status().astype(np.int64), n_folds, groups=groups)
+    folds = assign_grouped_folds(digest_with_genes(tilted), status().astype(np.int64), n_folds, groups=groups)
     assert folds.max() == n_folds - 1
     raw = np.zeros(N)
     for fold in range(n_folds):

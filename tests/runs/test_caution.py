@@ -11,7 +11,7 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import CAUTIONS_FILE, Caution, read_cautions, write_cautions
-from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_left_out_cautions, find_subject_cautions
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, find_left_out_cautions
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -43,22 +43,22 @@ def test_a_damaged_file_is_named(tmp_path: Path, change: dict[str, object]) -> N
 
 def test_subjects_in_several_folds() -> None:
     table = pd.DataFrame({"subject_id": ["a", "a", "b", "c", "c", None], "donor": list("uvwxyz")})
-    (apart,) = find_subject_cautions(table, np.array([0, 1, 0, 1, -1, 0]), apart="folds")
+    (apart,) = find_divided_donor_cautions(table, np.array([0, 1, 0, 1, -1, 0]), apart="folds")
     assert apart.level == "warning"
     assert apart.details == {"column": "subject_id", "n": 1, "apart": "folds"}
     assert apart.text.startswith("1 value of 'subject_id' has repertoires in more than one fold")
-    assert find_subject_cautions(table, np.array([0, 0, 0, 1, 1, 0]), apart="folds") == []
-    assert find_subject_cautions(table[["donor"]], np.zeros(6, np.int64), apart="folds") == []
+    assert find_divided_donor_cautions(table, np.array([0, 0, 0, 1, 1, 0]), apart="folds") == []
+    assert find_divided_donor_cautions(table[["donor"]], np.zeros(6, np.int64), apart="folds") == []
 
 
 def test_of_columns_within_each_other_the_coarsest_is_told() -> None:
     """A patient of a study, and the study's own number of the patient."""
     table = pd.DataFrame({"patient_id": ["a1", "a2", "b1", "b1"], "donor": ["a", "a", "b", "b"]})
-    assert [each.details["column"] for each in find_subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")] == [
-        "donor"
-    ]
+    folds = np.array([0, 1, 0, 1])
+    (caution,) = find_divided_donor_cautions(table, folds, apart="folds")
+    assert caution.details["column"] == "donor"
     table["donor"] = ["a", "b", "b", "a"]  # neither lies within the other
-    assert len(find_subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")) == 2
+    assert len(find_divided_donor_cautions(table, folds, apart="folds")) == 2
 
 
 def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> None:

@@ -21,11 +21,14 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.strata import StratifiedAuc, auc_within
 from deeprc.interpretation.report import write_any_report
-from deeprc.runs.cross_controls import _find_chance_cautions, _find_within_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.run_cautions import (
+    find_control_cautions,
+    find_cross_validated_chance_cautions,
+    find_cross_validated_strata_cautions,
+)
 from tests.toys.site_cohorts import draw_sites
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -134,8 +137,8 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
     explained = ["Sentence about size.", "Sentence about sheet."]
     assert [each.text for each in find_control_cautions([found], {"status": [batch]})] == [
         "Sentence about size.",
-        "Sentence about sheet. But the network also tells the classes among repertoires with the same value of 'batch' "
-        "(0.990, 0.870 to 1.000): it alone does not explain what the network has learned.",
+        "Sentence about sheet. But the network also separates the classes among repertoires with the same value of "
+        "'batch' (0.990, 0.870 to 1.000). So this column alone does not explain what the network has learned.",
     ]
     assert [each.text for each in find_control_cautions([found], {})] == explained
     found.columns = ["batch", "sex"]  # one of them may be what the network has learned
@@ -168,9 +171,11 @@ def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) 
 def test_the_warning_within_values_knows_the_adjustment() -> None:
     within = {"sick": [StratifiedAuc("site", 0.5, 0.4, 0.6, 100, 40)]}
     metrics = {"sick": {"auc": 0.9, "auc_ci": [0.85, 0.95]}}
-    (plain,), (adjusted,) = (_find_within_cautions(within, metrics, columns) for columns in ((), ("site",)))
-    assert plain.text.endswith("learned 'site' instead of the target. `adjust_for=site` prevents this.")
-    assert adjusted.text.endswith("learned 'site' instead of the target, although adjusted for it.")
+    (plain,), (adjusted,) = (
+        find_cross_validated_strata_cautions(within, metrics, columns) for columns in ((), ("site",))
+    )
+    assert plain.text.endswith("learned 'site' instead of the target. Train with `adjust_for=site`.")
+    assert adjusted.text.endswith("learned 'site' instead of the target, although training was adjusted for it.")
 
 
 def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:
@@ -194,9 +199,9 @@ def test_results_that_may_be_chance_are_warned_of() -> None:
         "bmi": {"r2": 0.3, "r2_ci": [0.1, 0.5]},
         "none": {"auc": None, "auc_ci": None},
     }
-    found = list(_find_chance_cautions(metrics))
+    found = list(find_cross_validated_chance_cautions(metrics))
     assert [each.details["target"] for each in found] == ["poor", "one repeat", "age"]
     assert found[0].text.startswith(
-        "poor is not shown to be predicted better than by chance: the AUC is 0.680, with a 95% interval from 0.417 to "
+        "poor is not predicted significantly better than by chance (0.5): the AUC is 0.680, with a 95% "
     )
     assert "the r² is -0.600" in found[2].text

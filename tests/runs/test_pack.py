@@ -174,7 +174,7 @@ def test_the_same_contents_give_the_same_bytes_and_no_other_file_is_replaced(
     assert (tmp_path / "again.deeprc").read_bytes() == packed.read_bytes()
     deeprc.pack(run.path, tmp_path / "again.deeprc")
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"mine\.txt: is no run directory, and no undamaged file"):
+    with pytest.raises(InputError, match=r"mine\.txt: is neither a run directory nor an intact file"):
         deeprc.pack(run.path, tmp_path / "mine.txt")
     assert (tmp_path / "mine.txt").read_text() == "mine"
     with pytest.raises(InputError, match="expected a run directory"):
@@ -236,7 +236,7 @@ def put(name: str, data: bytes | None) -> Callable[[zipfile.ZipFile, dict[str, b
         (add("/etc/passwd"), "holds '/etc/passwd'; a bundle has only"),
         (add("model.py"), "holds 'model.py'; a bundle has only"),
         (add("checkpoint/state.pkl"), "a bundle has only"),
-        (add("config.yaml", b"/etc/passwd", stat.S_IFLNK | 0o777), r"config\.yaml: is no regular file"),
+        (add("config.yaml", b"/etc/passwd", stat.S_IFLNK | 0o777), r"config\.yaml: is not a regular file"),
         (add("shift.json", bytes(65 << 20)), r"shift\.json: is too large; expected at most 67,108,864 bytes"),
         (add("bundle.json", bytes(1 << 17)), r"bundle\.json: is too large"),
         (put("metrics.json", b"{}"), r"metrics\.json: is damaged: its content is not what bundle\.json says"),
@@ -245,7 +245,7 @@ def put(name: str, data: bytes | None) -> Callable[[zipfile.ZipFile, dict[str, b
         (put("bundle.json", None), r"has no bundle\.json"),
         (put("bundle.json", b"{"), "bundle.json"),
         (put("bundle.json", b"[]"), "bundle.json"),
-        (put("bundle.json", b"\xff"), "is no run directory, and no undamaged file"),
+        (put("bundle.json", b"\xff"), "is neither a run directory nor an intact file"),
         (put("bundle.json", b'{"format": "x", "version": 9, "deeprc": "1", "files": {}}'), "expected format"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_size_that_is_not_true(packed: Path, tmp_path: Path) -> None:
     path = rewrite(tmp_path / "bad.deeprc", packed, add("shift.json", b"12345"))
     data = path.read_bytes()
     path.write_bytes(data.replace(b"12345", b"12340", 1))
-    with pytest.raises(InputError, match=r"shift\.json: is damaged|no undamaged file"):
+    with pytest.raises(InputError, match=r"shift\.json: is damaged|nor an intact file"):
         deeprc.load(path)
 
 
@@ -282,7 +282,7 @@ def test_a_size_that_is_not_true(packed: Path, tmp_path: Path) -> None:
 def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) -> None:
     data = packed.read_bytes()
     (tmp_path / "cut.deeprc").write_bytes(data[: int(keep * len(data))])
-    with pytest.raises(InputError, match=r"cut\.deeprc: is no run directory, and no undamaged file of `deeprc pack`"):
+    with pytest.raises(InputError, match=r"cut\.deeprc: is neither a run directory nor an intact file of"):
         deeprc.load(tmp_path / "cut.deeprc")
 
 

@@ -102,8 +102,8 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
         (
             [1.5, 2.5],
             "warning",
-            "(expected: 2). Chance explains this number, but not that some are more than 2 times as far: 1 repertoire: "
-            "r1. Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
+            "(expected: 2). This number may be chance, but some are more than 2 times as far: 1 repertoire: r1. "
+            "Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
             "training cohort do not hold for them.",
         ),
         ([1.5] * 12 + [2.5], "warning", "(expected: 2). Reasons: depth in 13, such as r4: less. Their predictions"),
@@ -154,7 +154,7 @@ def test_a_training_repertoire_under_another_name_is_recognised(
     assert table["resembles"].fillna("").tolist() == [known, known if keep_sketches else "", ""]
     (text,) = [text for text in told if "share" in text]
     n = 2 if keep_sketches else 1
-    assert f"{n} of 3 repertoires that count as not seen share{'s' * (n == 1)} far more with a training" in text
+    assert f"{n} of 3 repertoires that count as not seen share{'s' * (n == 1)} far more junctions" in text
     assert f"same is like {learned.repertoire_id} (100% of the junctions" in text
 
 
@@ -175,8 +175,8 @@ def test_an_old_run_predicts_and_says_that_shift_is_unknown(
     new = draw_cohort(tmp_path / "new.h5", 4, seed=2, name="new")
     table, told = logged(caplog, lambda: old.predict(new, abstain=True))
     assert told == [
-        "How far new repertoires are from those of training is not known: the model has no summary of them (an earlier "
-        "version trained it, it had fewer than 8 donors, or it was fitted in Python)."
+        "It is not known how far new repertoires are from the training repertoires: the model has no summary of these "
+        "(an earlier version trained it, it had fewer than 8 donors, or it was fitted in Python)."
     ]
     assert table["shift"].isna().all()
     assert table["probability"].tolist() == run.predict(new)["probability"].tolist()

@@ -61,8 +61,8 @@ def test_sketches_are_read_as_they_were_written(sketches: Sketches, tmp_path: Pa
     write_sketches(tmp_path, sketches)
     again = read_sketches(tmp_path)
     assert again is not None
-    assert (again.repertoire_ids, again.is_sampled, again.usual) == (
-        sketches.repertoire_ids, sketches.is_sampled, sketches.usual,
+    assert (again.repertoire_ids, again.is_sampled, again.typical_overlap) == (
+        sketches.repertoire_ids, sketches.is_sampled, sketches.typical_overlap,
     )  # fmt: skip
     for one, other in zip(again.hashes, sketches.hashes, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -197,7 +197,7 @@ def test_repertoires_of_one_donor_are_no_independent_evidence() -> None:
     for seed in range(100):
         rng = np.random.default_rng(seed)
         scores = rng.normal(size=(20, 2))[donors] + 0.1 * rng.normal(size=(200, 2))
-        taken += int(combination._takes_part(scores, positive, np.array([1.0, 0.0]), donors)[1])
+        taken += int(combination._select_informative_members(scores, positive, np.array([1.0, 0.0]), donors)[1])
     assert taken <= 10
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deeprc import ranks
 from deeprc.config import NetworkConfig
 from deeprc.datasets import representations
-from deeprc.datasets.clones import count_distinct_clones
+from deeprc.datasets.clones.distinct import count_distinct_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError

@@ -322,7 +322,7 @@ def weigh(letters: str, weights: dict[str, float]) -> EnrichedMotif:
 def test_a_match_counts_in_a_second_feature_by_its_residue(tmp_path: Path) -> None:
     weighed = weigh("SF.N", {"M": 1.0, "A": 0.1, "W": 0.7, "C": 0.3})
     network, collator = start_with_weights(tmp_path, 8, [motif("CYCY"), weighed])
-    none, *found = [mean[0] for mean, _ in Inference(network, collator).pooled()]
+    none, *found = [mean[0] for mean, _ in Inference(network, collator).iterate_pooled_with_logits()]
     by_motif, by_residue = (np.array([float(mean[k] - none[k]) for mean in found]) for k in (1, 2))
     np.testing.assert_allclose(by_motif / by_motif[0], 1.0, rtol=1e-3)
     np.testing.assert_allclose(by_residue / by_residue[0], [1.0, 0.1, 0.7, 0.3], rtol=0.02)

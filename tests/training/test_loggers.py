@@ -82,7 +82,7 @@ def test_a_histogram_is_of_the_weights_of_its_update(run: Path, cohort: Repertoi
     best = load_run(run, device="cpu")
     place = pd.read_csv(run / "history.tsv", sep="\t")["validation_loss"].idxmin()
     held_out = cohort[np.array(best.split_of(cohort)) == "validation"]
-    logits = [best.model.inference(held_out).logits(i) for i in range(len(held_out))]
+    logits = [best.model.inference(held_out).compute_logits(i) for i in range(len(held_out))]
     for head in (0, 1):
         found = events(run).Histograms(f"attention_logit/head_{head + 1}")[place].histogram_value
         values = torch.cat(logits)[:, head].double()

@@ -312,7 +312,7 @@ def test_a_training_with_weights_of_residues_can_be_resumed(
 
 def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
     collator = Collator(cohort, "none")
-    pooled = [mean.flatten() for mean, _ in Inference(network, collator).pooled()]
+    pooled = [mean.flatten() for mean, _ in Inference(network, collator).iterate_pooled_with_logits()]
     return np.asarray(torch.stack(pooled))
 
 

@@ -88,7 +88,7 @@ def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
     for fold, collator in ((trainer.train, trainer._train_collator), (trainer.validation, trainer._evaluator.collator)):
         assert collator.readings is not None
-        found = collator.readings.at(torch.arange(len(fold.labels)))[:, 0, 0]
+        found = collator.readings.take(torch.arange(len(fold.labels)))[:, 0, 0]
         names = fold.dataset.repertoire_ids
         np.testing.assert_allclose(found.double(), [expected[name] for name in names], rtol=1e-6)
 
@@ -100,7 +100,7 @@ def test_readings_may_learn_from_the_training_fold_alone(cohort: RepertoireDatas
     assert sorted(learned.dataset.repertoire_ids) == sorted(trainer.train.dataset.repertoire_ids)
     assert trainer._evaluator.collator.readings is not None
     reading = ShareReading("W", [0.5])
-    found = trainer._evaluator.collator.readings.at(torch.arange(6))[:, 0]
+    found = trainer._evaluator.collator.readings.take(torch.arange(6))[:, 0]
     expected = [reading.score(repertoire) for repertoire in trainer.validation.dataset[:6]]
     np.testing.assert_allclose(found.double(), expected, atol=1e-6)
 
@@ -132,7 +132,7 @@ def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(
     network = trainer.network
     output = network.output_network[-1]
     assert not output.weight.any()
-    score = trainer._train_collator.readings.at(torch.arange(24))[:, 0].double().numpy()  # type: ignore[union-attr]
+    score = trainer._train_collator.readings.take(torch.arange(24))[:, 0].double().numpy()  # type: ignore[union-attr]
     spread = score.std()
 
     def loss(gain: float, bias: float) -> float:

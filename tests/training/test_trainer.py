@@ -81,8 +81,8 @@ def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
     history = without_seconds(alone.fit())
     monkeypatch.setattr(read_ahead, "_MIN_BYTES", 0)
     ahead = make(cohort, small())
-    expect, expected = ahead._train_collator.expect, []
-    monkeypatch.setattr(ahead._train_collator, "expect", lambda rows: (expected.append([*rows]), expect(rows)))
+    prefetch, expected = ahead._train_collator.prefetch, []
+    monkeypatch.setattr(ahead._train_collator, "prefetch", lambda rows: (expected.append([*rows]), prefetch(rows)))
     assert without_seconds(ahead.fit()) == history
     for name, tensor in ahead.network.state_dict().items():
         assert torch.equal(tensor, alone.network.state_dict()[name])

@@ -171,14 +171,15 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
 ) -> None:
     """Regressions, last choice, calibration and outputs share the averages, which are those of a new reading."""
     read: list[tuple[str, int]] = []
-    pool = Inference._pool
+    pool_group = Inference._pool_group
 
-    def record(self: Inference, group: list[int], rows: object) -> object:
+    def record(self: Inference, positions: list[int], rows: object) -> object:
         if rows is None:
-            read.extend((self.network.digest_pooling_weights(), int(self.collator.dataset.rows[i])) for i in group)
-        return pool(self, group, rows)  # type: ignore[arg-type]
+            weights = self.network.digest_pooling_weights()
+            read.extend((weights, int(self.collator.dataset.rows[position])) for position in positions)
+        return pool_group(self, positions, rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Inference, "_pool", record)
+    monkeypatch.setattr(Inference, "_pool_group", record)
     cohort = cohort_factory(60, 200)
     trainer = make(cohort[:40])
     trainer.fit()
@@ -271,7 +272,8 @@ def test_the_fitted_output_is_a_logistic_regression(
     cohort = cohort_factory(40, 200)
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network, collator = build_network(Config(shape), TASKS, seed=0, device=CPU), Collator(cohort, "none")
-    x = torch.stack([mean for mean, _ in Inference(network.eval(), collator).pooled()]).flatten(1).numpy()
+    pooled = Inference(network.eval(), collator).iterate_pooled()
+    x = torch.stack([each.detach() for each in pooled]).flatten(1).numpy()
     z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
     labels = label(cohort)
     fit_output(Inference(network, collator), labels, TASKS)

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.splits import choose_subject_column, index_donors
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
 from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import Masks
@@ -65,7 +65,7 @@ def tabulate_carriers(
     """
     task, labels = _find_target(model, dataset, output)
     classes = _find_class_members(task, labels)
-    donors = index_donors(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
+    donors = DonorColumn.choose(dataset.metadata, group_by).index()
     is_repeated = len(np.unique(donors)) < len(donors)
     sizes = dataset.n_sequences
     tables = []
@@ -163,7 +163,7 @@ def find_new_donors(
     group_by
         Metadata column of the donor, see `tabulate_carriers`.
     """
-    donors = index_donors(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
+    donors = DonorColumn.choose(dataset.metadata, group_by).index()
     return donors, is_held_out & ~np.isin(donors, donors[~is_held_out & is_known])
 
 

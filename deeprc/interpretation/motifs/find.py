@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.association import benjamini_hochberg
+from deeprc.baselines.association_tests import benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.motif_clusters import cluster_motifs

@@ -9,7 +9,7 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
-from deeprc.evaluation.trust import format_p_value
+from deeprc.evaluation.significance import format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.report.page_figures import render_figure

@@ -29,12 +29,12 @@ from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
+from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
-from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
     DASH,

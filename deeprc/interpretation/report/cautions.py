@@ -110,7 +110,7 @@ def _note_silent_attention(assessment: Assessment) -> list[Caution]:
         return []
     text = (
         f"Only {max(0.0, *shares):.0%} of the variance of the output comes through the attention. So attended "
-        "sequences and kernels say little about the target: look at what comes through the other readings."
+        "sequences and kernels say little about the target: look at what comes through the other branches."
     )
     return [Caution("note", text, "readings")]
 

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
+from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
 from deeprc.interpretation.report.origin import format_adjust_options
@@ -35,7 +35,7 @@ from deeprc.interpretation.report.page import (
 from deeprc.interpretation.report.page_figures import render_figure
 from deeprc.runs.controls import LABELS
 from deeprc.runs.cross_metrics import NOT_MEASURED
-from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, name_runs
+from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, index_runs
 from deeprc.runs.run_settings import read_settings
 from deeprc.settings import format_setting
 from deeprc.shift.sketches import SKETCHES_FILE
@@ -282,7 +282,7 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
 
 
 def _format_command(header: CrossValidationHeader, folder: Path) -> str:
-    words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(name_runs(header)))
+    words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(index_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]
         words += ["--no-sketches"] * (not (run / SKETCHES_FILE).exists())

@@ -14,8 +14,8 @@ import pandas as pd
 from deeprc.documents import read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
+from deeprc.evaluation.significance import Relation
 from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
-from deeprc.evaluation.trust import Relation
 from deeprc.runs.cross_plan import CrossValidationHeader, holds_cross_validation, read_header
 
 __all__ = ["CrossValidation", "TargetMetrics", "list_classes", "read_cross_validation"]

@@ -19,7 +19,8 @@ from deeprc.checks.profile import hash_with_gene_names
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import NEW, index_donors
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.splits import NEW
 from deeprc.interpretation.report.page import Column, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
@@ -191,7 +192,7 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
-    columns = [Column("Property", False), Column("Tells", False), Column("Measure", False), Column("Value")]
+    columns = [Column("Property", False), Column("Classes", False), Column("Measure", False), Column("Value")]
     columns += [
         Column("95% interval", False),
         Column("Better than chance", False, _BEYOND_CHANCE),
@@ -233,7 +234,7 @@ def find_sharing_repertoires(
     hashes = {direction: _hash_sequences(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _find_carriers(dataset, wanted)
-    donors = index_donors(dataset.metadata, column)
+    donors = DonorColumn(dataset.metadata, column).index()
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
 

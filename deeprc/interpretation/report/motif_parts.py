@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from deeprc.evaluation.trust import format_p_value, p_in_words
+from deeprc.evaluation.significance import format_p_value, p_in_words
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence

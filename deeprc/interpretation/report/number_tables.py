@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import (
     DASH,
@@ -175,7 +175,7 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
         rows.append(
             [
                 make_text_cell(LABELS[str(row["method"])]),
-                make_number_cell(row[scoring.estimate]),
+                make_number_cell(row[scoring.estimate_column]),
                 make_interval_cell((row["ci_low"], row["ci_high"])),
                 make_number_cell(None)
                 if own

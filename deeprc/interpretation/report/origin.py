@@ -13,7 +13,6 @@ import pandas as pd
 import yaml
 
 from deeprc.config import Config
-from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
@@ -152,7 +151,7 @@ def make_settings_table(config: Config, table_index: int = 1, name: str = "") ->
 def list_cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return facts about the container, as pairs of a term and a text."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name[0].upper() for name in list_gene_fields(dataset)]
+    genes = [name[0].upper() for name in dataset.gene_fields]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),

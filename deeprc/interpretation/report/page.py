@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError, show_parameters
-from deeprc.evaluation.trust import format_p_value
+from deeprc.evaluation.significance import format_p_value
 from deeprc.files import check_output_path, write_text
 from deeprc.versions import package_version
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.checks.of_run import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
-from deeprc.datasets.simulation.dataset import SimulatedDataset
+from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution

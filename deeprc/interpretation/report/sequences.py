@@ -33,7 +33,7 @@ _GENES = {"v_call": "V gene", "j_call": "J gene"}
 
 _STEPS = (0.15, 0.4, 0.7)  # limits of the three shades, as shares of the strongest residue of the sequence
 
-_SOURCE_NOTE = "the way through which most of its contribution comes, and the share of it if this is not all"
+_SOURCE_NOTE = "the branch through which most of its contribution comes, and its share if this is not all"
 
 _ANTIGEN_NOTE = (
     "most frequent organism and epitope of matching receptors in the databases, with the same residues or all but"

@@ -112,9 +112,9 @@ def _describe_controls(controls: Controls) -> str:
     what = controls.scoring.heading
     named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not named:
-        return "No control could be fitted."
-    if controls.reaching:
-        not_better = " or ".join(SHORT[name] for name in controls.reaching)
+        return "No control method could be fitted."
+    if controls.not_worse:
+        not_better = " or ".join(SHORT[name] for name in controls.not_worse)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better than all of them"

@@ -53,8 +53,8 @@ class MotifConvolution(torch.autograd.Function):
         backend = _import_backend(weight)
         scale_gradients: tuple[Tensor | None, Tensor | None] = (None, None)
         if any(ctx.needs_input_grad[1:3]):
-            scale_gradients = backend.scale_gradients(sequences, weight, window, gradient)
-        weight_gradient = backend.weight_gradient(sequences, weight, window, gradient)
+            scale_gradients = backend.compute_scale_gradients(sequences, weight, window, gradient)
+        weight_gradient = backend.compute_weight_gradient(sequences, weight, window, gradient)
         return None, *scale_gradients, weight_gradient, gradient.sum(0), None
 
 

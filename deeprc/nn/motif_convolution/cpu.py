@@ -3,7 +3,7 @@
 No one-hot tensor is built. `TILE` kernels are computed at a time: a tile's table of K x 20 rows fits into the fastest
 cache, and the sums, maxima and best windows of its kernels into vector registers. Results do not depend on the number
 of threads: sums run over a fixed number of blocks in a fixed order.
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks, T tiles.
+Letters: N sequences, L positions, K kernel width, D kernels, R residues.
 """
 
 from __future__ import annotations
@@ -20,37 +20,42 @@ from torch.nn import functional
 
 from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use, kernel_gradient, position_table
+from deeprc.nn.motif_convolution.tables import (
+    choose_window_dtype,
+    compute_kernel_gradient,
+    find_rows_in_use,
+    make_position_table,
+)
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
 from deeprc.vectors import fill, load, multiply_add, prefetch, select, store
 
 __all__ = [
-    "AHEAD",
-    "BLOCKS",
-    "SEQUENCES",
+    "N_SUM_BLOCKS",
+    "PREFETCH_DISTANCE",
+    "SEQUENCES_PER_CHUNK",
     "TILE",
     "ConvolutionTables",
     "add_windows",
     "allocate_gradient_buffers",
-    "best_windows",
-    "convolution_tables",
+    "compute_scale_gradients",
+    "compute_weight_gradient",
     "forward",
-    "scale_gradients",
+    "make_convolution_tables",
     "sum_buffers",
-    "weight_gradient",
+    "write_best_windows",
 ]
 
 TILE = 32
 """Number of kernels that are computed at a time."""
-AHEAD = 16
+PREFETCH_DISTANCE = 16
 """Number of sequences by which the fetching of residues is ahead of their use."""
-BLOCKS = 16
+N_SUM_BLOCKS = 16
 """Number of blocks of sequences for sums. It is fixed, so that results do not depend on the number of threads."""
-SEQUENCES = 64
+SEQUENCES_PER_CHUNK = 64
 """Number of sequences that are computed at a time: their values fit into the fastest cache beside a tile's table."""
-_UNROLLED = np.uint64(9)
-"""Number of positions of a kernel that are added without a loop, which would take longer: the width by default."""
-_N_AMINO_ACIDS, _COLUMNS = np.uint64(N_AMINO_ACIDS), np.uint64(N_AMINO_ACIDS + 1)
+_UNROLLED_LENGTH = np.uint64(9)
+"""Inner loop length that the compiler unrolls; the default kernel width."""
+_N_AMINO_ACIDS, _N_COLUMNS = np.uint64(N_AMINO_ACIDS), np.uint64(N_AMINO_ACIDS + 1)
 _Array = NDArray[Any]
 
 
@@ -60,13 +65,13 @@ class ConvolutionTables(NamedTuple):
     Attributes
     ----------
     residues
-        W, the amount that an amino acid at a position of a kernel adds, (T, K, 20, TILE).
+        The residue table: the amount that an amino acid at a position of a kernel adds, (tiles, K, 20, TILE).
     positions
-        P, the amount that the position of a window in a sequence adds, (T, rows, TILE).
+        The position table: the amount that the position of a window in a sequence adds, (tiles, rows, TILE).
     first_row
-        Row of P for the first window of sequences of each length, (max_length + 1,) int64.
+        Row of the position table for the first window of sequences of each length, (max_length + 1,) int64.
     bias
-        Biases of the kernels, (T * TILE,).
+        Biases of the kernels, (tiles * TILE,).
     """
 
     residues: _Array
@@ -83,7 +88,7 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """Return the maximal pre-activations, (N, D), and the first window of each maximum, (N, D) uint8 or int32."""
     D = len(weight)
-    tables = convolution_tables(sequences, weight, bias)
+    tables = make_convolution_tables(sequences, weight, bias)
     maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
     window = torch.empty(maximum.shape, dtype=choose_window_dtype(sequences))
     _forward(sequences.convert_scales(weight).arrays(), tables, maximum.numpy(), window.numpy())
@@ -92,7 +97,7 @@ def forward(
     return maximum, window
 
 
-def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
+def make_convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
     """Return the tables for a forward pass over these sequences, with the kernels padded to whole tiles.
 
     Raises
@@ -104,17 +109,18 @@ def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -
     if len(lengths) > 0:
         shortest, longest = (int(length) for length in lengths.aminmax())
         if shortest < 1 or longest > max_length:
-            found = f"{shortest} to {longest}"
-            raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
-    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
-    tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
+            raise ValueError(
+                f"lengths: expected 1 to {max_length} (max_length) residues, found {shortest} to {longest}"
+            )
+    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (tiles * TILE, 23, K)
+    tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (tiles, K, 20, TILE)
     rows, first_row = find_rows_in_use(lengths, max_length)
-    positional = position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
+    positions = make_position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
     padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
-    return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positional, first_row, padded_bias)))
+    return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positions, first_row, padded_bias)))
 
 
-def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
+def compute_weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the gradient of the maxima, (N, D)."""
     rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
     buffers = allocate_gradient_buffers(weight, rows)
@@ -126,23 +132,26 @@ def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gr
 
 
 def allocate_gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return buffers of zeros for the gradients of W, (C, D, K, 21), and of these rows of P, (C, rows, D)."""
+    """Return buffers of zeros for the gradients of the two tables, (blocks, D, K, 21) and (blocks, rows, D).
+
+    The blocks are `N_SUM_BLOCKS`. `rows` are the rows of the position table in use; see `find_rows_in_use`.
+    """
     D, _, K = weight.shape
-    return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, len(rows), D))
+    return weight.new_zeros((N_SUM_BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((N_SUM_BLOCKS, len(rows), D))
 
 
 def sum_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
     grad_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
-    return kernel_gradient(grad_residues, position_gradient.sum(0), max_length, rows)
+    return compute_kernel_gradient(grad_residues, position_gradient.sum(0), max_length, rows)
 
 
-def scale_gradients(
+def compute_scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
     gradients = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
-    positions = position_table(weight, sequences.max_length)
+    positions = make_position_table(weight, sequences.max_length)
     arrays = (_to_numpy(tensor) for tensor in (weight, positions, window, gradient, *gradients))
     _scale_gradients(sequences.convert_scales(weight).arrays(), *arrays)
     return gradients
@@ -153,7 +162,7 @@ def _to_numpy(tensor: Tensor) -> _Array:
 
 
 @njit(nogil=True, inline="always")
-def best_windows(
+def write_best_windows(
     sequences: BatchArrays, n: int, table: _Array, position_rows: _Array, maximum: _Array, window: _Array
 ) -> None:
     """Write the maxima and their first windows for sequence n and one tile of kernels.
@@ -183,14 +192,14 @@ def best_windows(
 def _forward(sequences: BatchArrays, tables: ConvolutionTables, maximum: _Array, window: _Array) -> None:
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N = len(starts)
-    for block in numba.prange(BLOCKS):
+    for block in numba.prange(N_SUM_BLOCKS):
         for tile in range(len(tables.residues)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
-            for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-                prefetch(residues, starts[min(n + AHEAD, N - 1)])
+            for n in range(block * N // N_SUM_BLOCKS, (block + 1) * N // N_SUM_BLOCKS):
+                prefetch(residues, starts[min(n + PREFETCH_DISTANCE, N - 1)])
                 position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
-                best, at = maximum[n, kernels], window[n, kernels]
-                best_windows(sequences, n, tables.residues[tile], position_rows, best, at)
+                best, best_at = maximum[n, kernels], window[n, kernels]
+                write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
                 best += tables.bias[kernels]
 
 
@@ -204,12 +213,12 @@ def _backward(
     position_gradient: _Array,
 ) -> None:
     N = len(sequences.starts)
-    for block in numba.prange(BLOCKS):
+    for block in numba.prange(N_SUM_BLOCKS):
         grad_residues, grad_positions = residue_gradient[block], position_gradient[block]
-        last = (block + 1) * N // BLOCKS
-        for first in range(block * N // BLOCKS, last, SEQUENCES):
-            rows = slice(first, min(first + SEQUENCES, last))
-            add_windows(sequences, first, window[rows], gradient[rows], first_row, grad_residues, grad_positions)
+        last = (block + 1) * N // N_SUM_BLOCKS
+        for first in range(block * N // N_SUM_BLOCKS, last, SEQUENCES_PER_CHUNK):
+            part = slice(first, min(first + SEQUENCES_PER_CHUNK, last))
+            add_windows(sequences, first, window[part], gradient[part], first_row, grad_residues, grad_positions)
 
 
 @njit(nogil=True, fastmath={"contract"})
@@ -222,39 +231,39 @@ def add_windows(
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
-    """Add the gradients of n sequences, from `first` on, to the table rows of their windows, (D, K, 21) and (rows, D).
+    """Add the gradients of n sequences, from `first` on, to those of the two tables, (D, K, 21) and (rows, D).
 
-    Every window adds to K rows, so that no branch is needed; rows beyond the end of the sequence have a column of their
-    own. One tile of kernels after the other gets the gradients of all n sequences, so that its rows stay in the fastest
-    cache. `window` and `gradient` are (n, D or more). Indices are unsigned, so that numba omits the code for negative
-    ones.
+    Every window adds to K cells of the residue table, so that no branch is needed: positions beyond the end of the
+    sequence have a column of their own. One tile of kernels after the other gets the gradients of all n sequences, so
+    that its cells stay in the fastest cache. `window` and `gradient` are (n, D or more). Indices are unsigned, so that
+    numba omits the code for negative ones.
     """
     residues = sequences.residues
     grad_residues, grad_positions = residue_gradient.ravel(), position_gradient.ravel()
-    row = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)  # the column of each position
+    columns = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)  # of each position of a sequence
     D, K = uint64(residue_gradient.shape[0]), uint64(residue_gradient.shape[1])
     for start in range(uint64(0), D, uint64(TILE)):
         for i in range(len(window)):
             n = first + i
-            prefetch(residues, sequences.starts[min(n + AHEAD, len(sequences.starts) - 1)])
+            prefetch(residues, sequences.starts[min(n + PREFETCH_DISTANCE, len(sequences.starts) - 1)])
             begin, L = uint64(sequences.starts[n]), uint64(sequences.lengths[n])
             residue_scale, position_scale = sequences.residue_scale[n], sequences.position_scale[n]
             for p in range(L):
-                row[p] = residues[begin + p]
+                columns[p] = residues[begin + p]
             for p in range(L, L + K):
-                row[p] = _N_AMINO_ACIDS
-            at, first_window = start * K * _COLUMNS, uint64(first_row[L])
+                columns[p] = _N_AMINO_ACIDS
+            cell, first_window = start * K * _N_COLUMNS, uint64(first_row[L])
             for d in range(start, min(start + uint64(TILE), D)):
                 p, g = uint64(window[i, d]), gradient[i, d]
                 grad_positions[(first_window + p) * D + d] += g * position_scale
                 g *= residue_scale
-                for _ in range(K // _UNROLLED):
-                    for j in range(_UNROLLED):
-                        grad_residues[at + j * _COLUMNS + row[p + j]] += g
-                    at, p = at + _UNROLLED * _COLUMNS, p + _UNROLLED
-                for _ in range(K % _UNROLLED):
-                    grad_residues[at + row[p]] += g
-                    at, p = at + _COLUMNS, p + uint64(1)
+                for _ in range(K // _UNROLLED_LENGTH):
+                    for j in range(_UNROLLED_LENGTH):
+                        grad_residues[cell + j * _N_COLUMNS + columns[p + j]] += g
+                    cell, p = cell + _UNROLLED_LENGTH * _N_COLUMNS, p + _UNROLLED_LENGTH
+                for _ in range(K % _UNROLLED_LENGTH):
+                    grad_residues[cell + columns[p]] += g
+                    cell, p = cell + _N_COLUMNS, p + uint64(1)
 
 
 @njit(parallel=True, nogil=True)

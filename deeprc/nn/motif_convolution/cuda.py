@@ -4,7 +4,7 @@ No one-hot tensor is built. A Triton program computes a few sequences and a tile
 table stays in the L1 cache, and its sums, maxima and best windows in registers. The host never waits for the device,
 and the launched programs depend on shapes only. So calls can be captured in a CUDA graph (after one call with the same
 shapes, which compiles the programs and builds the positional features of the tables).
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles.
+Letters: N sequences, L positions, K kernel width, D kernels, R residues. `padded_D` is D padded to whole tiles.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL
-from deeprc.nn.motif_convolution.tables import choose_window_dtype, load_features, position_table
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, load_features, make_position_table
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["forward", "scale_gradients", "weight_gradient"]
+__all__ = ["compute_scale_gradients", "compute_weight_gradient", "forward"]
 
 # A row of 32 float32 kernels is one cache line of 128 bytes, and a tile's table of K times 21 such lines (24 KB for
 # K = 9) fits the L1 cache of an RTX 2080 Ti (64 KB) and of an H100 (up to 256 KB).
@@ -43,7 +43,7 @@ _MAX_PARTS = 256
 _ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # rows of the residue table for each position of a kernel
 _BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # row of zeros, for positions beyond the end of a sequence
 _FEATURES = tl.constexpr(N_AMINO_ACIDS + N_POSITIONAL)
-_AT_ONCE = tl.constexpr(4)  # sequences of a thread whose loads are under way together
+_SEQUENCES_AT_ONCE = tl.constexpr(4)  # sequences of a thread whose loads are under way together
 _PER_BATCH = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N", "max_length"]
 """Parameters that Triton must not specialise: it would compile again for another alignment or divisibility."""
 
@@ -60,15 +60,15 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
     table, positions = _make_tables(weight, sequences.max_length, block_d)
     if narrow:  # exact, because the weight is rounded already; passed as bits, because not every GPU has bfloat16
         table = table.bfloat16().view(torch.int16)
-    own = sequences.convert_scales(weight).tensors()
-    arrays = (*own, *(t.contiguous() for t in (table, positions, bias)))
+    sequence_arrays = sequences.convert_scales(weight).tensors()
+    arrays = (*sequence_arrays, *(t.contiguous() for t in (table, positions, bias)))
     grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbouring programs share a tile of kernels
     with torch.cuda.device_of(weight):
         _forward[grid](*arrays, maximum, window, N, D, K, block_n, block_d, **_OPTIONS)
     return maximum, window
 
 
-def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
+def compute_weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D).
 
     Sums have a fixed order, so the same call gives the same bits.
@@ -81,14 +81,14 @@ def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gr
     n_parts = max(1, min(triton.cdiv(N, _LEAST_PER_PART), _MAX_PARTS // tiles))
     parts = weight.new_empty((n_parts, n_features, K, D))
     features = load_features(sequences.max_length, weight.dtype, weight.device)
-    own = sequences.convert_scales(weight).tensors()
-    arrays = (*own, features, window.contiguous(), gradient.contiguous(), parts)
+    sequence_arrays = sequences.convert_scales(weight).tensors()
+    arrays = (*sequence_arrays, features, window.contiguous(), gradient.contiguous(), parts)
     with torch.cuda.device_of(weight):
         _backward[n_parts, K, tiles](*arrays, N, sequences.max_length, D, K, _THREADS, block_d, **_OPTIONS)
     return parts.sum(0).permute(2, 0, 1).contiguous()
 
 
-def scale_gradients(
+def compute_scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
@@ -97,8 +97,9 @@ def scale_gradients(
     if N == 0:
         return results
     block_n, block_d = _choose_tile(D, weight.itemsize)
-    where = (sequences.residues, sequences.starts, sequences.lengths)
-    arrays = [t.contiguous() for t in (*where, *_make_tables(weight, sequences.max_length, block_d), window, gradient)]
+    residue_arrays = (sequences.residues, sequences.starts, sequences.lengths)
+    tables = _make_tables(weight, sequences.max_length, block_d)
+    arrays = [t.contiguous() for t in (*residue_arrays, *tables, window, gradient)]
     with torch.cuda.device_of(weight):
         _scale_gradients[triton.cdiv(N, block_n),](*arrays, *results, N, D, K, block_n, block_d, **_OPTIONS)
     return results
@@ -111,10 +112,10 @@ def _choose_tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
 
 
 def _make_tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tensor]:
-    """Return the residue table, (K, 21, W) with a last row of zeros, and the position table, (rows, W)."""
-    padded = functional.pad(weight, (0, 0, 0, 0, 0, -len(weight) % block_d))  # (W, 23, K)
-    rows = padded[:, :N_AMINO_ACIDS].permute(2, 1, 0)  # (K, 20, W)
-    return functional.pad(rows, (0, 0, 0, 1)), position_table(padded, max_length)
+    """Return the residue table, (K, 21, padded_D) with last rows of zeros, and the position table, (rows, padded_D)."""
+    padded = functional.pad(weight, (0, 0, 0, 0, 0, -len(weight) % block_d))  # (padded_D, 23, K)
+    rows = padded[:, :N_AMINO_ACIDS].permute(2, 1, 0)  # (K, 20, padded_D)
+    return functional.pad(rows, (0, 0, 0, 1)), make_position_table(padded, max_length)
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
@@ -143,11 +144,11 @@ def _forward(
     WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
     n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-    known = n < N
-    length = tl.load(lengths + n, mask=known, other=0)
-    sequence = residues + tl.load(starts + n, mask=known, other=0)
-    scale_of_residues = tl.load(residue_scale + n, mask=known, other=0)[:, None]
-    scale_of_positions = tl.load(position_scale + n, mask=known, other=0)[:, None]
+    in_batch = n < N
+    length = tl.load(lengths + n, mask=in_batch, other=0)
+    sequence = residues + tl.load(starts + n, mask=in_batch, other=0)
+    scale_of_residues = tl.load(residue_scale + n, mask=in_batch, other=0)[:, None]
+    scale_of_positions = tl.load(position_scale + n, mask=in_batch, other=0)[:, None]
     table += d[None, :]
     position_row = position_table + (length * (length - 1) // 2)[:, None] * WIDTH + d[None, :]
     length = length.to(tl.int32)
@@ -170,10 +171,10 @@ def _forward(
         best_at = tl.where(better, p, best_at)
     in_tile = d < D
     best += tl.load(bias + d, mask=in_tile, other=0)[None, :]
-    at = n[:, None] * D + d[None, :]
-    written = known[:, None] & in_tile[None, :]
-    tl.store(maximum + at, best, mask=written)
-    tl.store(window + at, best_at.to(window.dtype.element_ty), mask=written)
+    cell = n[:, None] * D + d[None, :]
+    written = in_batch[:, None] & in_tile[None, :]
+    tl.store(maximum + cell, best, mask=written)
+    tl.store(window + cell, best_at.to(window.dtype.element_ty), mask=written)
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
@@ -212,21 +213,21 @@ def _backward(
     centre = tl.full((THREADS,), 0, gradient.dtype.element_ty)
     end = tl.full((THREADS,), 0, gradient.dtype.element_ty)
     n_parts = tl.num_programs(0)
-    for step in range(part, tl.cdiv(N, SHARES * _AT_ONCE), n_parts):
-        for number in tl.static_range(_AT_ONCE):
-            n = (step * _AT_ONCE + number) * SHARES + share
-            known = (n < N) & in_tile
-            length = tl.load(lengths + n, mask=known, other=0).to(tl.int32)
-            at = tl.load(window + n * D + d, mask=known, other=0).to(tl.int32) + j
-            inside = at < length  # never where the pair is not known
+    for step in range(part, tl.cdiv(N, SHARES * _SEQUENCES_AT_ONCE), n_parts):
+        for i in tl.static_range(_SEQUENCES_AT_ONCE):
+            n = (step * _SEQUENCES_AT_ONCE + i) * SHARES + share
+            is_pair = (n < N) & in_tile  # of a sequence and a kernel
+            length = tl.load(lengths + n, mask=is_pair, other=0).to(tl.int32)
+            position = tl.load(window + n * D + d, mask=is_pair, other=0).to(tl.int32) + j
+            inside = position < length  # never where there is no pair
             g = tl.load(gradient + n * D + d, mask=inside, other=0)
-            residue = tl.load(residues + tl.load(starts + n, mask=known, other=0) + at, mask=inside, other=0)
+            residue = tl.load(residues + tl.load(starts + n, mask=is_pair, other=0) + position, mask=inside, other=0)
             grad_residue = (g * tl.load(residue_scale + n, mask=inside, other=0))[None, :]
             residue = residue.to(tl.int32)[None, :]
             first += tl.where(residue == first_rows, grad_residue, 0)
             last += tl.where(residue == last_rows, grad_residue, 0)
             grad_position = g * tl.load(position_scale + n, mask=inside, other=0)
-            feature = features + (length * max_length + at) * 3
+            feature = features + (length * max_length + position) * 3
             start += grad_position * tl.load(feature, mask=inside, other=0)
             centre += grad_position * tl.load(feature + 1, mask=inside, other=0)
             end += grad_position * tl.load(feature + 2, mask=inside, other=0)
@@ -262,21 +263,21 @@ def _scale_gradients(
     """Write the gradients of the two scales of each sequence, summed over all kernels."""
     WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
     n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    known = n < N
-    length = tl.load(lengths + n, mask=known, other=0)[:, None]
-    sequence = residues + tl.load(starts + n, mask=known, other=0)[:, None]
+    in_batch = n < N
+    length = tl.load(lengths + n, mask=in_batch, other=0)[:, None]
+    sequence = residues + tl.load(starts + n, mask=in_batch, other=0)[:, None]
     first_row = length * (length - 1) // 2
     residue_sum = tl.full((BLOCK_N, BLOCK_D), 0, gradient.dtype.element_ty)
     position_sum = tl.full((BLOCK_N, BLOCK_D), 0, gradient.dtype.element_ty)
     for first in range(0, D, BLOCK_D):
         d = first + tl.arange(0, BLOCK_D)[None, :]
-        present = known[:, None] & (d < D)
-        at = n[:, None] * D + d
-        p = tl.load(window + at, mask=present, other=0).to(tl.int64)
-        g = tl.load(gradient + at, mask=present, other=0)
+        present = in_batch[:, None] & (d < D)
+        cell = n[:, None] * D + d
+        p = tl.load(window + cell, mask=present, other=0).to(tl.int64)
+        g = tl.load(gradient + cell, mask=present, other=0)
         position_sum += g * tl.load(position_table + (first_row + p) * WIDTH + d)
         for j in tl.static_range(K):
             residue = tl.load(sequence + (p + j), mask=p + j < length, other=_BEYOND_END).to(tl.int32)
             residue_sum += g * tl.load(table + (residue + j * _ROWS) * WIDTH + d, eviction_policy="evict_last")
-    tl.store(grad_residue_scale + n, tl.sum(residue_sum, 1).to(grad_residue_scale.dtype.element_ty), mask=known)
-    tl.store(grad_position_scale + n, tl.sum(position_sum, 1).to(grad_position_scale.dtype.element_ty), mask=known)
+    tl.store(grad_residue_scale + n, tl.sum(residue_sum, 1).to(grad_residue_scale.dtype.element_ty), mask=in_batch)
+    tl.store(grad_position_scale + n, tl.sum(position_sum, 1).to(grad_position_scale.dtype.element_ty), mask=in_batch)

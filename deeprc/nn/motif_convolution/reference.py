@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deeprc.nn.features import N_AMINO_ACIDS, positional_features
+from deeprc.nn.features import N_AMINO_ACIDS, compute_positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["dense_features", "forward"]
+__all__ = ["forward", "make_dense_features"]
 
 CHUNK = 8192
 """Number of sequences that are convolved at a time, which limits the memory of the dense features."""
@@ -31,7 +31,7 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> Tensor:
     parts = []
     for first in range(0, sequences.n_sequences, CHUNK):
         chunk = sequences.take(slice(first, first + CHUNK))
-        parts.append(_forward_chunk(dense_features(chunk), chunk.lengths, weight, bias))
+        parts.append(_forward_chunk(make_dense_features(chunk), chunk.lengths, weight, bias))
     return torch.cat(parts)
 
 
@@ -43,18 +43,18 @@ def _forward_chunk(features: Tensor, lengths: Tensor, weight: Tensor, bias: Tens
     return masked.max(dim=2).values  # the first of equal maxima
 
 
-def dense_features(sequences: SequenceBatch) -> Tensor:
+def make_dense_features(sequences: SequenceBatch) -> Tensor:
     """Return the 23 scaled features of every position, (N, L, 23); they are 0 beyond the end of a sequence."""
     residues, starts, lengths, residue_scale, position_scale, _ = sequences
     longest = int(lengths.max())
     position = torch.arange(longest, device=lengths.device)
     inside = position < lengths[:, None]  # (N, L)
-    at = torch.where(inside, starts[:, None] + position, 0)
-    one_hot = functional.one_hot(residues[at].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
-    positional = _positional(longest).to(residue_scale)[lengths]  # (N, L, 3)
+    residue_rows = torch.where(inside, starts[:, None] + position, 0)
+    one_hot = functional.one_hot(residues[residue_rows].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
+    positional = _load_positional_features(longest).to(residue_scale)[lengths]  # (N, L, 3)
     return torch.cat([one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2)
 
 
 @lru_cache(maxsize=64)
-def _positional(max_length: int) -> Tensor:
-    return torch.from_numpy(positional_features(max_length))
+def _load_positional_features(max_length: int) -> Tensor:
+    return torch.from_numpy(compute_positional_features(max_length))

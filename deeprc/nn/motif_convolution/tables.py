@@ -1,10 +1,11 @@
 """The tables of the compiled forms, and the gradients of the kernels from those of the tables.
 
-pre-activation(p, d) = bias[d] + position_scale * P[L, p, d] + residue_scale * sum_j W[j, residue[p + j], d]
+pre-activation(p, d) = bias[d] + position_scale * positions[L, p, d]
+                       + residue_scale * sum_j residues[j, residue[p + j], d]
 
-The table W has the weights of the residues. P, the part of the positional features, depends on the length L of a
-sequence and the start p of a window only, so it is a table, too. Its rows are the windows of all lengths: those of
-length L begin at row L (L - 1) / 2. Letters: K kernel width, D kernels.
+The residue table has the weights of the residues. The part of the positional features depends on the length L of a
+sequence and the start p of a window only, so it is a table, too, the position table. Its rows are the windows of all
+lengths: those of length L begin at row L (L - 1) / 2. Letters: L length of a sequence, K kernel width, D kernels.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
+from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, compute_positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["choose_window_dtype", "find_rows_in_use", "kernel_gradient", "load_features", "position_table"]
+__all__ = ["choose_window_dtype", "compute_kernel_gradient", "find_rows_in_use", "load_features", "make_position_table"]
 
-_SHORT = 40
+_SHORT_LENGTH = 40  # a position table for sequences up to this length is used whole
 
 
 def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Return the rows of P that these lengths need, (n,), and the index of each length's first one, (max_length + 1,).
+    """Return the rows of the position table that these lengths need, (n,), and where those of each length begin.
 
-    One long sequence makes the table long, although most of its rows are never read. A short table is used whole. Both
-    tensors are int64.
+    The latter are the indices among the n rows, (max_length + 1,). Both tensors are int64.
+
+    One long sequence makes the table long, although most of its rows are never read. A short table is used whole.
     """
     present = torch.ones(max_length + 1, dtype=torch.bool)
-    if max_length > _SHORT:
+    if max_length > _SHORT_LENGTH:
         present = torch.bincount(lengths, minlength=max_length + 1) > 0
     windows = torch.arange(max_length + 1)
     rows = present[1:].repeat_interleave(windows[1:]).nonzero().flatten()
@@ -38,8 +40,8 @@ def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
     return rows, sizes.cumsum(0) - sizes
 
 
-def position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:
-    """Return P, (rows, D), of the kernels (D, 23, K) for up to `max_length` residues, or only some of its rows."""
+def make_position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:
+    """Return the position table, (rows, D), of kernels (D, 23, K) up to `max_length` residues, or some of its rows."""
     D, _, K = weight.shape
     features = _window_features(max_length, K, weight.dtype, weight.device)
     features = features if rows is None else features[rows]
@@ -47,10 +49,10 @@ def position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) 
     return features @ kernels.T  # (rows, 3 * K) @ (3 * K, D) -> (rows, D)
 
 
-def kernel_gradient(
+def compute_kernel_gradient(
     residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor | None = None
 ) -> Tensor:
-    """Return the gradient of the kernels, (D, 23, K), from those of W, (D, 20, K), and of P's rows, (rows, D)."""
+    """Return the gradient of the kernels, (D, 23, K), from those of both tables, (D, 20, K) and (rows, D)."""
     D, _, K = residue_gradient.shape
     features = _window_features(max_length, K, residue_gradient.dtype, residue_gradient.device)
     features = features if rows is None else features[rows]
@@ -65,8 +67,8 @@ def choose_window_dtype(sequences: SequenceBatch) -> torch.dtype:
 
 @cache  # never deleted, because a CUDA graph may read them
 def load_features(max_length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return `positional_features` as a tensor, (max_length + 1, max_length, 3)."""
-    return torch.from_numpy(positional_features(max_length)).to(device, dtype)
+    """Return `compute_positional_features` as a tensor, (max_length + 1, max_length, 3)."""
+    return torch.from_numpy(compute_positional_features(max_length)).to(device, dtype)
 
 
 @cache  # never deleted, because a CUDA graph may read them
@@ -74,8 +76,8 @@ def _window_features(max_length: int, kernel_size: int, dtype: torch.dtype, devi
     """Return the positional features of every window of every length, (rows, 3 * K)."""
     length, start = np.tril_indices(max_length)  # one row for each (L - 1, p) with p < L
     features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))
-    features[:, :max_length] = positional_features(max_length)
-    at = start[:, None] + np.arange(kernel_size)  # (rows, K)
-    windows = features[length[:, None] + 1, at].transpose(0, 2, 1)  # (rows, K, 3) -> (rows, 3, K)
+    features[:, :max_length] = compute_positional_features(max_length)
+    positions = start[:, None] + np.arange(kernel_size)  # (rows, K)
+    windows = features[length[:, None] + 1, positions].transpose(0, 2, 1)  # (rows, K, 3) -> (rows, 3, K)
     flat = windows.reshape(len(length), N_POSITIONAL * kernel_size)
     return torch.from_numpy(flat).to(device, dtype)

@@ -32,7 +32,7 @@ from deeprc.datasets.simulation import (
     write_airr,
     write_container,
 )
-from deeprc.datasets.simulation.clones import ClonePools
+from deeprc.datasets.simulation.clone_signal import ClonePools
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError

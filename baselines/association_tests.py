@@ -1,0 +1,183 @@
+"""Measure how the presence of features is associated with the label: phi coefficients, exact tests and rank sums.
+
+They depend on two numbers only: how many repertoires carry a feature, and how many of these are positive (or the sum of
+their ranks). Millions of features share a few thousand such pairs, so many features are tested at once.
+
+Letters: B repertoires, of which P are positive; M features, T thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import rankdata
+
+from deeprc.baselines.hypergeometric import log_factorials, log_pmf
+from deeprc.compilation import njit
+
+__all__ = [
+    "FISHER",
+    "RANK_SUM",
+    "AssociationTest",
+    "benjamini_hochberg",
+    "compute_whole_ranks",
+    "find_critical_carriers",
+    "fisher_p_values",
+    "phi_coefficients",
+]
+
+
+class AssociationTest(NamedTuple):
+    """A one-sided test of whether the repertoires that carry a feature have higher labels than the others.
+
+    Labels are whole numbers, so that the sum over the carriers of a feature does not depend on their order.
+
+    Attributes
+    ----------
+    critical
+        Function that returns the smallest sum of labels for which the p-value of a feature with n carriers is below
+        each threshold, (T, B + 1), from the thresholds, (T,), and the labels of all repertoires, (B,).
+    p_values
+        Function that returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers,
+        (M,), and the labels of all repertoires, (B,).
+    """
+
+    critical: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
+    p_values: Callable[[ArrayLike, ArrayLike, NDArray[np.int64]], NDArray[np.float64]]
+
+
+def phi_coefficients(
+    positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
+) -> NDArray[np.float64]:
+    """Return the phi coefficient of presence and label, (M,): Pearson's correlation of two binary variables.
+
+    For a feature that all or no repertoires carry, where it is not defined, the result is 0.
+
+    Parameters
+    ----------
+    positive_carriers, carriers
+        Numbers of positive repertoires and of all repertoires that carry each feature, (M,) each.
+    n_positive, n_repertoires
+        Numbers of positive and of all repertoires, P and B.
+    """
+    a, n = np.asarray(positive_carriers, np.float64), np.asarray(carriers, np.float64)
+    product_of_margins = n * (n_repertoires - n) * n_positive * (n_repertoires - n_positive)
+    phi = np.zeros(np.broadcast(a, n).shape)
+    np.divide(a * n_repertoires - n * n_positive, np.sqrt(product_of_margins), out=phi, where=product_of_margins > 0)
+    return phi
+
+
+def fisher_p_values(
+    positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
+) -> NDArray[np.float64]:
+    """Return the one-sided p-values of Fisher's exact test, (M,), with the alternative that positives carry more often.
+
+    The p-value is the probability that at least as many of n carriers, drawn at random from the B repertoires, are
+    among the P positives. This upper tail of the hypergeometric distribution is summed from its end, so that small
+    values are precise. Each pair of numbers that occurs is computed once. The parameters are those of
+    `phi_coefficients`.
+    """
+    a, n = np.broadcast_arrays(np.asarray(positive_carriers, np.int64), np.asarray(carriers, np.int64))
+    pairs, inverse = np.unique(n * (n_positive + 1) + a, return_inverse=True)
+    values = _tails(*np.divmod(pairs, n_positive + 1), n_positive, n_repertoires, log_factorials(n_repertoires))
+    return np.asarray(values[inverse].reshape(n.shape))
+
+
+def find_critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int) -> NDArray[np.int64]:
+    """Return the number of positive carriers that a feature needs for a p-value below each threshold, (T, B + 1).
+
+    The second axis is the number of carriers of the feature. The result is P + 1 if even P positive carriers are too
+    few.
+    """
+    logs = log_factorials(n_repertoires)
+    return np.asarray(_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
+
+
+def compute_whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return twice the rank of each value, (B,); equal values have their mean rank, so that this is a whole number."""
+    return np.asarray(np.rint(2 * rankdata(values)), np.int64)
+
+
+def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
+    """Return the q-values, (M,), of the M smallest of `n_tests` p-values, (M,), in any order."""
+    order = np.argsort(p_values, kind="stable")
+    ratios = p_values[order] * n_tests / np.arange(1, len(order) + 1)
+    q_values = np.empty(len(order))
+    q_values[order] = np.minimum(np.minimum.accumulate(ratios[::-1])[::-1], 1.0)
+    return q_values
+
+
+def _fisher_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    return find_critical_carriers(thresholds, int(labels.sum()), len(labels))
+
+
+def _fisher_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    return fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
+
+
+def _rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Return mean and standard deviation of the rank sum of n carriers that are drawn at random, (M,) each."""
+    n, n_all = carriers, len(ranks)
+    variance = n * (n_all - n) * (ranks.var() / max(n_all - 1, 1))
+    return n * ranks.mean(), np.sqrt(np.maximum(variance, 0.0))
+
+
+def _rank_sum_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    mean, deviation = _rank_sum_moments(np.arange(len(labels) + 1), labels)
+    z = -ndtri(np.asarray(thresholds, np.float64))
+    needed = np.floor(mean + z[:, None] * deviation).astype(np.int64) + 1
+    return np.where(deviation > 0, needed, int(labels.sum()) + 1)
+
+
+def _rank_sum_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    a, n = np.broadcast_arrays(np.asarray(totals, np.int64), np.asarray(carriers, np.int64))
+    mean, deviation = _rank_sum_moments(n, labels)
+    z = np.divide(a - mean, deviation, out=np.full(a.shape, -np.inf), where=deviation > 0)
+    return np.asarray(ndtr(-z))
+
+
+FISHER = AssociationTest(_fisher_critical, _fisher_p_values)
+"""Fisher's exact test; the labels are 0 and 1."""
+
+RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
+"""Wilcoxon's rank-sum test by its normal approximation; the labels are `compute_whole_ranks`."""
+
+
+@njit(nogil=True)
+def _tails(
+    n: NDArray[np.int64], a: NDArray[np.int64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    values = np.ones(len(n))
+    for i in range(len(n)):
+        smallest = max(0, n[i] - (n_repertoires - n_positive))
+        if a[i] > smallest:
+            tail = 0.0
+            for x in range(min(n[i], n_positive), a[i] - 1, -1):
+                tail += np.exp(log_pmf(x, n[i], n_positive, n_repertoires, logs))
+            values[i] = min(tail, 1.0)
+    return values
+
+
+@njit(nogil=True)
+def _critical(
+    thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Compute `find_critical_carriers`; tails are summed as in `_tails`, so that both agree about a threshold."""
+    needed = np.full((len(thresholds), n_repertoires + 1), n_positive + 1, np.int64)
+    for n in range(n_repertoires + 1):
+        smallest = max(0, n - (n_repertoires - n_positive))
+        tail = 0.0
+        for x in range(min(n, n_positive), smallest - 1, -1):
+            tail = min(tail + np.exp(log_pmf(x, n, n_positive, n_repertoires, logs)), 1.0) if x > smallest else 1.0
+            passed = False
+            for t in range(len(thresholds)):
+                if tail < thresholds[t]:
+                    needed[t, n] = x
+                    passed = True
+            if not passed:
+                break
+    return needed

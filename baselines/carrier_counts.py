@@ -1,0 +1,163 @@
+"""Count the carriers of clones among the training repertoires, block by block.
+
+Only clones of at least two carriers are considered. So it makes no difference which clones of a training repertoire
+also occur in the container's other repertoires, on which a method may be tested later.
+
+What is counted, a unit, is a training repertoire. If the donors are known, the repertoires of one donor with the same
+label are one unit, because they share clones: tests that count them separately have p-values that are too small. The
+carriers of a clone are the units that have it.
+
+Letters: B repertoires of the container, U units, M clones, n some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.association_tests import FISHER, AssociationTest
+from deeprc.compilation import njit, open_threads
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.progress import track
+
+__all__ = [
+    "MIN_CARRIERS",
+    "AssociatedClones",
+    "CountedUnits",
+    "count_clone_carriers",
+    "find_associated_clones",
+    "run_over_clones",
+]
+
+MIN_CARRIERS = 2
+"""Smallest number of different carriers that a clone must have."""
+
+_BLOCK = 1 << 20  # number of clones that are read at a time
+_Result = TypeVar("_Result")
+
+
+class CountedUnits(NamedTuple):
+    """The U different units that tests count: training repertoires, or donors with one label each.
+
+    Attributes
+    ----------
+    unit_of
+        Index of the unit to which each repertoire of the container belongs, or -1, (B,) int32.
+    label_sum, weight
+        Sum of the labels of each unit, and how often it counts, (U,) each. A unit counts more than once only if a
+        training repertoire is given several times and donors are not known.
+    """
+
+    unit_of: NDArray[np.int32]
+    label_sum: NDArray[np.int32]
+    weight: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, X: RepertoireDataset, labels: NDArray[Any], groups: NDArray[np.int64] | None = None) -> CountedUnits:
+        """Return the units of the training repertoires X, which have these labels and donors, one value each."""
+        labels = np.asarray(labels, np.int64)
+        unit_of = np.full(len(X.container.repertoire_ids), -1, np.int32)
+        if groups is None:
+            rows, unit = np.unique(X.rows, return_inverse=True)
+            label_sum, weight = np.zeros((2, len(rows)), np.int32)
+            np.add.at(label_sum, unit, labels)
+            np.add.at(weight, unit, 1)
+        else:
+            (_, unit_labels), unit = np.unique(np.stack([groups, labels]), axis=1, return_inverse=True)
+            label_sum, weight = unit_labels.astype(np.int32), np.ones(len(unit_labels), np.int32)
+        unit_of[X.rows] = unit.ravel()
+        return cls(unit_of, label_sum, weight)
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the labels as a test takes them: one for each time that a unit counts."""
+        return np.repeat(self.label_sum // self.weight, self.weight).astype(np.int64)
+
+
+class AssociatedClones(NamedTuple):
+    """The n clones whose association with the labels has a p-value below a threshold, in the order of all clones.
+
+    Attributes
+    ----------
+    indices
+        Indices of the clones among all clones, (n,).
+    label_sums, n_carriers
+        Sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
+    p_values
+        P-value of each clone, (n,).
+    n_tested
+        Number of clones that were tested.
+    """
+
+    indices: NDArray[np.int64]
+    label_sums: NDArray[np.int64]
+    n_carriers: NDArray[np.int64]
+    p_values: NDArray[np.float64]
+    n_tested: int
+
+
+def find_associated_clones(
+    clones: SharedClones, units: CountedUnits, threshold: float, test: AssociationTest = FISHER
+) -> AssociatedClones:
+    """Return the clones that are associated with the labels of units; the clones are those of the units' container."""
+    needed = test.critical([threshold], units.labels())[0]
+
+    def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+        indices, label_sums, n_carriers = count_clone_carriers(clones, start, stop, units)
+        is_associated = label_sums >= needed[n_carriers]
+        return indices[is_associated], label_sums[is_associated], n_carriers[is_associated], len(indices)
+
+    blocks = [(np.zeros(0, np.int64),) * 3 + (0,), *run_over_clones(find, len(clones))]
+    indices, label_sums, n_carriers = (np.concatenate([block[column] for block in blocks]) for column in range(3))
+    p_values = test.p_values(label_sums, n_carriers, units.labels())
+    return AssociatedClones(indices, label_sums, n_carriers, p_values, sum(block[3] for block in blocks))
+
+
+def run_over_clones(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
+    """Call `work(start, stop)` for each block of n clones, on all cores; yield the results in order."""
+    bounds = list(pairwise([*range(0, n, _BLOCK), n]))
+    with open_threads() as threads:
+        results = threads.map(lambda start_stop: work(*start_stop), bounds)
+        yield from track(results, "comparing clones with labels", len(bounds))
+
+
+def count_clone_carriers(
+    clones: SharedClones, start: int, stop: int, units: CountedUnits
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the clones from `start` to `stop` that at least two different carriers have.
+
+    Returns
+    -------
+    tuple
+        Indices among all clones, sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
+    """
+    arrays = units.unit_of, units.label_sum, units.weight
+    label_sums, n_carriers, n_different = _count_block(clones.offsets[start : stop + 1], clones.carriers, *arrays)
+    counted = np.flatnonzero(n_different >= MIN_CARRIERS)
+    return counted + start, label_sums[counted], n_carriers[counted]
+
+
+@njit(nogil=True)
+def _count_block(
+    offsets: NDArray[np.int64],
+    repertoires: NDArray[np.int32],
+    unit_of: NDArray[np.int32],
+    label_sum: NDArray[np.int32],
+    weight: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    m = len(offsets) - 1
+    label_sums, n_carriers, n_different = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    last_seen = np.full(len(weight), -1, np.int64)  # the last clone of each unit
+    for clone in range(m):
+        for i in range(offsets[clone], offsets[clone + 1]):
+            unit = unit_of[repertoires[i]]
+            if unit >= 0 and last_seen[unit] != clone:
+                last_seen[unit] = clone
+                label_sums[clone] += label_sum[unit]
+                n_carriers[clone] += weight[unit]
+                n_different[clone] += 1
+    return label_sums, n_carriers, n_different

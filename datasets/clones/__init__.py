@@ -1,0 +1,14 @@
+"""Clones of a cohort: which repertoires carry them, how many each repertoire has, and where known clones occur.
+
+A clone is a sequence, or a sequence with the genes of the clone definition (`v_call`, `j_call`, or one of them).
+Wherever it occurs, it is the same clone.
+
+| module | content |
+|---|---|
+| `shared` | `find_shared_clones`: the clones that at least two repertoires of a container carry; cached |
+| `grouping` | `SharedClones`, and `group_clones`, which finds them among hundreds of millions of sequences |
+| `grouping_kernel` | the compiled loops of `grouping` |
+| `distinct` | the number of different clones of each repertoire, shared or not; the abundance of each |
+| `clone_set` | `CloneSet`: some clones by their content, and which of them a repertoire of any container carries |
+| `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ from it by one substitution |
+"""

@@ -1,0 +1,234 @@
+"""Group the sequences of a cohort by clone: exact, for hundreds of millions of sequences, in little memory.
+
+The sequences are hashed. All possible hashes are divided into equal hash ranges, and the hashes of one range after the
+other are sorted. Sequences with equal hashes are then compared letter by letter, so that the result does not depend on
+the hash. Threads hash one sequence block each, a range of consecutive sequences; later, they sort and compare one hash
+range each.
+
+Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoire that carries it, K hash ranges, n
+keys of one hash range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.compilation import open_threads
+from deeprc.datasets.alphabet import compute_offsets, invert_order
+from deeprc.datasets.clones.grouping_kernel import (
+    KeyedSequences,
+    KeyLayout,
+    RangeClones,
+    copy_carriers,
+    count_keys,
+    group_keys,
+    write_keys,
+)
+from deeprc.datasets.parts import SequencesInParts
+from deeprc.datasets.sequences import SequenceArrays
+from deeprc.progress import open_step
+
+__all__ = ["AT_ONCE", "SharedClones", "group_clones"]
+
+AT_ONCE = 1 << 25
+"""Number of sequences whose hashes are in memory at once, if nothing else is said."""
+
+_BLOCK = 1 << 20  # number of sequences of a block, and of hashes of a range: these fit a processor's cache when sorted
+_ALL_BITS = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True)
+class SharedClones:
+    """The clones that at least two repertoires of a container carry, in the order of their first sequences.
+
+    Attributes
+    ----------
+    representative
+        Row of the first sequence of each clone in the container, (M,) int64.
+    offsets, carriers
+        Carriers of clone m: carriers[offsets[m]:offsets[m + 1]] are the rows of their repertoires in the container,
+        rising, each once. (M + 1,) int64 and (E,) int32.
+    n_private
+        Number of clones that only this repertoire carries, (B,) int64. They are only counted, because they are most of
+        all clones, and a single repertoire cannot show an association.
+    """
+
+    representative: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    carriers: NDArray[np.int32]
+    n_private: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.representative)
+
+    def count_by_repertoire(self) -> NDArray[np.int64]:
+        """Return the number of different clones of each repertoire of the container, (B,), shared or not."""
+        return self.n_private + np.bincount(self.carriers, minlength=len(self.n_private))
+
+
+def group_clones(
+    sequences: SequenceArrays | SequencesInParts,
+    repertoire_offsets: NDArray[np.int64],
+    *,
+    at_once: int = AT_ONCE,
+    mask: int = int(_ALL_BITS),
+) -> SharedClones:
+    """Find the clones that at least two repertoires carry; see `deeprc.datasets.clones.shared.find_shared_clones`.
+
+    Parameters
+    ----------
+    sequences
+        All sequences, with the genes of the clone definition, in one array or in parts.
+    repertoire_offsets
+        Offsets of the repertoires, (B + 1,): repertoire b has the sequences from repertoire_offsets[b] to
+        repertoire_offsets[b + 1].
+    at_once
+        Number of sequences whose hashes are in memory at once; the result does not depend on it.
+    mask
+        Bits of the hash that are used; the result does not depend on it.
+    """
+    part_bounds = [0, len(sequences.offsets) - 1] if isinstance(sequences, SequenceArrays) else sequences.bounds
+    n = part_bounds[-1]
+    n_ranges = max(1, -(-n // min(_BLOCK, at_once)))
+    ranges_per_pass = n_ranges if at_once >= n else max(1, at_once // _BLOCK)
+    blocks = list(pairwise(sorted({*range(0, n, _BLOCK), *part_bounds}))) or [(0, 0)]
+    layout = KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_ranges)
+    n_steps = len(blocks) * (1 + -(-n_ranges // ranges_per_pass)) + n_ranges
+    with (
+        open_threads() as threads,
+        open_step("finding clones that repertoires share", n_steps) as step,
+    ):
+        counted = threads.map(partial(_count_keys_of_block, sequences, layout), blocks)
+        counts = np.array([*step.follow(counted)], np.int64).reshape(len(blocks), n_ranges)
+        clones: list[RangeClones] = []
+        for first_range in range(0, n_ranges, ranges_per_pass):
+            counts_of_pass = counts[:, first_range : first_range + ranges_per_pass]
+            offsets = compute_offsets(counts_of_pass.sum(axis=0))
+            # position of the first key of each block in each range; so no thread waits for another
+            targets = offsets[:-1] + np.cumsum(counts_of_pass, axis=0) - counts_of_pass
+            keys = np.empty(int(offsets[-1]), np.uint64)
+            write = partial(_write_keys_of_block, sequences, layout, first_range, keys)
+            list(step.follow(threads.map(write, blocks, targets)))
+            keys_of_ranges = [keys[start:stop] for start, stop in pairwise(offsets.tolist())]
+            list(threads.map(np.ndarray.sort, keys_of_ranges))
+            arrays, first_positions = _take_repeated(sequences, keys_of_ranges, layout.row_bits, threads)
+            group = partial(_group_range, arrays, repertoire_offsets, layout.row_bits)
+            clones += list(step.follow(threads.map(group, keys_of_ranges, first_positions)))
+    return _join_ranges(clones, len(repertoire_offsets) - 1)
+
+
+def _view_block(sequences: SequenceArrays | SequencesInParts, block: tuple[int, int]) -> tuple[SequenceArrays, int]:
+    """Return arrays that hold the sequences of a block, and the row of the first sequence of the arrays."""
+    return (sequences, 0) if isinstance(sequences, SequenceArrays) else (sequences.view(*block), block[0])
+
+
+def _count_keys_of_block(
+    sequences: SequenceArrays | SequencesInParts, layout: KeyLayout, block: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Return the number of sequences of a block in each hash range, (K,)."""
+    arrays, first_row = _view_block(sequences, block)
+    return np.asarray(count_keys(arrays, block[0] - first_row, block[1] - first_row, layout))
+
+
+def _write_keys_of_block(
+    sequences: SequenceArrays | SequencesInParts,
+    layout: KeyLayout,
+    first_range: int,
+    keys: NDArray[np.uint64],
+    block: tuple[int, int],
+    targets: NDArray[np.int64],
+) -> None:
+    """Write the keys of a block whose hashes are in the ranges of a pass; see `write_keys`."""
+    arrays, first_row = _view_block(sequences, block)
+    start, stop = block[0] - first_row, block[1] - first_row
+    write_keys(arrays, start, stop, first_row, layout, first_range, targets.copy(), keys)
+
+
+def _take_repeated(
+    sequences: SequenceArrays | SequencesInParts,
+    keys_of_ranges: Sequence[NDArray[np.uint64]],
+    row_bits: Any,
+    threads: ThreadPoolExecutor,
+) -> tuple[SequenceArrays, Sequence[int | None]]:
+    """Return the sequences to compare, and the position among them of the first one of each hash range.
+
+    Sequences in one array stay as they are, and the positions are None. Of sequences in parts, those whose hashes are
+    repeated are copied in the order of their keys: all at once, so that each part is read once.
+    """
+    if isinstance(sequences, SequenceArrays):
+        return sequences, [None] * len(keys_of_ranges)
+    row_mask = (np.uint64(1) << row_bits) - np.uint64(1)
+
+    def find_rows(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        repeated: NDArray[np.int64] = (keys[_find_repeated(keys, row_bits)] & row_mask).astype(np.int64)
+        return repeated
+
+    rows = list(threads.map(find_rows, keys_of_ranges))
+    first_positions = compute_offsets(np.array(list(map(len, rows)), np.int64))[:-1]
+    return sequences.take(np.concatenate(rows)), first_positions.tolist()
+
+
+def _find_repeated(keys: NDArray[np.uint64], row_bits: Any) -> NDArray[np.bool_]:
+    """Return whether each of some sorted keys has the same hash as the key before or after it, (n,)."""
+    same = keys[1:] >> row_bits == keys[:-1] >> row_bits
+    is_repeated = np.zeros(len(keys), np.bool_)
+    is_repeated[1:] |= same
+    is_repeated[:-1] |= same
+    return is_repeated
+
+
+def _group_range(
+    arrays: SequenceArrays,
+    repertoire_offsets: NDArray[np.int64],
+    row_bits: Any,
+    keys: NDArray[np.uint64],
+    first_position: int | None,
+) -> RangeClones:
+    """Return the clones of the sorted keys of a hash range.
+
+    `arrays` and `first_position` are those of `_take_repeated`.
+    """
+    n, positions = len(keys), np.zeros(0, np.int64)
+    if first_position is not None:
+        positions = first_position + np.cumsum(_find_repeated(keys, row_bits)) - 1
+    room = RangeClones(
+        np.empty(n // 2, np.int64),
+        np.empty(n // 2, np.int32),
+        np.empty(n, np.int32),
+        np.zeros(len(repertoire_offsets) - 1, np.int64),
+    )
+    n_clones, n_carriers = group_keys(KeyedSequences(arrays, positions), repertoire_offsets, keys, row_bits, room)
+    return RangeClones(
+        room.representative[:n_clones].copy(),
+        room.n_carriers[:n_clones].copy(),
+        room.carriers[:n_carriers].copy(),
+        room.n_private,
+    )
+
+
+def _join_ranges(clones: list[RangeClones], n_repertoires: int) -> SharedClones:
+    """Order the clones of all hash ranges by their first sequences; those of a range are freed one by one."""
+    representative = np.concatenate([np.zeros(0, np.int64), *(of_range.representative for of_range in clones)])
+    order = np.argsort(representative)
+    position = invert_order(order)
+    n_carriers = np.concatenate([np.zeros(0, np.int64), *(of_range.n_carriers for of_range in clones)])
+    offsets = compute_offsets(n_carriers[order])
+    carriers = np.empty(int(offsets[-1]), np.int32)
+    n_private = np.zeros(n_repertoires, np.int64)
+    stop = len(order)
+    while clones:
+        of_range = clones.pop()
+        start = stop - len(of_range.representative)
+        n_private += of_range.n_private
+        copy_carriers(position[start:stop], offsets, of_range.n_carriers, of_range.carriers, carriers)
+        stop = start
+    return SharedClones(representative[order], offsets, carriers, n_private)

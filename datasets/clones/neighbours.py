@@ -1,0 +1,302 @@
+"""Find the sequences of a repertoire that equal a clone, or differ from one by a single substitution.
+
+Each clone is put into a hash table; a clone whose neighbours count is put there once more for every position, without
+the residue at this position. A sequence is looked up in the same way, so a substitution at any position finds the
+clone. Equal hashes are only candidates: the residues are compared.
+
+Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
+at odd positions as they are. So a sequence that shares neither half with a clone is not within one substitution.
+
+Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs of a sequence and a clone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.compilation import njit, run_in_blocks
+from deeprc.datasets.clones.clone_set import CloneSet, CloneTables
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequence_hash import NO_POSITION, differ_only_at, hash_halves, hash_length_and_genes, leave_out
+from deeprc.datasets.sequences import SequenceArrays
+
+__all__ = ["NeighbourSearch", "Neighbours", "find_neighbours"]
+
+_ALL_BITS = 2**64 - 1
+_SLOTS_PER_KEY = 2
+_FILTER_BITS_PER_KEY = 16
+_MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
+_KINDS = 1 << 14  # number of entries for hashes of length and genes, by their lowest bits
+_POSITION_BITS = 32
+_POSITIONS = (1 << _POSITION_BITS) - 1
+_CAPACITY = 1 << 12
+_BLOCK = 1 << 16  # sequences that one thread searches at a time
+
+
+class Neighbours(NamedTuple):
+    """n pairs of a sequence of one repertoire and a clone, in the order of the sequences.
+
+    Attributes
+    ----------
+    rows
+        Index of the sequence in its repertoire, (n,) int64.
+    clones
+        Index of the clone, (n,) int64.
+    mismatches
+        Number of substitutions between them, 0 or 1, (n,) int64.
+    """
+
+    rows: NDArray[np.int64]
+    clones: NDArray[np.int64]
+    mismatches: NDArray[np.int64]
+
+
+class _Table(NamedTuple):
+    """A hash table of the clones, and of the clones with neighbours without one of their residues.
+
+    `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
+    counted from 1, or 0 for the whole clone; -1 is an empty slot. `bloom_filter` is a Bloom filter of the keys, with
+    two bits for each. `kinds` says, by a hash of length and genes, whether a clone has them (bit 0), and one with
+    neighbours (bit 1).
+    """
+
+    clones: SequenceArrays
+    slots: NDArray[np.int64]
+    bloom_filter: NDArray[np.uint64]
+    kinds: NDArray[np.uint8]
+
+
+class NeighbourSearch:
+    """A search for sequences that equal a clone, or are within one substitution of one.
+
+    Sequence and clone have the same length, and the same genes where the clones have genes. The tables that a search
+    needs are made once.
+
+    Parameters
+    ----------
+    clones
+        J different clones.
+    has_neighbours
+        Whether sequences with one substitution count for a clone, (J,); None: they count for all clones.
+    mask
+        Bits of the hash that are used; the result does not depend on it.
+    """
+
+    def __init__(
+        self, clones: CloneSet, has_neighbours: NDArray[np.bool_] | None = None, *, mask: int = _ALL_BITS
+    ) -> None:
+        if has_neighbours is None:
+            has_neighbours = np.ones(len(clones), bool)
+        self.clones, self._mask = clones, np.uint64(mask)
+        self.make_table = partial(_make_table, has_neighbours=has_neighbours, mask=self._mask)
+        self._tables = CloneTables(clones, self.make_table)
+
+    def find_in(self, repertoire: Repertoire, hashes: NDArray[np.uint64] | None = None) -> Neighbours:
+        """Return the pairs of one repertoire's sequences with clones, found on all cores.
+
+        Parameters
+        ----------
+        repertoire
+            The N sequences.
+        hashes
+            Room for their hashes, (N,), which are written as `hash_rows` computes them, with the clones' genes. Without
+            it, most sequences that have the length and genes of no clone are not hashed.
+
+        Raises
+        ------
+        InputError
+            If the repertoire's container lacks genes of the clone definition.
+        """
+        sequences, table = self._tables.get_arrays_and_table(repertoire)
+        first = repertoire.start
+
+        def search(start: int, stop: int) -> Neighbours:
+            room = None if hashes is None else hashes[start:stop]
+            neighbours = self.find(sequences, table, first + start, first + stop, room)
+            return neighbours._replace(rows=neighbours.rows + start)
+
+        of_blocks = run_in_blocks(search, len(repertoire), _BLOCK) or [search(0, 0)]
+        return Neighbours(*map(np.concatenate, zip(*of_blocks, strict=True)))
+
+    def find(
+        self, sequences: SequenceArrays, table: _Table, start: int, stop: int, hashes: NDArray[np.uint64] | None = None
+    ) -> Neighbours:
+        """Return the pairs of the sequences from `start` to `stop`; their rows count from `start`.
+
+        The hashes of these sequences are written to `hashes`, (stop - start,).
+        """
+        room = np.zeros(0, np.uint64) if hashes is None else hashes
+        written, row, capacity = [], start, _CAPACITY
+        while True:
+            pairs = np.empty((3, capacity), np.int64)
+            n, row = _find(sequences, start, row, stop, table, pairs, room, self._mask)
+            written.append(pairs[:, :n])
+            if row == stop:
+                return Neighbours(*(written[0] if len(written) == 1 else np.concatenate(written, axis=1)))
+            capacity *= 4
+
+
+def find_neighbours(
+    clones: CloneSet,
+    dataset: RepertoireDataset,
+    has_neighbours: NDArray[np.bool_] | None = None,
+    *,
+    mask: int = _ALL_BITS,
+) -> Iterator[Neighbours]:
+    """Yield, for each repertoire, its sequences within one substitution of a clone, on all cores.
+
+    Parameters
+    ----------
+    clones, has_neighbours, mask
+        See `NeighbourSearch`.
+    dataset
+        Repertoires of any container; genes are compared by name.
+
+    Raises
+    ------
+    InputError
+        If the container lacks genes of the clone definition.
+    """
+    search = NeighbourSearch(clones, has_neighbours, mask=mask)
+    return clones.search(dataset, search.make_table, search.find)
+
+
+def _make_table(
+    clones: SequenceArrays, is_known: NDArray[np.bool_], *, has_neighbours: NDArray[np.bool_], mask: Any
+) -> _Table:
+    lengths = np.diff(clones.offsets)
+    n_keys = int((lengths * has_neighbours + 1)[is_known].sum())
+    n_bits = 1 << (_FILTER_BITS_PER_KEY * n_keys).bit_length()
+    table = _Table(
+        clones,
+        np.full(1 << (_SLOTS_PER_KEY * n_keys).bit_length(), -1, np.int64),
+        np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
+        np.zeros(_KINDS, np.uint8),
+    )
+    _insert(table, np.flatnonzero(is_known), has_neighbours, mask)
+    return table
+
+
+@njit(inline="always")
+def _locate_filter_bits(key: Any, bloom_filter: NDArray[np.uint64]) -> tuple[Any, Any]:
+    """Return the word of the Bloom filter, and the two bits in it, that belong to a key."""
+    bits = uint64(1) << (key & uint64(63)) | uint64(1) << ((key >> uint64(6)) & uint64(63))
+    return (key >> uint64(12)) & uint64(len(bloom_filter) - 1), bits
+
+
+@njit(inline="always")
+def _may_contain(key: Any, bloom_filter: NDArray[np.uint64]) -> Any:
+    """Return whether a key may be in the table, by the Bloom filter; otherwise it certainly is not."""
+    word, needed = _locate_filter_bits(key, bloom_filter)
+    return bloom_filter[word] & needed == needed
+
+
+@njit(nogil=True)
+def _add_to_filter(table: _Table, key: Any) -> None:
+    """Add a key to the Bloom filter."""
+    word, needed = _locate_filter_bits(key, table.bloom_filter)
+    table.bloom_filter[word] |= needed
+
+
+@njit(nogil=True)
+def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
+    slots = table.slots
+    _add_to_filter(table, key)
+    slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
+    while slots[slot] >= 0:
+        slot = (slot + 1) & (len(slots) - 1)
+    slots[slot] = row << _POSITION_BITS | position
+
+
+@njit(nogil=True)
+def _insert(table: _Table, rows: NDArray[np.int64], has_neighbours: NDArray[np.bool_], mask: Any) -> None:
+    residues, offsets = table.clones.residues, table.clones.offsets
+    for row in rows:
+        length_genes_hash = hash_length_and_genes(table.clones, row)
+        half, other = hash_halves(table.clones, row)
+        whole = length_genes_hash ^ half ^ other
+        table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 3 if has_neighbours[row] else 1
+        _insert_key(table, whole & mask, row, 0)
+        if has_neighbours[row]:
+            _add_to_filter(table, (length_genes_hash ^ half) & mask)
+            _add_to_filter(table, (length_genes_hash ^ other) & mask)
+            for i in range(offsets[row + 1] - offsets[row]):
+                _insert_key(table, leave_out(whole, i, residues[offsets[row] + i]) & mask, row, i + 1)
+
+
+@njit(nogil=True)
+def _find(
+    sequences: SequenceArrays,
+    start: int,
+    row: int,
+    stop: int,
+    table: _Table,
+    pairs: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    mask: Any,
+) -> tuple[int, int]:
+    """Write the pairs of the sequences from `row` on, (3, capacity); their rows count from `start`.
+
+    The hashes of the sequences from `start` to `stop` are written, too, if there is room for any.
+
+    Returns
+    -------
+    tuple
+        Number of pairs, and the row from which to go on: the first one whose pairs have no room, or `stop`.
+    """
+    residues, offsets, bloom_filter = sequences.residues, sequences.offsets, table.bloom_filter
+    n, wants_hashes = 0, len(hashes) > 0
+    while row < stop:
+        length_genes_hash = hash_length_and_genes(sequences, row)
+        kinds = table.kinds[length_genes_hash & uint64(_KINDS - 1)]
+        if kinds > 0 or wants_hashes:
+            before = n
+            half, other = hash_halves(sequences, row)
+            whole = length_genes_hash ^ half ^ other
+            if wants_hashes:
+                hashes[row - start] = whole
+            if kinds > 0 and _may_contain(whole & mask, bloom_filter):
+                n = _look_up(sequences, row, table, whole & mask, 0, pairs, n, start)
+            if kinds > 1 and (
+                _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
+                or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
+            ):
+                for i in range(offsets[row + 1] - offsets[row]):
+                    key = leave_out(whole, i, residues[offsets[row] + i]) & mask
+                    if _may_contain(key, bloom_filter):
+                        n = _look_up(sequences, row, table, key, i + 1, pairs, n, start)
+            if n > pairs.shape[1]:
+                return before, row
+        row += 1
+    return n, row
+
+
+@njit(nogil=True)
+def _look_up(
+    sequences: SequenceArrays,
+    row: int,
+    table: _Table,
+    key: Any,
+    position: int,
+    pairs: NDArray[np.int64],
+    n: int,
+    start: int,
+) -> int:
+    """Write the clones with the key of a sequence, without the position, from 1, or of the whole, 0; return n."""
+    slots, mismatches = table.slots, min(position, 1)
+    different_at = position - 1 if position > 0 else NO_POSITION
+    slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
+    while slots[slot] >= 0:
+        clone = slots[slot] >> _POSITION_BITS
+        if slots[slot] & _POSITIONS == position and differ_only_at(sequences, row, table.clones, clone, different_at):
+            if n < pairs.shape[1]:
+                pairs[0, n], pairs[1, n], pairs[2, n] = row - start, clone, mismatches
+            n += 1
+        slot = (slot + 1) & (len(slots) - 1)
+    return n

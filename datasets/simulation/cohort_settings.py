@@ -1,0 +1,90 @@
+"""Settings of a cohort besides its background and its signals: sizes, counts, batches and shifted genes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeprc.datasets.genes import normalise_gene
+from deeprc.errors import InputError
+
+__all__ = ["MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
+
+MAX_SEQUENCES = 1_000_000_000
+"""The largest number of sequences of a simulated repertoire."""
+
+_MAX_COUNT = int(np.iinfo(np.uint32).max)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of sequences: normally distributed, rounded, and drawn again if below the minimum."""
+
+    mean: float = 10_000
+    sd: float = 0.0
+    minimum: int = 1
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.mean <= MAX_SEQUENCES and 0 <= self.sd <= MAX_SEQUENCES
+        if not fits or not 1 <= self.minimum <= self.mean + self.sd:
+            raise InputError(
+                f"sizes: expected a mean of 1 to {MAX_SEQUENCES:,}, an sd of at least 0 and a minimum of 1 to mean + "
+                f"sd, found {self.mean:g}, {self.sd:g} and {self.minimum}"
+            )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of sequences: 1, or from a power law, P(count >= c) = c ^ (1 - exponent), at most `maximum`."""
+
+    exponent: float | None = None
+    maximum: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not (self.exponent is None or 1 < self.exponent < math.inf) or not 1 <= self.maximum <= _MAX_COUNT:
+            raise InputError("counts: expected an exponent above 1, or null, and a maximum of 1 to 4294967295")
+
+
+@dataclass(frozen=True)
+class GeneShift:
+    """A preference for some V genes.
+
+    A sequence whose V gene is none of `v_genes` is drawn again once, with probability `strength`.
+    """
+
+    v_genes: tuple[str, ...]
+    strength: float
+
+    def __post_init__(self) -> None:
+        if not self.v_genes or not 0 <= self.strength <= 1:
+            raise InputError("gene shift: expected at least one of v_genes and a strength of 0 to 1")
+        for gene in self.v_genes:
+            imgt = normalise_gene(gene)
+            if imgt.name != gene or imgt.level != "gene":
+                raise InputError(f"gene shift: expected V genes by their IMGT names, found {gene!r}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A second batch, from which half of the repertoires come, and which differs from the first.
+
+    Attributes
+    ----------
+    association
+        Strength of the association of the batch with the class, -1 to 1: a positive repertoire is in the second batch
+        with probability (1 + association) / 2, a negative one with (1 - association) / 2.
+    size_factor
+        Factor of the numbers of sequences in the second batch.
+    gene_shift
+        Preference of the second batch for some V genes.
+    """
+
+    association: float = 0.0
+    size_factor: float = 1.0
+    gene_shift: GeneShift | None = None
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.association <= 1 or not 0 < self.size_factor < math.inf:
+            raise InputError("batch: expected an association of -1 to 1 and a size_factor above 0")

@@ -1,0 +1,201 @@
+"""The donors whose clones are compared: their classes, sizes and strata.
+
+A clone is tested on donors, not on repertoires, because repertoires of one donor share most of their clones. A donor
+with repertoires of several classes counts once in each of them: what is counted is a pair of a donor and a class.
+
+Letters: B repertoires of the dataset, U pairs of a donor and a class, K strata, C classes, P permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.arrays import Integers
+from deeprc.datasets.cache import digest_with_genes
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.targets import format_labels
+from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.training.permutations import permute_labels
+
+__all__ = ["DonorsByClass", "find_donors_by_class"]
+
+
+@dataclass(frozen=True)
+class DonorsByClass:
+    """The U pairs of a donor and one of the donor's classes that have sequences.
+
+    Attributes
+    ----------
+    pair_of
+        Index of the pair of each repertoire of the container, or -1, (repertoires of the container,) int32.
+    class_names
+        Names of the classes.
+    codes
+        Index of the class of each pair, (U,).
+    donors
+        Index of the donor of each pair, (U,); a donor with several classes has several pairs.
+    sizes
+        Number of sequences of each pair, (U,).
+    strata
+        Index of the stratum of each pair, from 0, (U,).
+    notes
+        Sentences about donors that were left out, and about other properties of the donors.
+    """
+
+    pair_of: NDArray[np.int32]
+    class_names: tuple[str, ...]
+    codes: Integers
+    donors: Integers
+    sizes: Integers
+    strata: Integers
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def count_by_stratum(self) -> Integers:
+        """Return the number of pairs of each stratum and class, (K, C)."""
+        counts = np.zeros((int(self.strata.max()) + 1, len(self.class_names)), np.int64)
+        np.add.at(counts, (self.strata, self.codes), 1)
+        return counts
+
+    def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
+        """Return the true class of each pair, and its class in each permutation of the labels, (U, 1 + P).
+
+        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Donors
+        with several classes exchange labels among themselves, and their own labels with each other.
+        """
+        permuted = np.empty((len(self), 1 + n_permutations), np.int64)
+        for stratum in range(int(self.strata.max()) + 1):
+            pairs = np.flatnonzero(self.strata == stratum)
+            labels = self.codes[pairs, None].astype(np.float64)
+            donors = np.asarray(pd.factorize(self.donors[pairs])[0], np.int64)
+            permuted[pairs] = permute_labels(labels, self.sizes[pairs], donors, n_permutations, rng)[:, 0]
+        return permuted
+
+
+def find_donors_by_class(
+    dataset: RepertoireDataset, target: str, *, group_by: str | None = None, stratify: Sequence[str] = ()
+) -> DonorsByClass:
+    """Return the donors of a cohort with their classes.
+
+    Parameters
+    ----------
+    dataset, target
+        Cohort, and name of a target with classes, see `deeprc.targets`.
+    group_by
+        Metadata column that names the donor; None: each repertoire has its own donor.
+    stratify
+        Metadata columns. Donors with equal values in all of them are a stratum; a missing value is a value, too.
+
+    Raises
+    ------
+    InputError
+        If the target is a number, a column does not exist, or fewer than two classes have a donor.
+    """
+    metadata, source = dataset.metadata, str(dataset.container.path)
+    task = parse_tasks([target], metadata, source=source)[0]
+    if task.kind == "regression":
+        raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
+    labels = encode_labels([task], metadata)[:, 0]
+    donor_of = _sort_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
+    kept, notes = _keep_repertoires(dataset, labels, donor_of)
+    (donors, codes), pair = _index_pairs(donor_of[kept], labels[kept])
+    if len(np.unique(codes)) < 2:
+        raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
+    pair_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
+    pair_of[dataset.rows[kept]] = pair
+    sizes = np.bincount(pair, dataset.n_sequences[kept]).astype(np.int64)
+    strata = _index_strata(metadata.iloc[kept], stratify, pair, source)
+    if group_by is None:
+        notes += _note_repeated_donors(metadata.iloc[kept])
+    notes += _note_uninformative_donors(strata, codes) if stratify else []
+    return DonorsByClass(pair_of, task.class_names, codes, donors, sizes, strata, tuple(notes))
+
+
+def _sort_by_content(donor_of: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
+    """Return other indices of the donors, which do not depend on the order of the repertoires; both are (B,)."""
+    sortable_labels = np.nan_to_num(labels, nan=-np.inf).tolist()
+    content: dict[int, list[tuple[str, float]]] = {}
+    for donor, digest, label in zip(donor_of.tolist(), digest_with_genes(dataset), sortable_labels, strict=True):
+        content.setdefault(donor, []).append((digest, label))
+    ordered = sorted(content, key=lambda donor: sorted(content[donor]))
+    index_of = {donor: index for index, donor in enumerate(ordered)}
+    return np.array([index_of[donor] for donor in donor_of.tolist()], np.int64)
+
+
+def _index_pairs(donor_of: Integers, labels: NDArray[np.float64]) -> tuple[Integers, Integers]:
+    """Return the donor and the class of each pair, (2, U), and the index of each repertoire's pair."""
+    pairs, pair_of = np.unique(np.stack([donor_of, labels.astype(np.int64)]), axis=1, return_inverse=True)
+    return pairs, pair_of.ravel()
+
+
+def _keep_repertoires(
+    dataset: RepertoireDataset, labels: NDArray[np.float64], donor_of: Integers
+) -> tuple[Integers, list[str]]:
+    """Return the indices of the repertoires of donors with a class and sequences, and sentences about the donors."""
+    labelled = np.flatnonzero(~np.isnan(labels))
+    notes: list[str] = []
+    (donors, _), pair = _index_pairs(donor_of[labelled], labels[labelled])
+    is_empty = np.bincount(pair, dataset.n_sequences[labelled]) == 0
+    if is_empty.any():
+        notes.append(f"left out: {_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences")
+    n = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
+    if n:
+        notes.append(
+            f"in several classes, once in each: {_count(n, 'donor')}; prefer q_permutation, which knows who they are; "
+            "to compare donors with themselves, give their column to `stratify`, too"
+        )
+    return labelled[~is_empty[pair]], notes
+
+
+def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], pair_of: Integers, source: str) -> Integers:
+    """Return the index of the stratum of each pair, (U,), by the set of values of its repertoires in each column."""
+    values_by_column = []
+    for column in columns:
+        if column not in metadata:
+            raise InputError(
+                f"{source}: no column {column!r} for `stratify`; columns: {', '.join(map(str, metadata.columns))}"
+            )
+        values: list[set[str]] = [set() for _ in range(int(pair_of.max()) + 1)]
+        for pair, text in zip(pair_of.tolist(), format_labels(metadata[column]), strict=True):
+            values[pair].add("" if text is None else f"={text}")  # so that a missing value is no empty text
+        values_by_column.append([tuple(sorted(each)) for each in values])
+    if not columns:
+        return np.zeros(int(pair_of.max()) + 1, np.int64)
+    index_of: dict[tuple[tuple[str, ...], ...], int] = {}
+    return np.array([index_of.setdefault(key, len(index_of)) for key in zip(*values_by_column, strict=True)], np.int64)
+
+
+def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
+    """Return a note if the sheet says that donors have several repertoires, but each repertoire counts as a donor."""
+    donors = DonorColumn.choose(metadata, None).index_if_known()
+    if donors is None or len(np.unique(donors)) == len(donors):
+        return []
+    return [
+        f"{len(donors):,} repertoires are of {len(np.unique(donors)):,} donors by the sheet, but each counts as "
+        "one: p-values are too small; `group_by` counts donors"
+    ]
+
+
+def _note_uninformative_donors(strata: Integers, codes: Integers) -> list[str]:
+    """Return a note about the donors whose stratum has one class only."""
+    classes = pd.Series(codes).groupby(strata).transform("nunique").to_numpy()
+    n = int((classes < 2).sum())
+    if n == len(codes):
+        raise InputError("`stratify`: expected strata with donors of two classes, found none")
+    note = (
+        f"{_count(n, 'donor')} of {len(codes):,} in strata of one class only, which tell nothing in the test by strata"
+    )
+    return [note] if n else []
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n:,} {word}{'s' * (n != 1)}"

@@ -1,0 +1,267 @@
+"""The exact test of carriers by class, over strata, for millions of clones and many permutations of the labels.
+
+If the number of donors of each stratum that carry a clone, and the number that are of the class, are given, the number
+of carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail:
+Fisher's exact test if there is one stratum, otherwise the exact form of the test of Cochran, Mantel and Haenszel.
+
+Letters: U donors (in each of their classes, see `DonorsByClass`), K strata, P permutations, M clones, Z bins of
+p-values.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
+from deeprc.baselines.hypergeometric import log_factorials, log_pmf
+from deeprc.compilation import njit
+from deeprc.datasets.clones.grouping import SharedClones
+
+__all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
+
+_BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
+
+
+class ClassTest(NamedTuple):
+    """The data of the test whether donors of a class carry a clone more often than other donors.
+
+    Attributes
+    ----------
+    pair_of
+        Index of the donor (pair of a donor and a class) of each repertoire of the container, or -1.
+    strata
+        Index of the stratum of each donor, (U,).
+    is_of_class
+        Whether each donor is of the class, 0 or 1, with the true labels and in each permutation, (U, 1 + P) uint8.
+    sizes, class_sizes
+        Number of donors of each stratum, and of those of the class, (K,) each; equal in all permutations.
+    logs
+        Logarithms of the factorials of 0 to U, (U + 1,).
+    """
+
+    pair_of: NDArray[np.int32]
+    strata: Integers
+    is_of_class: NDArray[np.uint8]
+    sizes: Integers
+    class_sizes: Integers
+    logs: Floats
+
+    @classmethod
+    def of(cls, pair_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_]) -> ClassTest:
+        """Return the test of a class, given whether each donor is of it, (U, 1 + P)."""
+        n_strata = int(strata.max()) + 1
+        members = is_of_class[:, 0]
+        sizes = np.bincount(strata, minlength=n_strata), np.bincount(strata[members], minlength=n_strata)
+        members_by_labels = np.ascontiguousarray(is_of_class, np.uint8)
+        return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)))
+
+
+class Tested(NamedTuple):
+    """The n clones whose p-value is low enough, and the distribution of low p-values for all labellings.
+
+    Attributes
+    ----------
+    indices
+        Indices of the clones among all clones, (n,).
+    class_carriers, carriers
+        Number of donors of the class, and of all donors, that carry each clone, (n,) each.
+    bins
+        Index of the bin of each p-value, (n,); the bins are in falling order of p-values.
+    p_values
+        P-value of each clone, (n,).
+    n_tested
+        Number of clones that were tested: those whose p-value could be low enough.
+    counts
+        Number of low p-values in each bin, with the true labels and in each permutation, (1 + P, Z).
+    """
+
+    indices: Integers
+    class_carriers: Integers
+    carriers: Integers
+    bins: Integers
+    p_values: Floats
+    n_tested: int
+    counts: Integers
+
+
+def compare_carriers(clones: SharedClones, test: ClassTest, max_p: float) -> Tested:
+    """Return the clones with a p-value of at most `max_p`, of those that at least two donors carry.
+
+    A clone is not tested if too few donors carry it for a p-value of `max_p`, whatever their labels are. This depends
+    only on the numbers of donors, so it does not change the p-values of the other clones.
+    """
+    columns, p_values = [np.zeros((4, 0), np.int64)], [np.zeros(0)]
+    counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
+    for block in run_over_clones(partial(_test_block, clones, test, max_p), len(clones)):
+        columns.append(block.columns)
+        p_values.append(block.p_values)
+        counts += block.counts
+        n_tested += block.n_tested
+    indices, class_carriers, carriers, bins = np.concatenate(columns, axis=1)
+    return Tested(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
+
+
+class _Block(NamedTuple):
+    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); the others as in `Tested`."""
+
+    columns: Integers
+    p_values: Floats
+    counts: NDArray[np.int32]
+    n_tested: int
+
+
+def _test_block(clones: SharedClones, test: ClassTest, max_p: float, start: int, stop: int) -> _Block:
+    counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
+    columns, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
+    n, n_tested = _test(clones.offsets, clones.carriers, start, stop, test, max_p, columns, p_values, counts)
+    return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
+
+
+def stratified_p_values(class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers) -> Floats:
+    """Return one-sided p-values of M tables over K strata, (M,), for more carriers in the class than by chance.
+
+    Parameters
+    ----------
+    class_carriers
+        Number of donors of the class that carry the clone, over all strata, (M,).
+    carriers
+        Number of donors of each stratum that carry the clone, (M, K).
+    class_sizes, sizes
+        Number of donors of the class, and of all donors, of each stratum, (M, K) each.
+    """
+    largest = int(sizes.sum(axis=1).max(initial=0))
+    logs = log_factorials(largest)
+    p_values = np.empty(len(carriers))
+    room = np.zeros((2, largest + 1))
+    _p_values(class_carriers, carriers, class_sizes, sizes, logs, room, p_values)
+    return p_values
+
+
+@njit(nogil=True)
+def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, room: Floats) -> Any:
+    """Write the p-value of each possible number of carriers of the class to room[0]; return the smallest, and how many.
+
+    `carriers` is the number of carriers in each stratum, (K,).
+    """
+    low, length = 0, 1
+    room[0, 0] = 1.0
+    for k in range(len(carriers)):
+        n = carriers[k]
+        if n == 0:
+            continue
+        first, last = max(0, n - (sizes[k] - class_sizes[k])), min(n, class_sizes[k])
+        low += first
+        for i in range(length + last - first):
+            room[1, i] = 0.0
+        for x in range(first, last + 1):
+            probability = np.exp(log_pmf(x, n, class_sizes[k], sizes[k], logs))
+            for i in range(length):
+                room[1, i + x - first] += room[0, i] * probability
+        length += last - first
+        for i in range(length):
+            room[0, i] = room[1, i]
+    for i in range(length - 2, -1, -1):  # from the end, so that small values are precise
+        room[0, i] += room[0, i + 1]
+    room[0, 0] = 1.0
+    return low, length
+
+
+@njit(nogil=True)
+def _p_values(
+    class_carriers: Integers,
+    carriers: Integers,
+    class_sizes: Integers,
+    sizes: Integers,
+    logs: Floats,
+    room: Floats,
+    p_values: Floats,
+) -> None:
+    for m in range(len(carriers)):
+        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, room)
+        p_values[m] = min(room[0, class_carriers[m] - low], 1.0)
+
+
+@njit(nogil=True)
+def _lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
+    """Return the logarithm of the p-value if as many carriers as possible are of the class."""
+    total = 0.0
+    for k in range(len(carriers)):
+        if carriers[k] > 0:
+            most = min(carriers[k], test.class_sizes[k])
+            total += log_pmf(most, carriers[k], test.class_sizes[k], test.sizes[k], test.logs)
+    return total
+
+
+@njit(nogil=True)
+def _test(
+    offsets: Integers,
+    repertoires: NDArray[np.int32],
+    start: int,
+    stop: int,
+    test: ClassTest,
+    max_p: float,
+    columns: Integers,
+    p_values: Floats,
+    counts: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Test the clones from `start` to `stop`: write those with a low p-value, and add to `counts`, (1 + P, Z).
+
+    Returns
+    -------
+    tuple
+        Number of clones that were written, and number of those that were tested.
+    """
+    n_donors, n_labels = test.is_of_class.shape
+    last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
+    clone_donors, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
+    carriers, room = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
+    log_limit, n_found, n_tested = log(max_p) + 1e-9, 0, 0
+    for clone in range(start, stop):
+        n = 0
+        for i in range(offsets[clone], offsets[clone + 1]):
+            donor = test.pair_of[repertoires[i]]
+            if donor >= 0 and last_seen[donor] != clone:
+                last_seen[donor] = clone
+                clone_donors[n] = donor
+                n += 1
+        if n < MIN_CARRIERS:
+            continue
+        for k in range(len(carriers)):
+            carriers[k] = 0
+        for i in range(n):
+            carriers[test.strata[clone_donors[i]]] += 1
+        if _lowest_log_p(carriers, test) > log_limit:
+            continue
+        n_tested += 1
+        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, room)
+        needed = low + length  # the smallest number of carriers of the class with a low p-value
+        while needed > low and room[0, needed - 1 - low] <= max_p:
+            needed -= 1
+        for j in range(n_labels):
+            sums[j] = 0
+        for i in range(n):
+            members = test.is_of_class[clone_donors[i]]
+            for j in range(n_labels):
+                sums[j] += members[j]
+        for j in range(n_labels):
+            if sums[j] >= needed:
+                p_value = room[0, sums[j] - low]
+                index = _find_bin(p_value, counts.shape[1])
+                counts[j, index] += 1
+                if j == 0:
+                    columns[0, n_found], columns[1, n_found], columns[2, n_found] = clone, sums[0], n
+                    columns[3, n_found], p_values[n_found] = index, p_value
+                    n_found += 1
+    return n_found, n_tested
+
+
+@njit(inline="always")
+def _find_bin(p_value: Any, n_bins: Any) -> Any:
+    depth = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
+    return min(np.int64(depth), n_bins - 1)

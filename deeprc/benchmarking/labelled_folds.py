@@ -1,0 +1,186 @@
+"""The label and the fold of each repertoire of a benchmark: a number of folds, values of a column, or a file of folds.
+
+Letters: B repertoires, F folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
+from deeprc.evaluation.folds_from_file import read_folds
+from deeprc.evaluation.parse_folds import parse_left_out_column
+from deeprc.evaluation.splits import N_FOLDS, assign_folds
+from deeprc.tasks import Task, encode_labels, parse_tasks
+
+__all__ = ["LabelledFolds"]
+
+_OTHER_FOLDS = "try fewer `folds`, another `seed`, or folds of your own"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledFolds:
+    """The label and the fold of each repertoire for one target.
+
+    Attributes
+    ----------
+    task
+        Task of the target.
+    labels
+        Label of each repertoire, (B,): the index of the class, int64, -1 if missing or in no fold; for regression the
+        number, float64, NaN if missing or in no fold.
+    fold_of
+        Index of the fold of each repertoire, (B,); -1 if it is in none.
+    validation_of
+        Only if the values of a column are left out: inner folds of the other repertoires for each test fold, (F, B), of
+        which the first is for validation. None: the fold after the test fold is for validation.
+    """
+
+    task: Task
+    labels: NDArray[Any]
+    fold_of: NDArray[np.int64]
+    validation_of: NDArray[np.int64] | None = None
+
+    @classmethod
+    def assign(cls, dataset: RepertoireDataset, target: str, options: BenchmarkOptions) -> LabelledFolds:
+        """Return the labels of a target and the folds that the options ask for.
+
+        Raises
+        ------
+        InputError
+            If the target or the folds cannot be used, or a fold lacks a class.
+        """
+        source = str(dataset.container.path)
+        (task,) = parse_tasks([target], dataset.metadata, source=source)
+        if task.weight != 1:
+            raise InputError(
+                f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'"
+            )
+        label = encode_labels([task], dataset.metadata)[:, 0]
+        if isinstance(options.folds, int | np.integer):
+            folds = _Folds.from_number(dataset, task, int(options.folds), options)
+        elif (column := parse_left_out_column(options.folds)) is not None:
+            folds = _Folds.from_column(dataset, task, column, options)
+        else:
+            folds = _Folds.from_file(dataset, label, Path(options.folds), options)
+        for fold in range(folds.n_folds):
+            folds.check_labels(fold, task, label, source)
+        fold_of = folds.fold_of
+        if task.kind == "regression":
+            labels: NDArray[Any] = np.where(fold_of < 0, np.nan, label)
+        else:
+            labels = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
+        return cls(task=task, labels=labels, fold_of=fold_of, validation_of=folds.validation_of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Folds:
+    """Folds before their labels are checked.
+
+    Attributes
+    ----------
+    fold_of, validation_of
+        As in `LabelledFolds`.
+    n_folds
+        Number of folds, F, also of those without any label.
+    describe
+        Function that returns the words for a fold in messages, such as "fold 1".
+    advice
+        What a message advises if a fold lacks a class.
+    """
+
+    fold_of: NDArray[np.int64]
+    n_folds: int
+    validation_of: NDArray[np.int64] | None = None
+    describe: Callable[[int], str] = "fold {}".format
+    advice: str = _OTHER_FOLDS
+
+    @classmethod
+    def from_number(cls, dataset: RepertoireDataset, task: Task, n_folds: int, options: BenchmarkOptions) -> _Folds:
+        """Return random folds."""
+        group_by, source = options.group_by, str(dataset.container.path)
+        fold_of = assign_folds(
+            dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=options.seed, source=source
+        )
+        return cls(fold_of=fold_of, n_folds=n_folds)
+
+    @classmethod
+    def from_column(cls, dataset: RepertoireDataset, task: Task, column: str, options: BenchmarkOptions) -> _Folds:
+        """Return folds that are the values of a column, with the inner folds of the other repertoires."""
+        source = str(dataset.container.path)
+        fold_of = assign_folds_by_value(dataset.metadata, [task], column, group_by=options.group_by, source=source)
+        values = list_left_out_values(dataset.metadata, column, source)
+        return cls(
+            fold_of=fold_of,
+            n_folds=len(values),
+            validation_of=_assign_validation_folds(dataset, task, fold_of, len(values), options),
+            describe=lambda fold: f"fold {fold} ({column}={values[fold]})",
+            advice="join this value with another one, or remove its label to leave it out",
+        )
+
+    @classmethod
+    def from_file(
+        cls, dataset: RepertoireDataset, label: NDArray[np.float64], path: Path, options: BenchmarkOptions
+    ) -> _Folds:
+        """Return the folds of a file, for the repertoires that have a label, (B,)."""
+        if options.group_by is not None:
+            raise InputError("`group_by`: the file of folds decides already which repertoires are together")
+        fold_in_file = read_folds(path, dataset.repertoire_ids)
+        return cls(fold_of=np.where(np.isnan(label), -1, fold_in_file), n_folds=int(fold_in_file.max()) + 1)
+
+    def check_labels(self, fold: int, task: Task, label: NDArray[np.float64], source: str) -> None:
+        """Raise InputError if a fold lacks a class, or different numbers."""
+        where = self.describe(fold)
+        labels = label[self.fold_of == fold]
+        n_different = len(np.unique(labels))
+        if task.kind == "binary" and n_different < 2:
+            raise InputError(f"{source}: {where} has one class of {task.name!r} only; {self.advice}")
+        if task.kind == "multiclass" and n_different < len(task.classes):
+            absent = next(c for c in range(len(task.classes)) if not (labels == c).any())
+            raise InputError(
+                f"{source}: {where} lacks the class {task.classes[absent]!r} of {task.name!r}; {self.advice}"
+            )
+        if task.kind == "regression" and n_different < 2:
+            raise InputError(f"{source}: {where} has fewer than 2 different values of {task.name!r}; {self.advice}")
+
+
+def _assign_validation_folds(
+    dataset: RepertoireDataset, task: Task, fold_of: NDArray[np.int64], n_folds: int, options: BenchmarkOptions
+) -> NDArray[np.int64]:
+    """Return the inner folds of the other repertoires for each test fold, (F, B), of which fold 0 is for validation.
+
+    It is the first one that has every class, and leaves every class for training: few donors may not suffice for all.
+    """
+    source, metadata = str(dataset.container.path), dataset.metadata
+    label = encode_labels([task], metadata)[:, 0]
+    validation_of = np.full((n_folds, len(dataset)), -1)
+    for fold in range(n_folds):
+        rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
+        where = f"{source}, without fold {fold}"
+        inner = assign_folds(metadata.iloc[rest], [task], group_by=options.group_by, seed=options.seed, source=where)
+        first = 0 if task.kind == "regression" else _find_fold_of_all_classes(inner, label[rest])
+        if first is None:
+            raise InputError(
+                f"{source}: without fold {fold}, no validation fold leaves every class of {task.name!r} for both "
+                f"validation and training; {_OTHER_FOLDS}"
+            )
+        validation_of[fold, rest] = (inner - first) % N_FOLDS
+    return validation_of
+
+
+def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.float64]) -> int | None:
+    """Return the first fold that has every class, as the others together do; None if there is none. Both are (B,)."""
+    n_classes = len(np.unique(label))
+    for fold in np.unique(fold_of).tolist():
+        if len(np.unique(label[fold_of == fold])) == len(np.unique(label[fold_of != fold])) == n_classes:
+            return int(fold)
+    return None

@@ -1,0 +1,164 @@
+"""The plan of a nested cross-validation: the fold of each repertoire, and the jobs for each fold.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.benchmarking.jobs import Job, make_job_key
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.search import Setting, remove_path_parameter
+from deeprc.datasets.cache import digest_container, digest_with_genes
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
+from deeprc.evaluation.splits import Split, adjust_split
+from deeprc.tasks import Task
+from deeprc.versions import package_version
+
+__all__ = ["NestedPlan", "digest_cohort"]
+
+_MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
+
+
+def digest_cohort(dataset: RepertoireDataset) -> str:
+    """Return a digest of the content of a cohort."""
+    container = dataset.container
+    rows = dataset.rows.tolist()
+    if isinstance(container, StoredContainer):
+        return make_job_key(digest_container(container), rows)
+    from deeprc.datasets.simulation import SimulatedDataset
+    from deeprc.datasets.simulation.recipe import cohort_to_mapping
+
+    if isinstance(dataset, SimulatedDataset):
+        return make_job_key(cohort_to_mapping(dataset.cohort), rows)
+    return make_job_key(digest_with_genes(dataset))  # a table in memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedPlan:
+    """The plan of a benchmark: a cohort, its folds, and the methods.
+
+    Attributes
+    ----------
+    dataset
+        Repertoires, (B,).
+    fold_of, labels, task, validation_of
+        Folds and labels of the repertoires, and the task of the target, see `LabelledFolds`.
+    seed
+        Seed of the drawn settings.
+    content
+        Digest of the cohort, see `digest_cohort`.
+    methods
+        Methods that are compared.
+    groups
+        Donor of each repertoire as an index, (B,) int64; None if every repertoire is from a different donor.
+    adjust_for
+        Metadata columns for which every fold is adjusted, see `adjust_split`.
+    """
+
+    dataset: RepertoireDataset
+    fold_of: NDArray[np.int64]
+    labels: NDArray[Any]
+    task: Task
+    seed: int
+    content: str
+    methods: tuple[Method, ...]
+    groups: NDArray[np.int64] | None = None
+    validation_of: NDArray[np.int64] | None = None
+    adjust_for: tuple[str, ...] = ()
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds."""
+        return int(self.fold_of.max()) + 1
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """Split for each test fold; `validation_of` says what is for validation, and the rest is for training."""
+        return [self._split(fold) for fold in range(self.n_folds)]
+
+    def _split(self, fold: int) -> Split:
+        test, rest = self.fold_of == fold, (self.fold_of >= 0) & (self.fold_of != fold)
+        if self.validation_of is None:
+            validation = self.fold_of == (fold + 1) % self.n_folds
+        else:
+            validation = self.validation_of[fold] == 0
+        split = Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
+        donors = np.arange(len(self.dataset)) if self.groups is None else self.groups
+        source, metadata = f"{self.dataset.container.path}: fold {fold}", self.dataset.metadata
+        seed = (self.seed, fold)
+        return adjust_split(split, metadata, [self.task], self.adjust_for, donors, seed=seed, source=source)
+
+    def settings(self, method: Method, fold: int) -> list[Setting]:
+        """Return the settings to try for a method; every fold has its own random draws."""
+        return method.search.settings([self.seed, fold])
+
+    def search_jobs(self, method: Method, fold: int) -> list[Job]:
+        """Return the jobs that measure the settings of a method; none if it has only one setting."""
+        settings = self.settings(method, fold)
+        if len(settings) < 2:
+            return []
+        groups: dict[str, list[Setting]] = {}
+        for setting in settings:
+            groups.setdefault(make_job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
+        return [
+            self._make_job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
+            for group in groups.values()
+            for start in range(0, len(group), _MAX_PATH)
+        ]
+
+    def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
+        """Return the job that predicts the test fold."""
+        return self._make_job(method, fold, "final", (setting,))
+
+    def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        estimator_class = type(method.estimator)
+        what = (
+            f"{estimator_class.__module__}:{estimator_class.__qualname__}",
+            _get_source_code(estimator_class),
+            method.estimator.get_params(),
+            settings,
+        )
+        groups = None if self.groups is None else self.groups.tolist()
+        folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
+        folds += () if self.validation_of is None else (self.validation_of.tolist(),)
+        split = self.splits[fold]
+        folds += (split.train, split.validation) if self.adjust_for else ()
+        outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
+        key = make_job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
+        container = self.dataset.container
+        is_whole_file = isinstance(container, StoredContainer) and np.array_equal(
+            self.dataset.rows, np.arange(len(container.repertoire_ids))
+        )
+        cohort = str(self.dataset.container.path) if is_whole_file else self.dataset
+        return Job(
+            key=key,
+            method=method.name,
+            fold=fold,
+            kind=kind,
+            cohort=cohort,
+            estimator=method.estimator,
+            settings=settings,
+            split=split,
+            labels=self.labels,
+            task=self.task,
+            groups=self.groups,
+        )
+
+
+def _get_source_code(estimator_class: type) -> str:
+    """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
+    if estimator_class.__module__.partition(".")[0] == "deeprc":
+        return ""
+    try:
+        return inspect.getsource(estimator_class)
+    except (OSError, TypeError):  # a class that was defined at a prompt
+        return ""

@@ -1,0 +1,95 @@
+"""The donors of a cohort, the persons or animals that repertoires come from, by a column of the metadata sheet.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.errors import InputError
+from deeprc.groups import index_groups
+
+__all__ = ["DonorColumn", "count_divided_donors", "find_donor_columns"]
+
+_NAMES = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
+_ENDS = ("subjectid", "patientid", "donorid")
+
+
+@dataclass(frozen=True)
+class DonorColumn:
+    """The column of a sheet that names the donor of each repertoire.
+
+    Attributes
+    ----------
+    metadata
+        The metadata, with one row per repertoire, (B).
+    name
+        Name of the column; None if the donors are not known.
+    """
+
+    metadata: pd.DataFrame
+    name: str | None
+
+    @classmethod
+    def choose(cls, metadata: pd.DataFrame, group_by: str | None) -> DonorColumn:
+        """Return the column `group_by` if it exists, else the column of donors that names the fewest of them."""
+        if group_by is not None and group_by in metadata:
+            return cls(metadata, group_by)
+        filled = [name for name in find_donor_columns(metadata) if metadata[name].notna().any()]
+        return cls(metadata, min(filled, key=lambda name: metadata[name].nunique(), default=None))
+
+    @classmethod
+    def require(cls, metadata: pd.DataFrame, group_by: str | None, source: str) -> DonorColumn:
+        """Return the column `group_by`; None stands for donors that are not known.
+
+        Raises
+        ------
+        InputError
+            If the column does not exist.
+        """
+        if group_by is not None and group_by not in metadata:
+            raise InputError(
+                f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
+            )
+        return cls(metadata, group_by)
+
+    def index(self) -> NDArray[np.int64]:
+        """Return the index of the donor of each repertoire, (B,).
+
+        A repertoire without a donor gets a donor of its own.
+        """
+        return np.arange(len(self.metadata)) if self.name is None else index_groups(self.metadata[self.name])
+
+    def index_if_known(self) -> NDArray[np.int64] | None:
+        """Return the index of the donor of each repertoire, (B,); None if there is no column of donors."""
+        return None if self.name is None else self.index()
+
+    def index_by_id(self, repertoire_ids: NDArray[np.object_]) -> dict[str, int] | None:
+        """Return the index of each repertoire's donor by repertoire id; None if there is no column of donors."""
+        return None if self.name is None else dict(zip(repertoire_ids.tolist(), self.index().tolist(), strict=True))
+
+
+def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
+    """Return the columns whose names say that they hold the donor, such as `subject_id`, `Patient ID` or `donor`."""
+    names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
+    return [column for column, name in names.items() if name in _NAMES or name.endswith(_ENDS)]
+
+
+def count_divided_donors(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
+    """Return, for each column that names donors, the number of donors with repertoires in several parts.
+
+    Columns without such donors are left out. Parts are those of a split, or folds. `part_of` (B,) holds the index of
+    the part of each repertoire, -1 if it is in none.
+    """
+    is_in_part = part_of >= 0
+    counts = {}
+    for column in find_donor_columns(metadata):
+        n_parts = pd.Series(part_of[is_in_part]).groupby(metadata[column].to_numpy()[is_in_part]).nunique()
+        if n_divided := int((n_parts > 1).sum()):
+            counts[column] = n_divided
+    return counts

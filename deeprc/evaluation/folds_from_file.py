@@ -1,0 +1,55 @@
+"""Read a file of folds that the user has defined."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.errors import InputError
+from deeprc.files import read_limited
+
+__all__ = ["read_folds"]
+
+_MAX_BYTES = 64 << 20
+
+
+def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:
+    """Return the index of the fold of each repertoire, (B,), from a TSV file with `repertoire_id` and `fold`.
+
+    A repertoire that the file does not list has -1.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
+    """
+    try:
+        content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds")
+        table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
+    missing = [name for name in ("repertoire_id", "fold") if name not in table]
+    if missing:
+        raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
+    position = {str(repertoire_id): row for row, repertoire_id in enumerate(repertoire_ids)}
+    fold_of = np.full(len(position), -1)
+    for number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
+        if name not in position:
+            raise InputError(f"{path}: row {number}: the cohort has no repertoire {name!r}")
+        if fold_of[position[name]] >= 0:
+            raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
+        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
+            raise InputError(f"{path}: row {number}, column 'fold': expected a whole number from 0, found {fold!r}")
+        fold_of[position[name]] = int(fold)
+    folds = np.unique(fold_of[fold_of >= 0])
+    if len(folds) < 3 or folds[-1] != len(folds) - 1:
+        raise InputError(
+            f"{path}: expected at least 3 folds, numbered from 0 without gaps, found {folds.tolist()[:10]}"
+        )
+    return fold_of

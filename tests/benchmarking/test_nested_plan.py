@@ -1,0 +1,71 @@
+"""The folds of a benchmark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.benchmarking.labelled_folds import LabelledFolds
+from deeprc.benchmarking.nested_plan import digest_cohort
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.in_memory import from_frame
+from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import assign_folds
+from deeprc.power import PlannedStudy
+from deeprc.tasks import parse_tasks
+
+FOLDS = BenchmarkOptions(folds="leave-one-out:site", group_by="donor")
+
+
+def draw_donors(positive: list[int], negative: list[int]) -> RepertoireDataset:
+    """Return a cohort of two sites, at each of which there are donors with these numbers of repertoires."""
+    sizes, n = [*positive, *negative] * 2, len(positive) + len(negative)
+    donors = np.repeat(np.arange(2 * n), sizes)
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=len(donors), depth=20, witness_rate=0.5).to_cohort(0))
+    status = np.where(donors % n < len(positive), "+", "-")
+    for name, values in {"donor": donors, "site": donors // n, "status": status}.items():
+        dataset.container.metadata[name] = values
+    return dataset
+
+
+def test_the_validation_fold_of_a_left_out_site_has_both_classes() -> None:
+    """Four positive donors cannot be in each of five inner folds: the first fold that has some is for validation."""
+    dataset, n_lacking = draw_donors([3] * 4, [12, *[3] * 8]), 0
+    (task,) = parse_tasks(["status=+"], dataset.metadata, source="a test")
+    for seed in range(4):
+        options = BenchmarkOptions(folds=FOLDS.folds, group_by="donor", seed=seed)
+        folds = LabelledFolds.assign(dataset, "status=+", options)
+        fold_of, labels, validation_of = folds.fold_of, folds.labels, folds.validation_of
+        assert validation_of is not None
+        for fold, inner in enumerate(validation_of):
+            rest = dataset.metadata[fold_of != fold]
+            first = assign_folds(rest, [task], group_by="donor", seed=seed) == 0
+            n_lacking += len(np.unique(labels[fold_of != fold][first])) < 2
+            assert set(labels[inner == 0]) == {0, 1}
+            assert set(labels[inner > 0]) == {0, 1}
+            if len(np.unique(labels[fold_of != fold][first])) == 2:
+                np.testing.assert_array_equal(inner[fold_of != fold] == 0, first)
+    assert n_lacking > 0
+
+
+def test_a_site_whose_others_have_one_positive_donor_is_refused() -> None:
+    """The donor would be either in training or in validation."""
+    with pytest.raises(InputError, match=r"without fold 0, no validation fold leaves every class of 'status=\+'"):
+        LabelledFolds.assign(draw_donors([6], [3] * 12), "status=+", FOLDS)
+
+
+def test_a_left_out_site_of_one_class_is_named() -> None:
+    dataset = draw_donors([3] * 8, [3] * 8)
+    dataset.container.metadata.loc[dataset.container.metadata["donor"] == 0, "site"] = 2
+    with pytest.raises(InputError, match=r"fold 2 \(site=2\) has one class of 'status=\+' only; join this value with"):
+        LabelledFolds.assign(dataset, "status=+", FOLDS)
+
+
+def test_a_table_in_memory_has_a_digest_of_its_content() -> None:
+    table = pd.DataFrame({"repertoire_id": ["a", "a", "b"], "junction_aa": ["CASSF", "CASWF", "CASSF"]})
+    dataset = from_frame(table)
+    assert digest_cohort(dataset) == digest_cohort(from_frame(table.copy()))
+    assert digest_cohort(dataset) != digest_cohort(dataset[[1]])
