@@ -84,7 +84,7 @@ class _Way:
 
     def __init__(self, name: str, one: Trainer, *, reads_ahead: bool, drops: bool = False) -> None:
         self.name, self._trainer, self._reads_ahead, self._drops = name, one, reads_ahead, drops
-        self._expect = one._train_collator.expect if reads_ahead else _ignore
+        self._prefetch = one._train_collator.prefetch if reads_ahead else _ignore
         self._pages = _Pages(one.train.dataset)
         self._update, self._index = one.make_update_function(), 0
         self.seconds: list[float] = []
@@ -93,7 +93,7 @@ class _Way:
 
     def run(self) -> None:
         """Make some updates in a row."""
-        self._trainer._train_collator.expect = self._expect
+        self._trainer._train_collator.prefetch = self._prefetch
         for index in range(_IN_A_ROW):
             seconds, cpu, read = time.perf_counter(), time.process_time(), _blocks_read()
             self._update(self._index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, overload
@@ -250,7 +250,7 @@ class RepertoireDataset:
             f"{type(self).__name__} of {self.container.path.name}", [("repertoires", total)], sizes, listed, more
         )
 
-    def check_gene_fields(self, fields: Collection[str]) -> list[str]:
+    def check_gene_fields(self, fields: Sequence[str]) -> list[str]:
         """Return those of `v_call` and `j_call` that `fields` names, in this order.
 
         Raises
@@ -263,7 +263,7 @@ class RepertoireDataset:
                 raise InputError(f"{self.container.path}: has no {name}")
         return [name for name in GENE_FIELDS if name in fields]
 
-    def take_clones(self, rows: NDArray[np.int64], fields: Collection[str] = ()) -> Sequences:
+    def take_clones(self, rows: NDArray[np.int64], fields: Sequence[str] = ()) -> Sequences:
         """Return the clones at some rows of the container: its sequences with these genes, each with a count of 1.
 
         Parameters

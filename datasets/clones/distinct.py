@@ -9,7 +9,7 @@ Letters: B repertoires, N sequences, M different clones.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ __all__ = ["count_clones_of_repertoire", "count_distinct_clones", "has_merged_cl
 _BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a time
 
 
-def count_distinct_clones(dataset: RepertoireDataset, fields: Collection[str] = ()) -> NDArray[np.int64]:
+def count_distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
     """Return the number of different clones of each repertoire, (B,), shared or not; it is cached.
 
     `fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`.

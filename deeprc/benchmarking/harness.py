@@ -12,7 +12,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,10 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking.execution import Execution, Progress
 from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
+from deeprc.benchmarking.methods import choose_methods, names_code, set_seed, split_names
 from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
 from deeprc.checks.of_run import check_for_training
@@ -171,18 +169,12 @@ def _make_plan(
         task=folds.task,
         seed=options.seed,
         content=digest_cohort(dataset),
-        methods=tuple(_set_seed(method, options.seed) for method in methods),
+        methods=tuple(set_seed(method, options.seed) for method in methods),
         groups=donors.index_if_known(),
         validation_of=folds.validation_of,
         adjust_for=tuple(options.adjust_for),
     )
     return plan, skipped
-
-
-def _set_seed(method: Method, seed: int) -> Method:
-    if "seed" not in method.estimator.get_params():
-        return method
-    return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))
 
 
 def _find_adjustment_cautions(plan: NestedPlan) -> list[Caution]:

@@ -30,6 +30,7 @@ __all__ = [
     "make_methods",
     "names_code",
     "search_presets",
+    "set_seed",
     "split_names",
 ]
 
@@ -373,3 +374,10 @@ def import_estimator_class(where: str) -> type[BaseEstimator]:
         raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
     checked: type[BaseEstimator] = estimator_class
     return checked
+
+
+def set_seed(method: Method, seed: int) -> Method:
+    """Return the method with this seed; unchanged if its estimator has no seed."""
+    if "seed" not in method.estimator.get_params():
+        return method
+    return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))

@@ -156,13 +156,18 @@ def find_shortcuts(
     return [_test_feature(question, feature, ALPHA / n_tests) for question, feature in pairs], found
 
 
+def _choose_article(shortcut: Shortcut) -> str:
+    """Return "the " before a property that needs an article in a sentence."""
+    return "" if shortcut.column or shortcut.property.startswith("part ") else "the "
+
+
 def make_shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
     """Return a finding for each significant shortcut."""
     return [
         Finding(
             each.verdict,
             each.code,
-            f"target {each.target!r}: {'' if each.column else 'the '}{each.property} predicts {each.label} with "
+            f"target {each.target!r}: {_choose_article(each)}{each.property} predicts {each.label} with "
             f"{each.format_measure(in_sentence=True)}{each.detail}",
             _ADVICE[each.code],
             column=each.column,

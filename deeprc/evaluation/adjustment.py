@@ -136,8 +136,8 @@ def choose_comparable(
                 f"{source}: {name}: about {share[in_part].sum():,.0f} of {len(rows):,} repertoires can be compared "
                 f"with others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
                 f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
-                "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be told from the "
-                "target"
+                "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be "
+                "distinguished from the target"
             )
         kept_rows[name], start = kept, start + len(rows)
     return kept_rows

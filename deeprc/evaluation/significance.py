@@ -30,8 +30,8 @@ FEW_NUMBERS = 30
 """Number of repertoires below which the r2 of a predicted number says little (see `r2_interval`)."""
 
 HOW_TO_LEAVE_OUT = (
-    " If one of these columns says the same as the target in other words, it is no control: give the container a sheet "
-    "without it (`deeprc relabel`)."
+    " If one of these columns says the same as the target in other words, it is not a control: give the container a "
+    "sheet without it (`deeprc relabel`)."
 )
 """The sentence that is added where the control of the sheet's columns does as well as a method."""
 

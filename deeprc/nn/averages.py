@@ -67,7 +67,8 @@ class KnownAverages:
 
     A training reads whole repertoires for several purposes: the regression of the output, losses, calibration and
     predictions. The weights of kernels and attention are often the same for several of these. It is meant for the
-    networks of one training, which differ in their weights only.
+    networks of one training, which differ in their weights only. Pooled values are the averages of the sequence values,
+    weighted by attention.
     """
 
     def __init__(self) -> None:

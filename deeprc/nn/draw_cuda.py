@@ -28,7 +28,7 @@ _OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _GOLDEN, _MIX_1, _MIX_2 = tl.constexpr(GOLDEN), tl.constexpr(MIX_1), tl.constexpr(MIX_2)
 _ROUNDING = tl.constexpr(ROUNDING)
 _NONE, _LOG = tl.constexpr(ABUNDANCE_MODES.index("none")), tl.constexpr(ABUNDANCE_MODES.index("log"))
-# Slices of one allocation, whose alignment depends on `total`.
+# Slices of two allocations, whose alignment depends on `total`.
 _OUTPUTS = ["column_rows", "starts", "lengths", "residue_scale", "position_scale"]
 _PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 """Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""

@@ -29,7 +29,7 @@ from deeprc.arrays import Floats
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.methods import Method, choose_methods, set_seed
 from deeprc.benchmarking.nested_plan import digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
@@ -50,7 +50,7 @@ from deeprc.power.resampling import (
     measure_interval,
     resample_aucs,
 )
-from deeprc.power.subsampling import Fit, SubsampledPlan, make_header, run_fits, set_seed
+from deeprc.power.subsampling import Fit, SubsampledPlan, make_header, run_fits
 from deeprc.tasks import parse_tasks
 from deeprc.training.permutations import permute_labels
 

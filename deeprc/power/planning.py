@@ -21,7 +21,7 @@ import pandas as pd
 
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.methods import Method, choose_methods, set_seed
 from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import apply_setting
@@ -29,7 +29,7 @@ from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.power.subsampling import Fit, make_header, run_fits, set_seed
+from deeprc.power.subsampling import Fit, make_header, run_fits
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 

@@ -19,14 +19,14 @@ from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, 
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.search import Setting, apply_setting
+from deeprc.benchmarking.search import Setting
 from deeprc.benchmarking.store import ResultStore
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
 from deeprc.jobs import HERE, Workers
 from deeprc.versions import package_version
 
-__all__ = ["Fit", "SubsampledPlan", "make_header", "run_fits", "set_seed"]
+__all__ = ["Fit", "SubsampledPlan", "make_header", "run_fits"]
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,6 @@ class _Runner:
         if self.progress is not None:
             seconds_left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
             self.progress(len(self.done), self.n_total, seconds_left)
-
-
-def set_seed(method: Method, seed: int) -> Method:
-    """Return the method with this seed; unchanged if its estimator has no seed."""
-    if "seed" not in method.estimator.get_params():
-        return method
-    return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))
 
 
 def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:

@@ -52,7 +52,11 @@ _GENES = {"v_call": "V gene", "j_call": "J gene"}
 _MEAN_LENGTH, _LENGTH_DEVIATION = "mean junction length", "standard deviation of junction lengths"
 _LARGEST, _DROPPED = "share of the largest clone", "rows dropped when files were read"
 _MIN_SHARE = 1e-3  # smallest share of a gene that is a feature, in the mean over training repertoires
-_FILE_PROPERTIES = ("file format", "column of the counts", "column of the junctions")
+_FILE_PROPERTIES = {
+    "file format": "file format",
+    "count column": "column of the counts",
+    "junction column": "column of the junctions",
+}  # names of features of files, and their names in `shift.json`
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,9 @@ def compute_features(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequen
     ]
     order = sorted(tables, key=lambda table: ASPECTS.index(table.features[0].aspect))
     file_properties = {
-        each.name: each.by_repertoire.tolist() for each in make_file_features(profiles) if each.name in _FILE_PROPERTIES
+        _FILE_PROPERTIES[each.name]: each.by_repertoire.tolist()
+        for each in make_file_features(profiles)
+        if each.name in _FILE_PROPERTIES
     }
     are_files_known = any(each.report.format for each in profiles)
     return FeatureTable(

@@ -184,7 +184,7 @@ def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidati
         write_any_report(found.path, output=tmp_path / "page.html")
         pages.append((tmp_path / "page.html").read_text())
     assert "The AUC among repertoires with the same value of a column" in pages[0]
-    assert "Controls of status=sick, on the test folds of the first repeat" in pages[0]
+    assert "Control methods of status=sick, on the test folds of the first repeat" in pages[0]
     assert "V gene usage" in pages[0]
     assert "--folds leave-one-out:site" in pages[1]
     assert "Each of the 4 values of &#39;site&#39; was left out for testing once" in pages[1]

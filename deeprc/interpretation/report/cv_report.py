@@ -45,7 +45,7 @@ __all__ = ["write_cv_report"]
 _METHOD = MethodInfo("deeprc", "DeepRC")
 _CONTENTS = [
     ("figure", "How good is it?"),
-    ("controls", "Controls"),
+    ("controls", "Control methods"),
     ("folds", "Folds"),
     ("motifs", "Motifs"),
     ("curves", "Curves"),
@@ -149,7 +149,7 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for table_index, (name, metrics) in enumerate(found.metrics.items()):
         heading = "r²" if found.has_numbers(name) else "AUC"
-        columns = [Column("Control", False), Column(heading), Column("95% interval")]
+        columns = [Column("Control method", False), Column(heading), Column("95% interval")]
         columns += [
             Column("Difference", note=f"{heading} of the control minus that of the network"),
             Column("p", note="paired test"),
@@ -169,7 +169,10 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
             rows.append([make_text_cell(LABELS.get(each.control, each.control)), *cells])
         if rows:
             yield Table(
-                f"controls-{table_index}", f"Controls of {name}, on the test folds of the first repeat", columns, rows
+                f"controls-{table_index}",
+                f"Control methods of {name}, on the test folds of the first repeat",
+                columns,
+                rows,
             )
 
 

@@ -119,4 +119,4 @@ def _describe_controls(controls: Controls) -> str:
     else:
         verdict = "the network is better than all of them"
     article = "a" if what.startswith("Macro") else "an"
-    return f"Models that read no receptor sequence have {article} {what} of: {', '.join(named)}; {verdict}."
+    return f"Control methods, which see no amino acids, have {article} {what} of: {', '.join(named)}; {verdict}."

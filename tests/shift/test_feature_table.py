@@ -1,0 +1,24 @@
+"""Features of repertoires, and what is known of the files that they were read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import deeprc
+from deeprc.datasets.dataset import open_dataset
+from deeprc.shift.feature_table import compute_features
+
+
+def test_properties_of_files_have_the_names_of_shift_json(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    sheet = ["repertoire_id\tfilename"]
+    for name in ("a", "b"):
+        rows = "junction_aa\tduplicate_count\nCASSLGTDTQYF\t3\nCASSPGQGYEQYF\t1\n"
+        (tmp_path / "files" / f"{name}.tsv").write_text(rows)
+        sheet.append(f"{name}\t{name}.tsv")
+    (tmp_path / "sheet.tsv").write_text("\n".join(sheet) + "\n")
+    deeprc.preprocess(tmp_path / "files", tmp_path / "sheet.tsv", tmp_path / "cohort.h5")
+    properties = compute_features(open_dataset(tmp_path / "cohort.h5"), {}).file_properties
+    assert set(properties) == {"file format", "column of the counts", "column of the junctions"}
+    assert properties["column of the counts"] == ["duplicate_count"] * 2
+    assert properties["column of the junctions"] == ["junction_aa"] * 2
