@@ -44,7 +44,7 @@ def test_stored_outputs(path: Path) -> None:
     assert not any(output["output_type"] == "error" for output in outputs)
     told = "".join(line for output in outputs if output.get("name") == "stderr" for line in output["text"])
     if path.stem == "a-real-cohort":
-        assert "they may be copies or samples of one donor" in told  # what is wrong with that cohort
+        assert "They may be copies, or samples of one donor" in told  # what is wrong with that cohort
     else:
         assert re.fullmatch(r"ten-minutes/run: was trained without `group_by`: [^\n]*\n", told)
     assert "Warning" not in told  # of Python

@@ -67,8 +67,8 @@ def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> 
     (found,) = find_donor_cautions(donors, "donor", classes, kind="binary", where="test repertoires: ")
     assert (found.level, found.name) == ("warning", "repeated-subjects")
     assert found.text.startswith(
-        "Test repertoires: 3 ill repertoires are of 2 donors, 3 well repertoires are of 1 donor ('donor'). What tells "
-        "the classes apart may be these few donors"
+        "Test repertoires: 3 ill repertoires are of 2 donors, 3 well repertoires are of 1 donor ('donor'). What "
+        "separates the classes may be these few donors"
     )
     assert found.details["classes"]["well"] == {"n_repertoires": 3, "n_subjects": 1}
     many = np.arange(80) // 2 * (np.arange(80) > 60) + 100 * np.arange(80) * (np.arange(80) <= 60)
