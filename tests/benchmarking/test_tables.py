@@ -229,7 +229,7 @@ def test_markdown_lists_settings() -> None:
         "- Method A, validation AUC 0.820 ± 0.016: kernel = minmax; l1 = none; C = 1, 10, 100, 1000, 1e+04 by fold",
         "- Method C, folds 0, 1: k = [3, 4]; on = true, - by fold",
         "",
-        "The validation AUC was used for choosing, so it is too high: it says nothing about new repertoires.",
+        "Settings were chosen by the validation AUC. So it is too high, and does not hold for new repertoires.",
     ]
 
 

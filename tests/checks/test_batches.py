@@ -120,7 +120,7 @@ def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
     assert kept in assess_predictor(run, cohort).cautions
     write_report(run, cohort, tmp_path / "report.html", device="cpu", top=10)
     content = (tmp_path / "report.html").read_text()
-    assert content.count("column &#39;batch&#39; (technical) tells") == 1
+    assert content.count("column &#39;batch&#39; (technical) predicts") == 1
     sheet, relabelled = tmp_path / "sheet.tsv", tmp_path / "relabelled.h5"
     cohort.metadata.drop(columns="batch").to_csv(sheet, sep="\t", index=False)
     relabel(cohort.container.path, sheet, relabelled)

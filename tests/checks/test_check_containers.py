@@ -160,8 +160,8 @@ def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.Lo
         )
     lines = [record.getMessage() for record in caplog.records]
     assert all("\n" not in line for line in lines)
-    assert any(line.startswith("similar-content: 1 group of repertoires of different subjects") for line in lines)
-    assert any(line.startswith("label-from-size: target 'status': number of sequences tells") for line in lines)
+    assert any(line.startswith("similar-content: 1 group of repertoires of different donors") for line in lines)
+    assert any(line.startswith("label-from-size: target 'status': the number of sequences predicts") for line in lines)
     content = json.loads((run.path / "checks.json").read_text())
     assert content["subject_column"] == "subject_id"
     similar = next(each for each in content["findings"] if each["code"] == "similar-content")

@@ -124,7 +124,7 @@ def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     for subject in range(12):
         cohort.sheet.loc[[4 * subject + 1, 4 * subject + 3], "status"] = ["control", "case"]
     finding = only(cohort.write(tmp_path).check(), CODE)
-    assert "of 12 subjects: p0, p1, p2 and 9 more; " in finding.message
+    assert "for 12 donors: p0, p1, p2 and 9 more; " in finding.message
     assert finding.numbers == {"subjects": 12, "repertoires": 48}
 
 

@@ -192,7 +192,7 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
-    columns = [Column("Property", False), Column("Classes", False), Column("Measure", False), Column("Value")]
+    columns = [Column("Property", False), Column("Predicts", False), Column("Measure", False), Column("Value")]
     columns += [
         Column("95% interval", False),
         Column("Better than chance", False, _BEYOND_CHANCE),
