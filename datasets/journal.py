@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprc.errors import InputError
-from deeprc.locks import is_same_file, take_lock
+from deeprc.locks import take_lock
 
 __all__ = ["Journal"]
 
@@ -40,7 +40,7 @@ class Journal:
         if names and _NAME not in names:  # `rewind` and `close` would delete them
             raise InputError(f"{folder}: has files but no {_NAME}, such as {min(names)!r}; move it away, or delete it")
         self._file = (folder / _NAME).open("a+b")
-        if take_lock(self._file) is False or not is_same_file(self._file, folder / _NAME):  # another process deleted it
+        if take_lock(self._file, folder / _NAME) is False:
             self._file.close()
             raise InputError(f"{folder}: another process is writing here; wait for its end")
         self._read()

@@ -22,7 +22,7 @@ from numba.core.caching import FunctionCache
 from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
-from deeprc.locks import is_same_file, take_lock
+from deeprc.locks import take_lock
 
 __all__ = ["FAST", "njit", "open_threads", "run_in_blocks", "run_in_parts"]
 
@@ -91,19 +91,19 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
             return False
         path, end = self._lock_path, time.monotonic() + _MAX_WAIT
         try:
-            while self._lock is None:
+            while True:
                 file = path.open("wb")
-                locked = take_lock(file)
-                if locked and is_same_file(file, path):
+                locked = take_lock(file, path)
+                if locked:
                     self._lock = file
-                    continue
+                    return True
                 file.close()
                 if locked is None or time.monotonic() >= end:
-                    break
+                    return False
                 time.sleep(_PAUSE)
         except OSError as error:  # the folder cannot be written to
             _logger.debug("%s: not locked: %s", path, error)
-        return self._lock is not None
+            return False
 
     def _release_lock(self) -> None:
         if self._lock is not None:

@@ -67,8 +67,7 @@ class NetworkConfig:
     )
     abundance: Literal["none", "log1p", "log"] = _choice(
         "none",
-        "whether features are scaled by the count of a sequence: none (no), log1p, or log (paper; residues of a"
-        " sequence with a count of 1 then have no effect)",
+        "whether counts scale the features: none (no), log1p, or log (paper; residues have no effect if a count is 1)",
     )
     gene_units: int = _number(
         0,

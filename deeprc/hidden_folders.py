@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from deeprc.locks import is_same_file, take_lock
+from deeprc.locks import take_lock
 
 __all__ = ["make_hidden_prefix", "temporary_folder"]
 
@@ -57,7 +57,7 @@ def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        if take_lock(lock) is not False and is_same_file(lock, folder / _LOCK):
+        if take_lock(lock, folder / _LOCK) is not False:
             return folder, lock
         lock.close()
 
@@ -71,7 +71,7 @@ def _delete_leftovers(parent: Path, prefix: str) -> None:
                 folder.rmdir()
                 continue
             with (folder / _LOCK).open("r+b") as lock:
-                if take_lock(lock):
+                if take_lock(lock, folder / _LOCK):
                     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -12,16 +12,17 @@ try:
 except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["is_same_file", "take_lock"]
+__all__ = ["take_lock"]
 
 
-def take_lock(file: IO[bytes]) -> bool | None:
-    """Try to lock an open file, without waiting.
+def take_lock(file: IO[bytes], path: Path) -> bool | None:
+    """Try to lock the open file of a path, without waiting.
 
     Returns
     -------
     True if the file is locked now; the lock ends when the file is closed. False if another process, or another open
-    file of this process, holds the lock. None if the system or the file system has no locks.
+    file of this process, holds the lock, or if the file was deleted before it was locked. None if the system or the
+    file system has no locks.
     """
     locked: bool | None = None
     if fcntl is not None:
@@ -30,11 +31,11 @@ def take_lock(file: IO[bytes]) -> bool | None:
             locked = True
         except OSError as error:
             locked = False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    return locked
+    return locked if locked is False or _is_same_file(file, path) else False
 
 
-def is_same_file(file: IO[bytes], path: Path) -> bool:
-    """Tell whether an open file is still the one at `path`; it may have been deleted before it was locked."""
+def _is_same_file(file: IO[bytes], path: Path) -> bool:
+    """Return whether an open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

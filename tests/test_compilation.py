@@ -135,7 +135,7 @@ def test_who_waits_too_long_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     path = Path(f"{add_one._cache._cache_file._index_path}.lock")
     with path.open("wb") as lock:
-        assert take_lock(lock)
+        assert take_lock(lock, path)
         assert add_one(1) == 2
         assert path.exists()  # who could not take the lock does not delete it
     assert sum(add_one.stats.cache_misses.values()) == 1

@@ -95,7 +95,7 @@ class _Folds:
     describe
         Function that returns the words for a fold in messages, such as "fold 1".
     advice
-        What a message advises if a fold lacks a class.
+        Advice that an error gives if a fold lacks a class.
     """
 
     fold_of: NDArray[np.int64]

@@ -8,6 +8,7 @@ Some functions of the library are replaced by the command that calls them.
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 import re
 from collections.abc import Iterator
@@ -85,17 +86,12 @@ def _find_option(name: str) -> click.Option | None:
 
     A parameter such as `n_folds` may have an option called folds.
     """
-    names = dict.fromkeys((name, name.removeprefix("n_")))
-    for wanted in names:
-        for command in _iterate_running_commands():
-            if (option := _get_option(command, wanted)) is not None:
-                return option
-    for wanted in names:
-        for called in COMMANDS:
-            for command in _expand_subcommands(load_command(called)):  # imported only when needed: this is slow
-                if (option := _get_option(command, wanted)) is not None:
-                    return option
-    return None
+    names = (name, name.removeprefix("n_"))
+    tries = itertools.chain(
+        ((command, wanted) for wanted in names for command in _iterate_running_commands()),
+        ((command, wanted) for wanted in names for command in _iterate_commands()),
+    )
+    return next((option for command, wanted in tries if (option := _get_option(command, wanted)) is not None), None)
 
 
 def _get_option(command: click.Command, name: str) -> click.Option | None:
@@ -112,6 +108,12 @@ def _iterate_running_commands() -> Iterator[click.Command]:
         called = context.find_root().invoked_subcommand
         if called in COMMANDS:
             yield from _expand_subcommands(load_command(called))
+
+
+def _iterate_commands() -> Iterator[click.Command]:
+    """Yield all commands with their subcommands; each is imported only when it is needed, because this is slow."""
+    for name in COMMANDS:
+        yield from _expand_subcommands(load_command(name))
 
 
 def _expand_subcommands(command: click.Command) -> Iterator[click.Command]:

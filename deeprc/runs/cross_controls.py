@@ -57,14 +57,14 @@ def judge_folds(
     and `controls`, a list with the measure of each control and its difference to the network.
     """
     metadata, tasks = dataset.metadata, folds[0].tasks
-    known_donors = DonorColumn.choose(metadata, group_by).index_if_known()
-    donors = np.arange(len(dataset)) if known_donors is None else known_donors
+    donor_column = DonorColumn.choose(metadata, group_by)
+    donors = donor_column.index()
     metrics = measure_folds(folds, donors)
     within = measure_within(folds, metadata, donors)
     for target, strata in within.items():
         metrics[target]["within"] = [each.to_dict() for each in strata]
     columns = select_control_columns(metadata, tasks)
-    donors_by_id = DonorColumn.choose(metadata, group_by).index_by_id(dataset.repertoire_ids)
+    donors_by_id = donor_column.index_by_id(dataset.repertoire_ids)
     controls = compare_with_controls(folds, dataset, donors_by_id, columns=columns.read)
     for contrast_controls in controls:
         metrics[contrast_controls.contrast.target]["controls"] = contrast_controls.to_list()

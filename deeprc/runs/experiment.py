@@ -33,7 +33,7 @@ from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
-from deeprc.locks import is_same_file, take_lock
+from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_slices
 from deeprc.progress import track
@@ -318,7 +318,7 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
         checkpoint.mkdir(exist_ok=True)
         lock = (checkpoint / "lock").open("ab")
     with lock:
-        if take_lock(lock) is False or not is_same_file(lock, checkpoint / "lock"):
+        if take_lock(lock, checkpoint / "lock") is False:
             raise InputError(f"{folder}: another process is training this run; wait for its end")
         if (folder / "metrics.json").exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

@@ -227,7 +227,8 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
+    donor_column = DonorColumn.choose(dataset.metadata, predictor.group_by)
+    donors = donor_column.index_if_known()
     contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, donors)
     return Performance(
         ids=dataset.repertoire_ids,
@@ -238,7 +239,7 @@ def measure_performance(
         contrasts=contrasts,
         numbers=numbers,
         held_out=choose_held_out_split(splits, labels),
-        subject_column=DonorColumn.choose(dataset.metadata, predictor.group_by).name,
+        subject_column=donor_column.name,
         donors=donors,
     )
 

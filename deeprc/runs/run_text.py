@@ -23,7 +23,7 @@ __all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_ta
 _WIDTH = 100
 _LABEL = 10  # width of the label before the text of a line
 _MAX_CLASSES = 6
-_SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "mean absolute error"}
+_SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "MAE"}
 _METRICS_BY_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
 
 

@@ -355,7 +355,7 @@ def test_a_page_about_a_number_does_not_speak_of_classes(
     assert [row[0] for row in page.rows["controls-1"][1:]][-1] == "V gene usage"  # status and grade say the age
     assert page.rows["sequences-1"][0].count("age") == 1
     n = sum(side == "test" for side in run.split_of(cohort[cohort.metadata["age"].notna().to_numpy().nonzero()[0]]))
-    assert f"Only {n} test repertoires: r² may be anything from" in page.words
+    assert f"Only {n} test repertoires. With so few, r² may be anything from" in page.words
 
 
 def check_classes(page: Page, cohort: RepertoireDataset) -> None:
@@ -428,7 +428,7 @@ def test_merged_classes_are_called_by_both_names() -> None:
     assert _format_classes(task) == ": b or c against a"
     number = Task("age", "age", "regression")
     text = _format_metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
-    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean absolute error 3.000, on 12 repertoires"
+    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), MAE 3.000, on 12 repertoires"
 
 
 def test_the_command_of_a_benchmark_with_folds_of_a_file_takes_them_from_its_folder() -> None:
