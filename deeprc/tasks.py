@@ -35,6 +35,7 @@ LARGEST_NUMBER = 1e30
 
 _logger = logging.getLogger(__name__)
 
+_MAX_SHOWN_CLASSES = 6  # of a column that may be a target; only the number of more classes is shown
 _NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
 _POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
 
@@ -143,14 +144,25 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
         numbers, or a target contradicts itself.
     """
     if not targets:
-        raise InputError(
-            "no target was given; expected `target=COLUMN`, one of: " + ", ".join(map(str, metadata.columns))
-        )
+        raise InputError(f"no target was given; expected `target=COLUMN`, one of: {_describe_columns(metadata)}")
     tasks = [_parse_task(target, metadata, source) for target in targets]
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"a target was given twice: {', '.join(names)}")
     return tasks
+
+
+def _describe_columns(metadata: pd.DataFrame) -> str:
+    """Return the columns that may be targets, with their classes; without names of repertoires and constant columns."""
+    described = []
+    for name, column in metadata.items():
+        values = column.dropna()
+        n_values, is_text = values.nunique(), not pd.api.types.is_numeric_dtype(values)
+        if n_values < 2 or (is_text and n_values == len(values)):
+            continue
+        shown = format_class_counts(values) if n_values <= _MAX_SHOWN_CLASSES else f"{n_values} different values"
+        described.append(f"{name}: {shown}")
+    return "; ".join(described) or ", ".join(map(str, metadata.columns))
 
 
 def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:

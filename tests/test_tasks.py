@@ -72,8 +72,16 @@ def test_only_two_classes_have_a_positive_one(target: str) -> None:
 
 
 def test_no_target_lists_the_columns() -> None:
-    with pytest.raises(InputError, match="T-cell_type, CMV, sign"):
-        parse_tasks([], METADATA)
+    metadata = METADATA[["T-cell_type", "CMV", "batch", "age"]].assign(name=list("abcd"), day=range(4))
+    metadata = pd.concat([metadata, metadata]).assign(day=range(8), name=list("abcdefgh"))
+    with pytest.raises(InputError) as error:
+        parse_tasks([], metadata)
+    assert str(error.value) == (
+        "no target was given; expected `target=COLUMN`, one of: T-cell_type: cd4 (4), cd8 (2); CMV: 0 (2), 1 (4); "
+        "age: 30 (2), 40 (2), 50 (2); day: 8 different values"
+    )
+    with pytest.raises(InputError, match="one of: name, batch"):
+        parse_tasks([], metadata[["name", "batch"]])
 
 
 def test_labels_keep_missing_ones_missing() -> None:

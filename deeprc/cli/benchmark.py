@@ -43,7 +43,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     " given several times.  [default: all]",
 )
 @click.option(
-    "--output", "-o", metavar="FOLDER", help="The folder to write. It must not exist yet, except with --resume."
+    "-o", "--output", metavar="FOLDER", help="The folder to write. It must not exist yet, except with --resume."
 )
 @click.option(
     "--preset",

@@ -44,6 +44,7 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
     "--jobs", type=click.IntRange(1), help="Number of worker processes.  [default: one per core, fewer for few files]"
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FOLDER",

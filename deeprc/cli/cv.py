@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deeprc.cli.options import adjust_option, config_option, parse_folds, sketches_option, training_device_option
+from deeprc.cli.options import (
+    adjust_option,
+    config_option,
+    parse_folds,
+    settings_argument,
+    sketches_option,
+    training_device_option,
+)
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
@@ -37,7 +44,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
 
 @click.command(cls=SettingsCommand)
 @click.argument("container")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@settings_argument
 @click.option(
     "--target",
     "targets",
@@ -46,7 +53,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
     metavar="TARGET",
     help="What to predict, as in `deeprc train`. The option may be given several times.",
 )
-@click.option("--output", required=True, metavar="FOLDER", help="The folder to write, or the one to continue in.")
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="The folder to write, or the one to continue in.")
 @config_option
 @click.option(
     "--folds",

@@ -16,6 +16,7 @@ __all__ = [
     "jobs_option",
     "parse_folds",
     "seed_option",
+    "settings_argument",
     "sketches_option",
     "training_device_option",
 ]
@@ -36,6 +37,17 @@ def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     """Return the different names in texts, which may be lists with commas; names in double quotes may have commas."""
     names = (name.strip() for text in texts for name in next(csv.reader([text], skipinitialspace=True), []))
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return settings unchanged, after a check that none is meant as an option, such as `seed=3` for `--seed 3`."""
+    options = {name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")}
+    for text in settings:
+        key, _, value = text.partition("=")
+        option = "--" + key.replace("_", "-")
+        if option in options:
+            raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {option} {value}")
+    return settings
 
 
 adjust_option = click.option(
@@ -70,6 +82,7 @@ jobs_option = click.option(
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )
+settings_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", callback=_check_no_options)
 training_device_option = click.option(
     "--device",
     default="auto",

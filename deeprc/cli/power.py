@@ -28,7 +28,7 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     help="Methods of `deeprc benchmark`.  [default: gapped-logistic, which takes minutes; without CONTAINER also"
     " known-recipe, an estimate of the upper limit of all methods]",
 )
-@click.option("--output", "-o", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
+@click.option("-o", "--output", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
 @click.option("--auc", type=float, help="The AUC that a study should reach.  [default: 0.9]")
 @click.option(
     "--draws",

@@ -11,7 +11,12 @@ __all__ = ["quickstart"]
 
 @click.command()
 @click.option(
-    "--output", default="quickstart", show_default=True, metavar="FOLDER", help="The folder to write, new or empty."
+    "-o",
+    "--output",
+    default="quickstart",
+    show_default=True,
+    metavar="FOLDER",
+    help="The folder to write, new or empty.",
 )
 def quickstart(output: str) -> None:
     """Run the whole workflow once: simulate a cohort with an implanted motif, preprocess, train, evaluate, report.

@@ -6,17 +6,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.options import adjust_option, config_option, parse_folds, sketches_option, training_device_option
+from deeprc.cli.options import (
+    adjust_option,
+    config_option,
+    parse_folds,
+    settings_argument,
+    sketches_option,
+    training_device_option,
+)
 from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
 from deeprc.evaluation.parse_folds import parse_left_out_column
+from deeprc.torchrun import read_launch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from deeprc.config import Config
+    from deeprc.training.state import TrainingState
 
 __all__ = ["train"]
 
@@ -43,6 +57,10 @@ def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        if read_launch() is None:
+            command(*arguments, **options)
+            return
+
         from deeprc import ranks
 
         with ranks.join_ranks():
@@ -68,7 +86,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
 
 @click.command(cls=SettingsCommand)
 @click.argument("container", required=False)
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@settings_argument
 @click.option(
     "--target",
     "targets",
@@ -78,7 +96,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     " COLUMN:multiclass or COLUMN:regression. @WEIGHT at the end weights its loss. Give the option several times to"
     " train several targets at once.",
 )
-@click.option("--output", metavar="FOLDER", help="The run directory to write. It must not exist yet.")
+@click.option("-o", "--output", metavar="FOLDER", help="The run directory to write. It must not exist yet.")
 @config_option
 @click.option(
     "--folds",
@@ -174,63 +192,103 @@ def train(
       deeprc train cohort.h5 --target 'CMV=+' --group-by subject_id --output runs/cmv
       deeprc train cohort.h5 --target 'CMV=+' --validation-fold all --output runs/cmv
     """
-    from deeprc import ranks
     from deeprc.config import load_config
-    from deeprc.evaluation.splits import SplitOptions
-    from deeprc.runs.experiment import resume_run, train_run
-    from deeprc.runs.run_settings import read_settings
-    from deeprc.runs.several import plan_left_out, plan_validations, train_runs
 
     if resume is not None:
-        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-        if set(given) - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
+        given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+        if given - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
             raise InputError(
                 "--resume continues a run as it was started: give only a CONTAINER that has moved, or --logger, with it"
             )
-        n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
-        progress = make_evaluation_printer(n_updates) if ranks.is_main() else None
-        with _show_how_to_resume(resume):
-            run = resume_run(resume, cohort=container, logger=logger, progress=progress)
-    else:
-        if container is None or output is None:
-            raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
-        if "=" in container:
-            raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
-        settings = load_config(config, overrides)
-        how: dict[str, Any] = {"group_by": group_by, "adjust_for": adjust_for}
-        split: dict[str, Any] = {"folds": folds, "fold": fold, "test": test, **how}
-        common: dict[str, Any] = {
-            "targets": targets,
-            "config": settings,
-            "device": device,
-            "logger": logger,
-            "keep_sketches": not no_sketches,
-            "progress": make_evaluation_printer(settings.training.n_updates) if ranks.is_main() else None,
-        }
-        if validation_fold == "all" or isinstance(folds, str):
-            if ranks.count() > 1:
-                raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
-            with _show_how_to_resume(output, several=True):
-                if isinstance(folds, str):
-                    if fold != 0 or test is not None or validation_fold is not None:
-                        raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
-                    plans = plan_left_out(container, str(parse_left_out_column(folds)), seed=seed, **how)
-                else:
-                    plans = plan_validations(seed=seed, **split)
-                runs = train_runs(container, output, plans, scheduler=scheduler, **common)
-            _show_several(runs, left_out=folds if isinstance(folds, str) else None)
-            return
-        if scheduler is not None:
-            raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
-        options = SplitOptions(validation_fold=validation_fold, **split)
-        with _show_how_to_resume(output):
-            run = train_run(container, output, split=options, seed=seed, **common)
-    if ranks.is_main():
-        _show_results(run.path)
+        _resume(resume, container, logger)
+        return
+    if container is None or output is None:
+        raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
+    if "=" in container:
+        raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
+    common = {
+        "targets": targets,
+        "config": load_config(config, overrides),
+        "device": device,
+        "logger": logger,
+        "keep_sketches": not no_sketches,
+    }
+    split = {"folds": folds, "fold": fold, "test": test, "group_by": group_by, "adjust_for": adjust_for}
+    if validation_fold == "all" or isinstance(folds, str):
+        if isinstance(folds, str) and (fold != 0 or test is not None or validation_fold is not None):
+            raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
+        _train_several(container, output, split, seed, scheduler, common)
+        return
+    if scheduler is not None:
+        raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
+    _train_one(container, output, {"validation_fold": validation_fold, **split}, seed, common)
+
+
+def _resume(run: str, container: str | None, logger: str | None) -> None:
+    """Continue a run, and show its results."""
+    from deeprc import ranks
+    from deeprc.runs.experiment import resume_run
+    from deeprc.runs.run_settings import read_settings
+
+    config = ranks.compute_once(lambda: read_settings(Path(run))).config
+    with _show_how_to_resume(run):
+        resumed = resume_run(run, cohort=container, logger=logger, progress=_make_printer(config))
+    _show_results(resumed.path)
+
+
+def _train_one(container: str, output: str, split: dict[str, Any], seed: int, common: dict[str, Any]) -> None:
+    """Train a run, and show its results; `split` has the fields of `SplitOptions`."""
+    from deeprc.evaluation.splits import SplitOptions
+    from deeprc.runs.experiment import train_run
+
+    with _show_how_to_resume(output):
+        run = train_run(
+            container,
+            output,
+            split=SplitOptions(**split),
+            seed=seed,
+            progress=_make_printer(common["config"]),
+            **common,
+        )
+    _show_results(run.path)
+
+
+def _train_several(
+    container: str, output: str, split: dict[str, Any], seed: int, scheduler: str | None, common: dict[str, Any]
+) -> None:
+    """Train a run for each validation fold, or for each value of a column that is left out, and show their results."""
+    from deeprc import ranks
+    from deeprc.runs.several import plan_left_out, plan_validations, train_runs
+
+    if ranks.count() > 1:
+        raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
+    left_out = split["folds"] if isinstance(split["folds"], str) else None
+    with _show_how_to_resume(output, several=True):
+        if left_out is None:
+            plans = plan_validations(seed=seed, **split)
+        else:
+            column = str(parse_left_out_column(left_out))
+            plans = plan_left_out(
+                container, column, seed=seed, group_by=split["group_by"], adjust_for=split["adjust_for"]
+            )
+        progress = _make_printer(common["config"])
+        runs = train_runs(container, output, plans, scheduler=scheduler, progress=progress, **common)
+    _show_several(runs, left_out=left_out)
+
+
+def _make_printer(config: Config) -> Callable[[TrainingState, Tensor], None] | None:
+    """Return what shows each evaluation; of several ranks only the first one shows them."""
+    from deeprc import ranks
+
+    return make_evaluation_printer(config.training.n_updates) if ranks.is_main() else None
 
 
 def _show_results(run: Path) -> None:
-    """Show the results of a run, and its warnings."""
+    """Show the results of a run, and its warnings; of several ranks only the first one shows them."""
+    from deeprc import ranks
+
+    if not ranks.is_main():
+        return
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_seeds
@@ -240,7 +298,7 @@ def _show_results(run: Path) -> None:
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
-        click.echo(f"kernels initialised from motifs of the training fold: {', '.join(names)}")
+        click.echo(f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}")
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
         click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")

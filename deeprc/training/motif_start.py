@@ -21,7 +21,6 @@ from deeprc.outputs import output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.gap_weights import describe_gaps
 from deeprc.training.kmer_sets import enumerate_spacings
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.output_fit import fit_output
@@ -31,6 +30,7 @@ __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
 _ATTENTION = 4.0  # amount that a whole match adds to the attention logit
 _FALL = 3.0  # amount by which a match lowers the unit that the query reads
+_MAX_NAMED = 5  # number of motifs that the log names; `seeds.tsv` lists all
 _MAX_SPAN = 6  # largest number of positions that a motif spans
 _MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
@@ -92,13 +92,13 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[
             "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
             "start at random."
         )
-    named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in motifs)
+    shown = motifs[:_MAX_NAMED]
+    named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in shown)
     some = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
-    best = ", ".join(f"{motif.pattern} ({text})" for motif in motifs if (text := describe_gaps(motif)))
-    residues = f". Residues at gaps that count at least half as much as the best one: {best}" if best else ""
+    more = f", and {len(motifs) - len(shown)} more" if len(motifs) > len(shown) else ""
     return (
         f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
-        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{residues}"
+        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{more}"
     )
 
 

@@ -80,7 +80,7 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *SETTINGS])
     assert result.exit_code == 0, result.output
     motifs = pd.read_csv(output / "seeds.tsv", sep="\t")["motif"]
-    assert f"kernels initialised from motifs of the training fold: {', '.join(motifs)}\n" in result.output
+    assert f"start motifs: {', '.join(motifs)}, see {output / 'seeds.tsv'}\n" in result.output
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch:
     path = written(tmp_path / "a", None)
     result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *SETTINGS])
     assert result.exit_code == 0, result.output
-    assert "training fold: WWHW (doubtful, confirmed by the validation fold)\n" in result.output
+    assert "start motifs: WWHW (doubtful, confirmed by the validation fold), see " in result.output
     assert pd.read_csv(output / "seeds.tsv", sep="\t")["p_value"].tolist() == [0.2]
 
 

@@ -25,7 +25,7 @@ from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink, describe_gaps, weigh_gaps
-from deeprc.training.motif_start import describe_start, start_network
+from deeprc.training.motif_start import start_network
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -285,10 +285,6 @@ def test_the_best_residues_are_named() -> None:
     weighed = replace(motif("S.F.N"), gap_weights=((), weights))
     assert describe_gaps(weighed) == "4: W M A"
     assert describe_gaps(motif("SF.N")) == ""
-    fold = Fold(None, np.ones((50, 1)))  # type: ignore[arg-type]
-    assert describe_start([weighed, motif("SFEN")], fold, TASKS, Config()).endswith(
-        "as much as the best one: S.F.N (4: W M A)"
-    )
 
 
 def test_motifs_without_gaps_and_no_motifs(tmp_path: Path) -> None:

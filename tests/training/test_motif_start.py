@@ -471,6 +471,9 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     assert describe_start([found, motif("CYC")], fold, tasks, config()).startswith(
         "2 of 8 kernels start from short motifs associated"
     )
+    assert describe_start([motif("CYC")] * 7, fold, tasks, config()).endswith(
+        ", ".join([f"CYC ({motif('CYC').correlation:+.2f}, p = {motif('CYC').p_value:.2g})"] * 5) + ", and 2 more"
+    )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
     assert describe_start([], fold, tasks, config()) == (
         "No short motif was searched, so the kernels start at random: target 'status' has labels of 3 training "
