@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
+from deeprc.earlier_names import update_names
 from deeprc.encoders import list_encoders, may_have_weights
 from deeprc.errors import InputError
 
@@ -154,7 +155,7 @@ class TrainingConfig:
         "largest share of kernels that are initialised from label-associated motifs (needs abundance=none); 0: none",
         high=1,
     )
-    readings_use_validation: bool = _choice(
+    branches_use_validation: bool = _choice(
         True, "learn composition and clones from the validation repertoires too, with cross-fitted scores"
     )
     calibrate: bool = _choice(
@@ -264,7 +265,7 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
     If an older version stored the configuration, settings that this version did not have are switched off.
     """
     given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
-    complete = {name: {**_BEFORE[name], **part} for name, part in given.items() if name in _BEFORE}
+    complete = {name: {**_BEFORE[name], **update_names(part)} for name, part in given.items() if name in _BEFORE}
     return _build({**settings, **complete}, [], set(), source=source)
 
 
@@ -358,8 +359,7 @@ def _find_similar_key(key: str) -> list[str]:
 
 
 def _describe_unknown_key(key: str) -> str:
-    near = _find_similar_key(key)
-    return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"unknown key {key!r}" + "".join(f"; did you mean {near!r}?" for near in _find_similar_key(key))
 
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:

@@ -25,6 +25,7 @@ from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_of
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.benchmarking.cross_fitting import cross_fit
+from deeprc.branches.composition import CompositionBranch
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
@@ -32,15 +33,14 @@ from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.batch import Collator
+from deeprc.nn.branches import Branches
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
-from deeprc.nn.readings import Readings
-from deeprc.readings.composition import CompositionReading
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.clone_cohorts import Clone, write_repertoires
-from tests.toys.toy_readings import Clones, with_readings
+from tests.toys.toy_branches import Clones, with_branches
 
 MOTIF = "WWHW"
 KEY = ["junction_aa", "v_call", "j_call"]
@@ -359,7 +359,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
     np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
-def test_scores_of_deeprc_without_readings_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
+def test_scores_of_deeprc_without_branches_are_its_responses(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
@@ -370,16 +370,16 @@ def test_scores_of_deeprc_without_readings_are_its_responses(training: tuple[Rep
 
 @pytest.fixture
 def reads_composition(training: tuple[RepertoireDataset, np.ndarray]) -> DeepRCClassifier:
-    """DeepRC with a reading of WWHW, for the positive class, and of AAAA, against it."""
+    """DeepRC with a branch of WWHW, for the positive class, and of AAAA, against it."""
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    composition = CompositionReading(1)
+    composition = CompositionBranch(1)
     weight = dict(zip(list_kmers(4), range(20**4), strict=True))
     composition.kmer_weights[0, weight[MOTIF]] = 2.0
     composition.kmer_weights[0, weight["AAAA"]] = -1.0
-    readings = Readings([composition], 1)
-    readings.gains.data.fill_(0.5)
-    model.model_.network.readings = readings
+    branches = Branches([composition], 1)
+    branches.gains.data.fill_(0.5)
+    model.model_.network.branches = branches
     return model
 
 
@@ -395,7 +395,7 @@ def test_scores_of_deeprc_have_the_weights_of_the_composition(
     found = compute_sequence_scores(reads_composition, X, at)
     assert list(found) == ["attention", "composition"]
     np.testing.assert_allclose(found["composition"], 2 * motifs - alanines, rtol=1e-6, atol=1e-6)
-    reads_composition.model_.network.readings.gains.data.fill_(-0.5)
+    reads_composition.model_.network.branches.gains.data.fill_(-0.5)
     assert list(compute_sequence_scores(reads_composition, X, at)) == ["attention"]  # it contributes to the other class
 
 
@@ -485,14 +485,14 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     with_motif = frames.junction_aa.str.contains(MOTIF)
     n_motif = len(frames[with_motif].drop_duplicates(KEY))
     assert n_motif > 30
-    model.model_ = with_readings(original, Clones(MOTIF, [0.1]))
+    model.model_ = with_branches(original, Clones(MOTIF, [0.1]))
     first = rank_sequences(model, X, y, 10**6).head(n_motif // 2)
     assert first.junction_aa.str.contains(MOTIF).all()
-    model.model_ = with_readings(original, Clones("KK", [0.1]))
+    model.model_ = with_branches(original, Clones("KK", [0.1]))
     first = rank_sequences(model, X, y, 10**6).head(100)
     assert first.junction_aa.str.contains("KK").mean() < 0.2
     without = rank_sequences(model, X, y, 10**6)
-    model.model_ = with_readings(original, Clones("KK", [-0.1]))  # for the other class
+    model.model_ = with_branches(original, Clones("KK", [-0.1]))  # for the other class
     assert (compute_sequence_scores(model, X, 0)["clones"] == -np.inf).all()
     assert len(rank_sequences(model, X, y, 10**6)) == len(without)
 
@@ -504,7 +504,7 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
     """With the labels of the repertoires outside training exchanged, a list that finds the motif has no excess."""
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
+    model.model_ = with_branches(model.model_, Clones(MOTIF, [0.1]))
     digests = np.array(identify_repertoires(X))
     held_out = np.zeros(len(X), bool)
     for label in (True, False):
@@ -547,11 +547,11 @@ def test_public_clones_confirm_no_others_with_their_motif(tmp_path: Path, public
     repertoires = [[(text, V_GENES[0], J_GENES[0]) for text in of_donor[donor]] for donor in donors]
     X = write_repertoires(tmp_path / "c.h5", repertoires)
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y, groups=donors)
-    composition = CompositionReading(1)
+    composition = CompositionBranch(1)
     composition.kmer_weights[0, list_kmers(4).index(MOTIF)] = 2.0
     members = [composition, *([Clones("KKKK", [0.1])] if memory else [])]
-    model.model_.network.readings = Readings(members, 1)
-    model.model_.network.readings.gains.data.fill_(0.5)
+    model.model_.network.branches = Branches(members, 1)
+    model.model_.network.branches.gains.data.fill_(0.5)
     digests = np.array(identify_repertoires(X))
     model.train_digests_, model.validation_digests_ = digests[:48], digests[:0]
     found = rank_sequences(model, X, y, 10**6, groups=donors).set_index("junction_aa")
@@ -568,7 +568,7 @@ def test_public_clones_confirm_no_others_with_their_motif(tmp_path: Path, public
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
+    model.model_ = with_branches(model.model_, Clones("KK", [0.1]))
     texts = X[2].to_frame().junction_aa
     expected = np.where(texts.str.contains("KK"), 0.1, -np.inf)
     np.testing.assert_allclose(compute_sequence_scores(model, X, 2)["clones"], expected, rtol=1e-6)
@@ -589,7 +589,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
     best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
     found = make_ranking("association", best, np.array([1.0, 0.999, 0.998]))
     monkeypatch.setattr(RankedCohort, "_rank_clones", lambda *_: found)
-    model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
+    model.model_ = with_branches(model.model_, Clones("KK", [0.1]))
     merged = list(rank_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert merged[:3] == clones
     assert len(merged) == len(set(merged)) == len(responses)

@@ -128,6 +128,12 @@ def test_a_file_and_its_round_trip(tmp_path: Path) -> None:
     assert config_from_mapping(config.to_mapping(), source="here") == config
 
 
+def test_stored_settings_with_names_of_earlier_versions() -> None:
+    stored = Config().to_mapping()
+    stored["training"]["readings_use_validation"] = not stored["training"].pop("branches_use_validation")
+    assert not config_from_mapping(stored, source="here").training.branches_use_validation
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -43,7 +43,7 @@ def test_a_million_sequences_in_under_two_gigabytes(cohort: RepertoireDataset, t
 
 
 def write_readable_cohort(folder: Path) -> tuple[Path, list[str]]:
-    """Write 60 repertoires from which both readings learn something, and return the clones that go with cases."""
+    """Write 60 repertoires from which both branches learn something, and return the clones that go with cases."""
     rng = np.random.default_rng(0)
     public = random_sequences(rng, 10, 12, 15)
     repertoires = []
@@ -80,7 +80,7 @@ def run_and_measure(*arguments: str) -> float:
 
 
 @pytest.mark.long
-def test_ten_million_sequences_stream_through_all_readings(tmp_path: Path) -> None:
+def test_ten_million_sequences_stream_through_all_branches(tmp_path: Path) -> None:
     """A sequence takes some numbers and a residue none: 1.3 and 1.6 GiB, of which the container has 0.25."""
     cohort, public = write_readable_cohort(tmp_path)
     write_large(tmp_path / "large.h5", 10_000_000, public)

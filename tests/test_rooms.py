@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"datasets": ROOT / "datasets", "baselines": ROOT / "baselines"}
 ORDER = (
-    *("datasets", "hopfield", "nn", "baselines", "readings", "training", "evaluation", "associations", "specificity"),
+    *("datasets", "hopfield", "nn", "baselines", "branches", "training", "evaluation", "associations", "specificity"),
     *("checks", "shift", "runs", "benchmarking", "power", "stacking", "interpretation", "airr_ml", "cli"),
 )
 BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "shift")}

@@ -66,7 +66,7 @@ class RankedCohort:
         """Return the indices of repertoires from which an estimator has not learned; none if it does not say so.
 
         The repertoires that early stopping watched are added if the others are too few, as in a training of DeepRC
-        alone. The readings of such a training were fitted to these, too, so the confirmed share of their lists is too
+        alone. The branches of such a training were fitted to these, too, so the confirmed share of their lists is too
         high.
         """
         if not len(getattr(estimator, "train_digests_", ())):

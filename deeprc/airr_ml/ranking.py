@@ -40,6 +40,7 @@ from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
+from deeprc.branches.clones import CloneBranch
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -47,7 +48,6 @@ from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import compute_excess_shares, estimate_confirmed_share, interpolate_excess
 from deeprc.nn.contributions import ATTENTION
 from deeprc.progress import track
-from deeprc.readings.clones import CloneReading
 from deeprc.stacking import Stack
 from deeprc.stacking.members import Member
 from deeprc.training.estimator import DeepRCClassifier
@@ -251,7 +251,7 @@ def _estimate_confirmed_shares(
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
             found = np.flatnonzero(of_sequences)
-            if clones_have_list and name != CloneReading.name:
+            if clones_have_list and name != CloneBranch.name:
                 found = found[~cohort.are_public(first + found)]
             evidence[name].append(float(of_sequences[found].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups

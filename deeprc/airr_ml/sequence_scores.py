@@ -15,12 +15,12 @@ import numpy as np
 from deeprc.arrays import Floats
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.composition import CompositionBranch, K
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
+from deeprc.nn.branches import to_array
 from deeprc.nn.contributions import ATTENTION
-from deeprc.nn.readings import to_array
-from deeprc.readings.clones import CloneReading
-from deeprc.readings.composition import CompositionReading, K
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ASSOCIATION", "compute_sequence_scores", "has_memory"]
@@ -45,10 +45,10 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
         composition = _find_composition(estimator)
         if composition is not None:
             sums = _sum_kmer_coefficients(X[position], [tuple(range(K))], to_array(composition.kmer_weights[:1]))
-            scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
+            scores[CompositionBranch.name] = np.concatenate([np.zeros(0), *sums])
         memory = _find_memory(estimator)
         if memory is not None:
-            scores[CloneReading.name] = _retrieve_evidence(*memory, X[position])
+            scores[CloneBranch.name] = _retrieve_evidence(*memory, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_COEFFICIENTS: _sum_coefficients(estimator, X[position])}
@@ -60,25 +60,25 @@ def has_memory(estimator: RepertoireClassifier) -> bool:
     return isinstance(estimator, DeepRCClassifier) and _find_memory(estimator) is not None
 
 
-def _find_composition(estimator: DeepRCClassifier) -> CompositionReading | None:
-    """Return the reading of the composition, if the network has one that contributes to the first output."""
-    readings = estimator.model_.network.readings
-    for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
-        if isinstance(reading, CompositionReading) and gain > 0:
-            return reading
+def _find_composition(estimator: DeepRCClassifier) -> CompositionBranch | None:
+    """Return the branch of the composition, if the network has one that contributes to the first output."""
+    branches = estimator.model_.network.branches
+    for gain, branch in () if branches is None else zip(branches.gains[:, 0].tolist(), branches, strict=True):
+        if isinstance(branch, CompositionBranch) and gain > 0:
+            return branch
     return None
 
 
-def _find_memory(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
+def _find_memory(estimator: DeepRCClassifier) -> tuple[CloneBranch, float] | None:
     """Return the memory of clones and its gain, if the network has one that contributes to the first output."""
-    readings = estimator.model_.network.readings
-    if readings is None or CloneReading.name not in readings.names:
+    branches = estimator.model_.network.branches
+    if branches is None or CloneBranch.name not in branches.names:
         return None
-    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
-    return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
+    gain = branches.gains[branches.names.index(CloneBranch.name), 0].item()
+    return (cast("CloneBranch", branches.members[CloneBranch.name]), gain) if gain > 0 else None
 
 
-def _retrieve_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
+def _retrieve_evidence(memory: CloneBranch, gain: float, repertoire: Repertoire) -> Floats:
     """Return the evidence for the positive class of each sequence that a memory retrieves, (N,); -inf for others."""
     hits = memory.find_clones_in(repertoire)
     added = np.zeros(len(repertoire))

@@ -43,7 +43,7 @@ def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[st
     """Return settings unchanged, after a check that none is meant as an option, such as `seed=3` for `--seed 3`."""
     options = {name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")}
     for text in settings:
-        key, _, value = text.partition("=")
+        key, value = text.partition("=")[::2]
         option = "--" + key.replace("_", "-")
         if option in options:
             raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {option} {value}")

@@ -105,7 +105,7 @@ class RepertoireAttention:
             if output in (None, t):
                 ending = "" if len(self.outputs) == 1 or output is not None else f"_{name}"
                 columns["contribution" + ending] = scores.contributions[rows, t]
-                for source, part in scores.by_branch.items() if scores.by_reading else ():
+                for source, part in scores.by_branch.items() if scores.beside_attention else ():
                     columns[f"through_{source}{ending}"] = part[rows, t]
                 columns["response" + ending] = scores.responses[rows, t]
         if n_heads > 1:
@@ -138,10 +138,10 @@ class RepertoireAttention:
 def choose_default_ranking(model: Model) -> Ranking:
     """Return the default ranking of sequences for a model.
 
-    It is by attention. If the model has readings, it is by contribution to the first output, because attention is then
+    It is by attention. If the model has branches, it is by contribution to the first output, because attention is then
     only one of the ways in which a sequence counts.
     """
-    return Ranking("contribution") if model.reading_names else BY_ATTENTION
+    return Ranking("contribution") if model.branch_names else BY_ATTENTION
 
 
 def attention_table(
@@ -180,7 +180,7 @@ def attention_table(
     - head: the head that attends most to the sequence, from 1;
     - contribution: the amount that the sequence adds to the output before its activation (for a binary target, the
       log-odds of the positive class). With several outputs, contribution_NAME;
-    - through_attention, through_composition, through_clones: only if the model has readings, the parts of the
+    - through_attention, through_composition, through_clones: only if the model has branches, the parts of the
       contribution, which sum to it. With several outputs, through_attention_NAME and so on;
     - response: the output that the network would have if all attention were on the sequence, see
       `deeprc.nn.contributions`. With several outputs, response_NAME;

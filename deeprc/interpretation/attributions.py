@@ -9,8 +9,8 @@ logits. Two quantities can be divided among its residues:
   representations. This shows what would change without the sequence. If the repertoire has many similar sequences, the
   change is nearly 0, however much they contribute together.
 
-The part through the reading `composition` is divided exactly, and added (`attribute_composition`). A stored clone
-counts as a whole, so the part through the reading `clones` is not included.
+The part through the branch `composition` is divided exactly, and added (`attribute_composition`). A stored clone
+counts as a whole, so the part through the branch `clones` is not included.
 
 A repertoire is read once for all its chosen sequences, and once more for the output. With a top fraction, the sequences
 that it keeps are read again each time.
@@ -35,6 +35,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from deeprc.branches.composition import CompositionBranch
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.composition_residues import attribute_composition
@@ -52,7 +53,6 @@ from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference, select_kept_rows
 from deeprc.progress import open_step
-from deeprc.readings.composition import CompositionReading
 from deeprc.training.model import Model
 
 __all__ = ["Attributions", "attribute"]
@@ -85,8 +85,8 @@ class Attributions:
         and composition. The residues of a sequence sum to it, except for the error of the integral, and so do the
         kernels if there is no composition.
     through_composition
-        Part of `residues` that comes through the reading `composition`, (n, L); the rest comes through the attention.
-        None if no model has this reading.
+        Part of `residues` that comes through the branch `composition`, (n, L); the rest comes through the attention.
+        None if no model has this branch.
     """
 
     index: SequenceIndex
@@ -166,7 +166,7 @@ def attribute(
             explained = ExplainedNetwork(member.inference(dataset), torch.from_numpy(frequencies), quantity)
             parts.append(_attribute_with(explained, different, step.advance))
     shares = AttributionArrays(*(each[place] for each in _average_models(parts)))
-    if CompositionReading.name not in model.reading_names:
+    if CompositionBranch.name not in model.branch_names:
         return Attributions(index, output, *shares)
     added = attribute_composition(model, dataset, index, output=output, background=frequencies)
     change = shares.change + np.nansum(added, axis=1)

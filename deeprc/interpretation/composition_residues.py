@@ -1,6 +1,6 @@
-"""Exact attributions of residues through the reading `composition`.
+"""Exact attributions of residues through the branch `composition`.
 
-The reading is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor to an output. Its four
+The branch is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor to an output. Its four
 residues share this amount equally. As in integrated gradients (`deeprc.interpretation.attributions`), a sequence is
 compared with average residues: the mean weight of a 4-mer of such residues is subtracted.
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from deeprc.arrays import Floats
+from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch, K
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading, K
 from deeprc.training.model import Model, TrainedModel
 
 __all__ = ["attribute_composition"]
@@ -32,7 +32,7 @@ def attribute_composition(
     Parameters
     ----------
     model
-        A trained model, or an ensemble; a model without this reading adds 0.
+        A trained model, or an ensemble; a model without this branch adds 0.
     dataset, index
         Dataset, and index of the n sequences in it.
     background
@@ -56,13 +56,13 @@ def attribute_composition(
 
 
 def _kmer_weights(member: TrainedModel, output: int) -> Floats:
-    """Return the weights of the 4-mers in a network times the gain of the reading, (M,); 0 without this reading."""
+    """Return the weights of the 4-mers in a network times the gain of the branch, (M,); 0 without this branch."""
     weights = np.zeros(len(AMINO_ACIDS) ** K)
-    readings = member.network.readings
-    if readings is not None:
-        for reading, gain in zip(readings, readings.gains[:, output].tolist(), strict=True):
-            if isinstance(reading, CompositionReading):
-                weights += gain * reading.kmer_weights[output].double().cpu().numpy()
+    branches = member.network.branches
+    if branches is not None:
+        for branch, gain in zip(branches, branches.gains[:, output].tolist(), strict=True):
+            if isinstance(branch, CompositionBranch):
+                weights += gain * branch.kmer_weights[output].double().cpu().numpy()
     return weights
 
 

@@ -61,7 +61,7 @@ class Survey:
     Attributes
     ----------
     outputs
-        Outputs of the repertoires before their activation, (B, T), and their parts through each reading.
+        Outputs of the repertoires before their activation, (B, T), and their parts through each branch.
     heads
         Table with one row per repertoire and head; see `RepertoireAttention.head_rows`.
     curves
@@ -75,12 +75,12 @@ class Survey:
     directions
         Directions of the outputs.
     top
-        Sequences that contribute most to each direction, by its name. If the model has readings, each clone is included
+        Sequences that contribute most to each direction, by its name. If the model has branches, each clone is included
         once, where it contributes most: otherwise a few public clones, which many repertoires have, would fill the
         table.
     by_residues
         Sequences that contribute most by their residues and genes, through attention and composition; the same as `top`
-        if the model has no readings. A stored clone counts as a whole, so its residues explain nothing. So
+        if the model has no branches. A stored clone counts as a whole, so its residues explain nothing. So
         attributions, kernels and motifs are computed for these sequences.
     highest
         Highest contributions to each direction, by its name, from which `FalseDiscoveryReference` estimates false

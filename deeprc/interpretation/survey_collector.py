@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.branches.clones import CloneBranch
 from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.attention import RepertoireAttention
@@ -21,7 +22,6 @@ from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.nn.contributions import OutputParts
-from deeprc.readings.clones import CloneReading
 from deeprc.training.model import Model
 
 __all__ = ["POSITION", "ROW", "SurveyCollector", "SurveyPlan"]
@@ -45,8 +45,8 @@ class SurveyPlan:
         Directions of the outputs.
     top
         Number of sequences to keep for each direction.
-    has_readings
-        Whether the model has readings.
+    has_branches
+        Whether the model has branches.
     genes
         Names of the genes of the container, by field.
     witness_step
@@ -55,7 +55,7 @@ class SurveyPlan:
 
     directions: Sequence[Direction]
     top: int
-    has_readings: bool
+    has_branches: bool
     genes: Mapping[str, Sequence[str]]
     witness_step: int | None
 
@@ -64,7 +64,7 @@ class SurveyPlan:
         """Return the plan of `deeprc.interpretation.survey.survey_cohort`, whose parameters these are."""
         known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
         step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
-        return cls(list_directions(model.tasks), top, bool(model.reading_names), dict(known), step)
+        return cls(list_directions(model.tasks), top, bool(model.branch_names), dict(known), step)
 
 
 class SurveyCollector:
@@ -88,7 +88,7 @@ class SurveyCollector:
     def __init__(self, plan: SurveyPlan) -> None:
         self.outputs: list[OutputParts] = []
         self.residues = ResidueCounts()
-        self._best = _Best(plan.directions, plan.top, has_readings=plan.has_readings)
+        self._best = _Best(plan.directions, plan.top, has_branches=plan.has_branches)
         self.highest = self._best.highest
         self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in _FIELDS}
         self._curves: list[pd.DataFrame] = []
@@ -164,11 +164,11 @@ class SurveyCollector:
 class _Best:
     """Collector of the sequences that contribute most to each direction, in total and by their residues."""
 
-    def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
+    def __init__(self, directions: Sequence[Direction], top: int, *, has_branches: bool) -> None:
         self._directions = directions
-        once = _CLONE if has_readings else ()
+        once = _CLONE if has_branches else ()
         self._top = [BestRows(top, once) for _ in directions]
-        self._by_residues = [BestRows(top, once) for _ in directions] if has_readings else []
+        self._by_residues = [BestRows(top, once) for _ in directions] if has_branches else []
         self.highest = {direction.name: HighestScores() for direction in directions}
 
     def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
@@ -181,7 +181,7 @@ class _Best:
             self._top[d].offer(speaks, rows)
             self.highest[direction.name].offer(position, speaks)
             if self._by_residues:
-                through_clones = one.scores.by_reading.get(CloneReading.name)
+                through_clones = one.scores.beside_attention.get(CloneBranch.name)
                 if through_clones is not None:
                     keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].offer(ranking.drop_silent(keys), rows)

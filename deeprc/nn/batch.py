@@ -2,7 +2,7 @@
 
 A position is the index of a repertoire in a dataset. A row is the index of a sequence in its repertoire or batch, and a
 column row its index in the columns of a container.
-Letters: N sequences of all repertoires end to end, n chosen ones, B repertoires, Q readings, T outputs.
+Letters: N sequences of all repertoires end to end, n chosen ones, B repertoires, Q branches, T outputs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.device import has_triton
+from deeprc.nn.branches import BranchScores
 from deeprc.nn.columns import (
     CPU,
     DrawnRows,
@@ -31,7 +32,6 @@ from deeprc.nn.columns import (
 )
 from deeprc.nn.features import AbundanceMode
 from deeprc.nn.genes import GeneNames, check_genes
-from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.nn.sequence_sources import DeviceSource, MappedSource, SequenceSource, SimulatedSource
 from deeprc.nn.sequences import SequenceBatch, move
@@ -54,32 +54,32 @@ class RepertoireBatch:
         Sequences beyond offsets[B] belong to no repertoire: on CUDA they fill a batch up to a size that the host knows.
     genes
         Index of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None if the network reads no genes.
-    reading_scores
-        Scores of each repertoire from the network's readings, see `Readings`, (B, Q, T); None if it has no readings.
+    branch_scores
+        Scores of each repertoire from the network's branches, see `Branches`, (B, Q, T); None if it has no branches.
     """
 
     sequences: SequenceBatch
     offsets: Tensor
     genes: Tensor | None = None
-    reading_scores: Tensor | None = None
+    branch_scores: Tensor | None = None
 
     def take(self, rows: Tensor | slice, offsets: Tensor) -> RepertoireBatch:
         """Return the sequences of some rows, (n,) or a slice, ordered by repertoire, with new offsets (B + 1,).
 
-        The repertoires and their reading scores stay the same.
+        The repertoires and their branch scores stay the same.
         """
         genes = None if self.genes is None else self.genes[rows]
-        return RepertoireBatch(self.sequences.take(rows), offsets, genes, self.reading_scores)
+        return RepertoireBatch(self.sequences.take(rows), offsets, genes, self.branch_scores)
 
     def take_repertoires(self, selection: slice) -> RepertoireBatch:
         """Return a slice of the repertoires."""
         offsets = self.offsets[selection.start : selection.stop + 1]
         part = self.take(slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0])
-        return part if part.reading_scores is None else replace(part, reading_scores=part.reading_scores[selection])
+        return part if part.branch_scores is None else replace(part, branch_scores=part.branch_scores[selection])
 
     def iterate_chunks(self, size: int) -> Iterator[RepertoireBatch]:
-        """Yield batches of `size` sequences, each as if it were one repertoire, without reading scores."""
-        n_sequences, without_scores = self.sequences.n_sequences, replace(self, reading_scores=None)
+        """Yield batches of `size` sequences, each as if it were one repertoire, without branch scores."""
+        n_sequences, without_scores = self.sequences.n_sequences, replace(self, branch_scores=None)
         for first in range(0, n_sequences, size):
             rows = slice(first, min(first + size, n_sequences))
             offsets = torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start)
@@ -90,14 +90,14 @@ class RepertoireBatch:
         if device == self.sequences.device:
             return self
         genes = None if self.genes is None else move(self.genes, device)
-        scores = None if self.reading_scores is None else move(self.reading_scores, device)
+        scores = None if self.branch_scores is None else move(self.branch_scores, device)
         return RepertoireBatch(self.sequences.to(device), move(self.offsets, device), genes, scores)
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield all tensors of the batch."""
         yield from self.sequences.tensors()
         yield self.offsets
-        for optional in (self.genes, self.reading_scores):
+        for optional in (self.genes, self.branch_scores):
             if optional is not None:
                 yield optional
 
@@ -113,8 +113,8 @@ class Collator:
         Abundance scale of the one-hot features, see `compute_abundance_scale`.
     genes
         Names of the genes that the network knows, see `DeepRC.gene_names`; None makes batches without genes.
-    readings
-        Scores of the dataset from the network's readings, which `draw` and `sample` add; None if it has no readings.
+    branches
+        Scores of the dataset from the network's branches, which `draw` and `sample` add; None if it has no branches.
     device
         Device on which batches are made: the CPU, which reads the memory-mapped container, or a device to which all
         sequences of the container are copied once, see `choose_cache_device`. Sequences of a simulated dataset are made
@@ -132,13 +132,13 @@ class Collator:
         abundance: AbundanceMode,
         *,
         genes: GeneNames | None = None,
-        readings: ReadingScores | None = None,
+        branches: BranchScores | None = None,
         device: torch.device = CPU,
     ) -> None:
         self.dataset = dataset
         self.abundance = abundance
         self.gene_names = genes
-        self.readings = readings
+        self.branches = branches
         self.device = device
         if genes is not None:
             check_genes(dataset)
@@ -181,7 +181,7 @@ class Collator:
         else:
             rows, owner, offsets = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
             batch = self._look_up(self._table.locate(positions, rows, owner, offsets))
-        return batch if self.readings is None else replace(batch, reading_scores=self.readings.take(positions))
+        return batch if self.branches is None else replace(batch, branch_scores=self.branches.take(positions))
 
     def size(self, position: int) -> int:
         """Return the number of sequences of a repertoire."""

@@ -10,10 +10,11 @@ For a linear o this is exact, and the responses do not depend on the repertoire.
 r_h(z_i) of a repertoire sum to its output, because the weights of each head sum to 1. The sum of a sequence's responses
 over the heads is the output that the network would have if all attention were on this sequence.
 
-The branches of the network are the attention and its readings (`deeprc.nn.readings`), if it has any. The amount that a
-sequence adds through readings is part of its contribution, but not of its response.
+Each contribution is divided among the branches: the attention and, if the network has them, those of
+`deeprc.nn.branches`. The amount that a sequence adds through the latter is part of its contribution, but not of its
+response.
 
-Letters: N sequences of one repertoire, n selected ones, H heads, S values of a sequence, Q readings, T outputs.
+Letters: N sequences of one repertoire, n selected ones, H heads, S values of a sequence, Q branches, T outputs.
 """
 
 from __future__ import annotations
@@ -54,38 +55,39 @@ ATTENTION = "attention"
 
 @dataclass(frozen=True)
 class OutputParts:
-    """Outputs of repertoires, and the part of them that comes through each reading.
+    """Outputs of repertoires, and the part of them that comes through each branch.
 
     Attributes
     ----------
     outputs
         Outputs before their activation, (B, T).
-    by_reading
-        Part of the outputs that comes through each reading, by its name, (B, T); the rest comes through the attention.
+    beside_attention
+        Part of the outputs that comes through each branch beside the attention, by its name, (B, T); the rest comes
+        through the attention.
     """
 
     outputs: NDArray[np.floating[Any]]
-    by_reading: Mapping[str, NDArray[np.floating[Any]]]
+    beside_attention: Mapping[str, NDArray[np.floating[Any]]]
 
     @classmethod
     def stack(cls, parts: Sequence[OutputParts], n_outputs: int) -> OutputParts:
         """Join the outputs of single repertoires, (T,) each, by the same networks to those of several, (B, T)."""
         if not parts:
             return cls(np.zeros((0, n_outputs), np.float32), {})
-        names = parts[0].by_reading
-        by_reading = {name: np.stack([each.by_reading[name] for each in parts]) for name in names}
-        return cls(np.stack([each.outputs for each in parts]), by_reading)
+        names = parts[0].beside_attention
+        beside_attention = {name: np.stack([each.beside_attention[name] for each in parts]) for name in names}
+        return cls(np.stack([each.outputs for each in parts]), beside_attention)
 
     @property
     def by_branch(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """Parts of the outputs by branch, (B, T) each: that of the attention, then those of the readings."""
-        return _add_attention_part(self.outputs, self.by_reading)
+        """Parts of the outputs by branch, (B, T) each: the attention first."""
+        return _add_attention_part(self.outputs, self.beside_attention)
 
 
-def _add_attention_part(total: NDArray[Any], by_reading: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the parts through the readings after that through the attention, which is the rest of the total."""
-    parts = list(by_reading.values())
-    return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **by_reading}
+def _add_attention_part(total: NDArray[Any], beside_attention: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the parts through the branches after that through the attention, which is the rest of the total."""
+    parts = list(beside_attention.values())
+    return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **beside_attention}
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,9 @@ class SequenceScores:
         Outputs of the repertoire before their activation, (T,) float64.
     n_heads
         Number of heads of each network.
-    by_reading
-        Part of the contributions that comes through each reading, by its name, (N, T) float64; the rest comes through
-        the attention.
+    beside_attention
+        Part of the contributions that comes through each branch beside the attention, by its name, (N, T) float64; the
+        rest comes through the attention.
     """
 
     repertoire_id: str
@@ -126,7 +128,7 @@ class SequenceScores:
     responses: NDArray[np.float64]
     outputs: NDArray[np.float64]
     n_heads: tuple[int, ...]
-    by_reading: Mapping[str, NDArray[np.float64]]
+    beside_attention: Mapping[str, NDArray[np.float64]]
 
     def __len__(self) -> int:
         return len(self.head_logits)
@@ -146,13 +148,13 @@ class SequenceScores:
 
     @property
     def output_parts(self) -> OutputParts:
-        """Outputs, (T,), of the repertoire and their part through each reading, if all its sequences have scores."""
-        return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.by_reading.items()})
+        """Outputs, (T,), of the repertoire and their part through each branch, if all its sequences have scores."""
+        return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.beside_attention.items()})
 
     @cached_property
     def by_branch(self) -> dict[str, NDArray[np.float64]]:
-        """Parts of the contributions by branch, (N, T) each: that of the attention, then those of the readings."""
-        return _add_attention_part(self.contributions, self.by_reading)
+        """Parts of the contributions by branch, (N, T) each: the attention first."""
+        return _add_attention_part(self.contributions, self.beside_attention)
 
     def take(self, rows: NDArray[np.int64]) -> SequenceScores:
         """Return the scores of some of the sequences, by their indices, (n,)."""
@@ -162,7 +164,7 @@ class SequenceScores:
             head_weights=self.head_weights[rows],
             contributions=self.contributions[rows],
             responses=self.responses[rows],
-            by_reading={name: part[rows] for name, part in self.by_reading.items()},
+            beside_attention={name: part[rows] for name, part in self.beside_attention.items()},
         )
 
     @cached_property
@@ -241,7 +243,7 @@ def combine_scores(
         _average_parts([each.responses * scale + shift for each, scale, shift in networks]),
         _average_parts([each.outputs * scale + shift for each, scale, shift in networks]),
         tuple(n for each in scores for n in each.n_heads),
-        _combine_readings([each.by_reading for each in scores], scales, scores[0].contributions.shape),
+        _combine_branches([each.beside_attention for each in scores], scales, scores[0].contributions.shape),
     )
 
 
@@ -252,20 +254,18 @@ def combine_parts(
     if len(parts) == 1:
         return parts[0]
     outputs = np.stack([each.outputs for each in parts]) * scales + shifts
-    by_reading = _combine_readings([each.by_reading for each in parts], scales, outputs.shape[1:])
-    return OutputParts(outputs.mean(axis=0), by_reading)
+    beside_attention = _combine_branches([each.beside_attention for each in parts], scales, outputs.shape[1:])
+    return OutputParts(outputs.mean(axis=0), beside_attention)
 
 
-def _combine_readings(
+def _combine_branches(
     by_network: Sequence[Mapping[str, NDArray[Any]]], scales: NDArray[np.floating[Any]], shape: tuple[int, ...]
 ) -> dict[str, NDArray[Any]]:
-    """Return the mean part through each reading in common units; a network without this reading adds 0."""
+    """Return the mean part through each branch in common units; a network without this branch adds 0."""
     zeros = np.zeros(shape)
-    names = dict.fromkeys(name for by_reading in by_network for name in by_reading)
+    names = dict.fromkeys(name for parts in by_network for name in parts)
     return {
-        name: _average_parts(
-            [by_reading.get(name, zeros) * scale for by_reading, scale in zip(by_network, scales, strict=True)]
-        )
+        name: _average_parts([parts.get(name, zeros) * scale for parts, scale in zip(by_network, scales, strict=True)])
         for name in names
     }
 
@@ -309,22 +309,22 @@ def score_rows(
     for position, head_attention, selected, value_pieces in zip(positions, attention, rows, values, strict=True):
         repertoire = inference.collator.dataset[position]
         scores = _score_repertoire(inference.network, repertoire.repertoire_id, head_attention, selected, value_pieces)
-        yield _add_readings(inference.network, scores, repertoire, selected)
+        yield _add_branches(inference.network, scores, repertoire, selected)
 
 
-def _add_readings(
+def _add_branches(
     network: DeepRC, scores: SequenceScores, repertoire: Repertoire, rows: NDArray[np.int64] | None
 ) -> SequenceScores:
-    """Return the scores of a repertoire's sequences at `rows`, with the contributions through readings added."""
-    if network.readings is None:
+    """Return the scores of a repertoire's sequences at `rows`, with the contributions through branches added."""
+    if network.branches is None:
         return scores
-    of_all = network.readings.contributions(repertoire)  # (Q, N, T)
+    of_all = network.branches.contributions(repertoire)  # (Q, N, T)
     of_rows = of_all if rows is None else of_all[:, rows]
     return replace(
         scores,
         contributions=scores.contributions + of_rows.sum(axis=0),
         outputs=scores.outputs + of_all.sum(axis=(0, 1)),
-        by_reading=dict(zip(network.readings.names, of_rows, strict=True)),
+        beside_attention=dict(zip(network.branches.names, of_rows, strict=True)),
     )
 
 

@@ -3,7 +3,7 @@
 Memory grows with the size of a repertoire only by its attention logits, one per sequence and head, which are returned
 with the pooled values.
 
-Letters: N sequences of one repertoire, n selected ones, B repertoires, S values of a sequence, H heads, Q readings, T
+Letters: N sequences of one repertoire, n selected ones, B repertoires, S values of a sequence, H heads, Q branches, T
 outputs.
 """
 
@@ -163,10 +163,10 @@ class Inference:
         listed = self._list_positions(positions)
         return (listed[group] for group in self._iterate_groups(listed, None))
 
-    def reading_scores(self, position: int) -> Tensor | None:
-        """Return the scores of one repertoire from the network's readings, (1, Q, T); None if it has no readings."""
-        readings = self.collator.readings
-        return None if readings is None else readings.take(torch.tensor([position])).to(self.device)
+    def branch_scores(self, position: int) -> Tensor | None:
+        """Return the scores of one repertoire from the network's branches, (1, Q, T); None if it has no branches."""
+        branches = self.collator.branches
+        return None if branches is None else branches.take(torch.tensor([position])).to(self.device)
 
     def _list_positions(self, positions: Iterable[int] | None) -> list[int]:
         return list(range(len(self.collator.dataset)) if positions is None else positions)
@@ -251,4 +251,4 @@ class Inference:
     @torch.no_grad()
     def _compute_output(self, pooled: Tensor, position: int) -> Tensor:
         """Return the outputs of a repertoire, (T,), from its pooled values, (H, S)."""
-        return self.network.combine(pooled.float()[None], self.reading_scores(position))[0].cpu()
+        return self.network.combine(pooled.float()[None], self.branch_scores(position))[0].cpu()

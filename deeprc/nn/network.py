@@ -1,13 +1,13 @@
 """The DeepRC network, from residues to outputs (paper lines 8470-8715).
 
 Letters: N sequences of all repertoires, B repertoires, K kernel width, D = d_v kernels (or LSTM units), d_k key
-units, H heads, T outputs, Q readings, G units of a gene's embedding, S = D + 2 G values of a sequence.
+units, H heads, T outputs, Q branches, G units of a gene's embedding, S = D + 2 G values of a sequence.
 
     residues --h1--> values (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> pooled (B, H, S) --o--> outputs (B, T)
 
 If the network reads no genes, like that of the paper, G is 0. Otherwise, the embeddings of the V and the J gene follow
-the D numbers of h1. Readings of the whole repertoire, if the network has any, add to the outputs; see
-`deeprc.nn.readings`.
+the D numbers of h1. Branches of the whole repertoire, if the network has any, add to the outputs; see
+`deeprc.nn.branches`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
 from deeprc.nn.attend_cpu import NetworkWeights, attend, compute_logits
 from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.branches import Branch, Branches
 from deeprc.nn.digest import digest_tensors
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
-from deeprc.nn.readings import Reading, Readings
 from deeprc.nn.sampling import select_top_rows
 from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
@@ -184,20 +184,20 @@ class DeepRC(nn.Module):
             _make_lecun_linear(hidden[-1] if hidden else n_pooled, n_outputs),
         )
         self.n_outputs = n_outputs
-        self.readings: Readings | None = None
+        self.branches: Branches | None = None
 
-    def attach_readings(self, readings: Sequence[Reading], identities: Sequence[str] = ()) -> None:
-        """Let readings add to the outputs, with gains of 1; without readings, nothing changes.
+    def attach_branches(self, branches: Sequence[Branch], identities: Sequence[str] = ()) -> None:
+        """Let branches add to the outputs, with gains of 1; without branches, nothing changes.
 
         Parameters
         ----------
-        readings
-            The readings.
+        branches
+            The branches.
         identities
-            Identities of the repertoires from which the readings learned; see `Readings`.
+            Identities of the repertoires from which the branches learned; see `Branches`.
         """
-        if readings:
-            self.readings = Readings(readings, self.n_outputs, identities).to(self.pooling.queries.device)
+        if branches:
+            self.branches = Branches(branches, self.n_outputs, identities).to(self.pooling.queries.device)
 
     @property
     def gene_names(self) -> GeneNames | None:
@@ -307,14 +307,14 @@ class DeepRC(nn.Module):
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
         if unattended_summary is not None:
             pooled = unattended_summary.add_to(pooled, logits, batch.offsets)
-        return self.combine(pooled, batch.reading_scores)
+        return self.combine(pooled, batch.branch_scores)
 
     def digest_pooling_weights(self) -> str:
         """Return a digest, as hexadecimal text, of the weights on which pooled values depend.
 
-        These are all weights but those of the output network and of the readings.
+        These are all weights but those of the output network and of the branches.
         """
-        left_out = ("output_network.", "readings.")
+        left_out = ("output_network.", "branches.")
         return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(left_out)})
 
     @property
@@ -323,20 +323,20 @@ class DeepRC(nn.Module):
         first, *later = [layer for layer in self.output_network if isinstance(layer, nn.Linear)]
         return None if later else first
 
-    def combine(self, pooled: Tensor, reading_scores: Tensor | None) -> Tensor:
-        """Return the outputs, (B, T), from the pooled values, (B, H, S), and the scores of the readings, (B, Q, T).
+    def combine(self, pooled: Tensor, branch_scores: Tensor | None) -> Tensor:
+        """Return the outputs, (B, T), from the pooled values, (B, H, S), and the scores of the branches, (B, Q, T).
 
         Raises
         ------
         ValueError
-            If the network has readings and there are no scores.
+            If the network has branches and there are no scores.
         """
         outputs: Tensor = self.output_network(pooled.flatten(1))  # (B, H * S) -> (B, T)
-        if self.readings is None:
+        if self.branches is None:
             return outputs
-        if reading_scores is None:
-            raise ValueError("the network has readings: expected batches of a Collator that was given their scores")
-        added: Tensor = self.readings(reading_scores)
+        if branch_scores is None:
+            raise ValueError("the network has branches: expected batches of a Collator that was given their scores")
+        added: Tensor = self.branches(branch_scores)
         return outputs + added
 
     @torch.no_grad()

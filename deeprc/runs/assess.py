@@ -40,8 +40,8 @@ class Assessment:
     performance, controls, cautions
         Performance of the model, controls that read no sequence, and warnings.
     variation
-        Shares of the variance of the outputs that come through attention and readings, on the held-out repertoires;
-        empty if the model has no readings.
+        Shares of the variance of the outputs that come through attention and branches, on the held-out repertoires;
+        empty if the model has no branches.
     within
         AUC of each binary target within the values of each categorical column of the metadata sheet, on the held-out
         repertoires, by the name of the target.

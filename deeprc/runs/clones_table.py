@@ -6,8 +6,8 @@ from typing import cast
 
 import pandas as pd
 
+from deeprc.branches.clones import CloneBranch
 from deeprc.outputs import output_names
-from deeprc.readings.clones import CloneReading
 from deeprc.training.model import TrainedModel
 
 __all__ = ["make_clones_table"]
@@ -16,8 +16,8 @@ _COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 
 def make_clones_table(model: TrainedModel) -> pd.DataFrame:
-    """Return the table of the clones that a model stores, see `CloneReading.table`; empty if it has no such reading."""
-    readings = model.network.readings
-    if readings is None or CloneReading.name not in readings.names:
+    """Return the table of the clones that a model stores, see `CloneBranch.table`; empty if it has no such branch."""
+    branches = model.network.branches
+    if branches is None or CloneBranch.name not in branches.names:
         return pd.DataFrame(columns=list(_COLUMNS))
-    return cast("CloneReading", readings.members[CloneReading.name]).table(output_names(model.tasks))
+    return cast("CloneBranch", branches.members[CloneBranch.name]).table(output_names(model.tasks))

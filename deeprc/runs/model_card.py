@@ -56,13 +56,13 @@ def _describe_training(run: Run) -> Iterator[str]:
     sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
     changes = run.settings.config.changes()
     network = run.model.network
-    readings = () if network.readings is None else network.readings.names
+    branches = () if network.branches is None else network.branches.names
     yield f"- Cohort: `{run.settings.cohort}`"
     yield f"- Repertoires: {sizes}"
     yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
     yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
     n_weights = sum(each.numel() for each in network.parameters())
-    yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(readings) or 'none'}"
+    yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(branches) or 'none'}"
     yield f"- deeprc {package_version('deeprc') or 'unknown'}"
     warnings = Counter(each.name or "other" for each in read_cautions(run.path) if each.level == "warning")
     listed = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in warnings.items())

@@ -128,15 +128,15 @@ def _round_values(value: Any) -> Any:
 
 
 def _anonymise_weights(run: Run) -> bytes:
-    """Return the file of the weights without the data that readings keep of single training repertoires.
+    """Return the file of the weights without the data that branches keep of single training repertoires.
 
     These data are digests, sizes and cross-fitted scores. They would show which repertoires were in the training, and
     hint at their labels. They are not needed for new repertoires.
     """
     tensors, state = load_tensors(run.path / "model.safetensors")
-    if "readings" in state:
-        state["readings"]["digests"] = []
-        for name in ("readings.known_sizes", "readings.known_scores"):
+    if "branches" in state:
+        state["branches"]["digests"] = []
+        for name in ("branches.known_sizes", "branches.known_scores"):
             tensors[name] = tensors[name][:0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"

@@ -1,4 +1,4 @@
-"""Shares of the variance of outputs between repertoires that come through the attention and through each reading.
+"""Shares of the variance of outputs between repertoires that come through the attention and through each branch.
 
 Letters: B repertoires, T outputs.
 """
@@ -27,7 +27,7 @@ class Variation:
     target, output
         Names of the target and of its output.
     shares
-        Share of the variance of the output that comes through the attention and through each reading, by name. The
+        Share of the variance of the output that comes through the attention and through each branch, by name. The
         shares sum to 1; a share is below 0 if its part counteracts the others.
     """
 
@@ -44,7 +44,7 @@ def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence
     Parameters
     ----------
     parts
-        Outputs of B repertoires, and their parts through each reading.
+        Outputs of B repertoires, and their parts through each branch.
     rows
         Whether each repertoire is used, (B,).
     tasks
@@ -52,9 +52,9 @@ def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence
 
     Returns
     -------
-    A `Variation` for each output that varies between these repertoires; empty if there are no readings.
+    A `Variation` for each output that varies between these repertoires; empty if there are no branches.
     """
-    if not parts.by_reading:
+    if not parts.beside_attention:
         return []
     targets = [task.name for task in tasks for _ in range(task.n_outputs)]
     outputs = np.asarray(parts.outputs, np.float64)[rows]

@@ -12,7 +12,7 @@ from deeprc.nn.network import DeepRC
 
 __all__ = ["AveragedNetwork"]
 
-_CONSTANT = ("readings.members.", "readings.known_")  # prefixes of tensors that no update changes
+_CONSTANT = ("branches.members.", "branches.known_")  # prefixes of tensors that no update changes
 
 
 class AveragedNetwork:

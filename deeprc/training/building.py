@@ -29,7 +29,7 @@ _FILLS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 def build_network(
     config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
 ) -> DeepRC:
-    """Return a new network for these tasks, without readings; the seed determines its random weights.
+    """Return a new network for these tasks, without branches; the seed determines its random weights.
 
     On the device `meta` the network has shapes but no numbers. `genes` are the genes that the network knows; they are
     needed if `gene_units` is not 0.

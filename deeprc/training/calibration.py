@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
     """Return the model with probabilities calibrated on validation repertoires, if its configuration has `calibrate`.
 
-    The scores of readings for the validation repertoires are cross-fitted. Outputs, attention and contributions do not
+    The scores of branches for the validation repertoires are cross-fitted. Outputs, attention and contributions do not
     change.
     """
     if not model.config.training.calibrate or all(task.kind == "regression" for task in model.tasks):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deeprc.documents import abbreviate, parse_json, to_plain, validate
+from deeprc.earlier_names import update_name, update_names
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 from deeprc.nn.digest import digest_tensors
@@ -72,17 +73,18 @@ def load_tensors(
     check_regular_file(path, expected="a safetensors file")
     try:
         with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
+            stored_names = {update_name(name): name for name in list(file.keys())}
             metadata = file.metadata() or {}
             text = metadata.get("state", "{}")
-            state = validate(parse_json(text, source=f"{path}: state"), dict[str, Any], f"{path}: state")
+            state = update_names(validate(parse_json(text, source=f"{path}: state"), dict[str, Any], f"{path}: state"))
             if expected is not None:
-                _check_header(path, file, names, expected(state, names))
-            tensors = {name: file.get_tensor(name) for name in names}
+                _check_header(path, file, stored_names, expected(state, stored_names.keys()))
+            tensors = {name: file.get_tensor(stored_name) for name, stored_name in stored_names.items()}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
     digest = metadata.get("digest", "")  # files of earlier versions have none
-    if digest not in ("", digest_tensors(tensors, text=text)):
+    stored = {stored_names[name]: tensor for name, tensor in tensors.items()}
+    if digest not in ("", digest_tensors(stored, text=text)):
         raise InputError(f"{path}: is damaged: its numbers are not those that were written")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
@@ -90,14 +92,14 @@ def load_tensors(
     return tensors, state
 
 
-def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping[str, Tensor]) -> None:
-    """Compare names, shapes and types of a file's tensors with those that are expected."""
-    missing, stray = sorted(expected.keys() - set(names)), sorted(set(names) - expected.keys())
+def _check_header(path: Path, file: Any, stored_names: Mapping[str, str], expected: Mapping[str, Tensor]) -> None:
+    """Compare shapes and types of a file's tensors, and their names today, with those that are expected."""
+    missing, stray = sorted(expected.keys() - stored_names.keys()), sorted(stored_names.keys() - expected.keys())
     if missing or stray:
         problem = f"has no {abbreviate(missing[0])}" if missing else f"has {abbreviate(stray[0])}"
         raise InputError(f"{path}: does not fit config.yaml: {problem}")
     for name, like in expected.items():
-        part = file.get_slice(name)
+        part = file.get_slice(stored_names[name])
         kind, shape = _KINDS[like.dtype], list(like.shape)
         fits = len(part.get_shape()) == 1 if name == LOSSES else list(part.get_shape()) == shape
         if part.get_dtype() != kind or not fits:

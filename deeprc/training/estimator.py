@@ -20,6 +20,7 @@ from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.device import resolve_device
+from deeprc.earlier_names import update_names
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import validate_groups
 from deeprc.labels import encode_classes, validate_dataset, validate_numbers
@@ -38,7 +39,7 @@ __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 
 _logger = logging.getLogger(__name__)
 
-_NETWORK_FIELDS = ("genes", "readings", "calibration")  # fields that describe the network in a file
+_NETWORK_FIELDS = ("genes", "branches", "calibration")  # fields that describe the network in a file
 
 
 class DeepRCEstimator(RepertoireEstimator):
@@ -70,11 +71,11 @@ class DeepRCEstimator(RepertoireEstimator):
         """Return the task that is predicted."""
         raise NotImplementedError
 
-    def _train(self, train: Fold, validation: Fold, *, readings_use_validation: bool) -> None:
+    def _train(self, train: Fold, validation: Fold, *, branches_use_validation: bool) -> None:
         """Train on one fold, with early stopping on the other."""
         config = load_config(self.config, self.overrides or {})
-        if not readings_use_validation:
-            config = replace(config, training=replace(config.training, readings_use_validation=False))
+        if not branches_use_validation:
+            config = replace(config, training=replace(config.training, branches_use_validation=False))
         config = replace_log_abundance(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
@@ -136,6 +137,7 @@ class DeepRCEstimator(RepertoireEstimator):
         return {**arrays, **tensors}, {**values, **described, "config_": {"value": self.model_.config.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        arrays, values = update_names(arrays), update_names(values)
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
         described = {name: values[f"{name}_"]["value"] for name in _NETWORK_FIELDS if f"{name}_" in values}
         own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
@@ -191,7 +193,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     ) -> DeepRCClassifier:
         """Train on the repertoires X, (B,), with labels y, (B,), of any type; each class needs at least two.
 
-        Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Readings of the
+        Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Branches of the
         network also learn from this share of X, but never from X_validation. Repertoires with equal `groups`, (B,), are
         from one donor: they are never separated by a split, and tests of motifs permute labels between donors.
         `groups_validation` are the groups of X_validation. The order of X does not matter.
@@ -211,7 +213,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
         if X_validation is None:
             self._check_classes(train, validation)
-        self._train(train, validation, readings_use_validation=X_validation is None)
+        self._train(train, validation, branches_use_validation=X_validation is None)
         return self
 
     def _check_classes(self, train: Fold, validation: Fold) -> None:
@@ -289,7 +291,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         given = Fold(X, validate_numbers(X, y)[:, None], validate_groups(X, groups))
         train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
-        self._train(train, validation, readings_use_validation=X_validation is None)
+        self._train(train, validation, branches_use_validation=X_validation is None)
         return self
 
     def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc import ranks
+from deeprc.branches.fit import attach_described_branches, describe_branches
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
+from deeprc.nn.branches import BranchScores
 from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import ReadingScores
 from deeprc.progress import open_step
-from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, encode_labels
 from deeprc.training.building import build_network
 from deeprc.training.calibration import average_calibrations, describe_calibration, restore_calibration
@@ -71,10 +71,10 @@ class Model(ABC):
         return np.array(scales), np.array(shifts)
 
     @property
-    def reading_names(self) -> list[str]:
-        """Names of the readings that at least one member has, each once."""
-        of_members = [member.network.readings for member in self.members]
-        return list(dict.fromkeys(name for readings in of_members if readings is not None for name in readings.names))
+    def branch_names(self) -> list[str]:
+        """Names of the branches that at least one member has, each once."""
+        of_members = [member.network.branches for member in self.members]
+        return list(dict.fromkeys(name for branches in of_members if branches is not None for name in branches.names))
 
     @property
     def n_outputs(self) -> int:
@@ -106,7 +106,7 @@ class Model(ABC):
         return torch.from_numpy(self.output_parts(dataset).outputs)
 
     def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
-        """Return the same outputs as `outputs`, with the part of them that comes through each reading.
+        """Return the same outputs as `outputs`, with the part of them that comes through each branch.
 
         The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
@@ -175,8 +175,8 @@ class TrainedModel(Model):
 
     def inference(self, dataset: RepertoireDataset) -> Inference:
         """Return an `Inference` of a dataset, which makes features and averages as in training."""
-        readings = None if self.network.readings is None else ReadingScores(self.network.readings, dataset)
-        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
+        branches = None if self.network.branches is None else BranchScores(self.network.branches, dataset)
+        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, branches=branches)
         fraction = self.config.training.averaged_fraction
         return Inference(self.network, collator, fraction, known_averages=self.known_averages)
 
@@ -186,7 +186,7 @@ class TrainedModel(Model):
         inference = self.inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            yield OutputParts(found.numpy(), _compute_reading_parts(inference, position))
+            yield OutputParts(found.numpy(), _compute_branch_parts(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError if numbers that the network computed for a repertoire are infinite or NaN."""
@@ -233,12 +233,12 @@ class TrainedModel(Model):
 
 
 @torch.no_grad()
-def _compute_reading_parts(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
-    """Return the part of a repertoire's outputs that comes through each reading, (T,), by name."""
-    scores, readings = inference.reading_scores(position), inference.network.readings
-    if scores is None or readings is None:
+def _compute_branch_parts(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
+    """Return the part of a repertoire's outputs that comes through each branch, (T,), by name."""
+    scores, branches = inference.branch_scores(position), inference.network.branches
+    if scores is None or branches is None:
         return {}
-    return dict(zip(readings.names, (scores[0] * readings.gains).cpu().numpy(), strict=True))
+    return dict(zip(branches.names, (scores[0] * branches.gains).cpu().numpy(), strict=True))
 
 
 def describe_network(network: DeepRC) -> dict[str, Any]:
@@ -246,8 +246,8 @@ def describe_network(network: DeepRC) -> dict[str, Any]:
     described: dict[str, Any] = {}
     if network.gene_names is not None:
         described["genes"] = network.gene_names.to_mapping()
-    if network.readings is not None:
-        described["readings"] = describe_readings(network.readings)
+    if network.branches is not None:
+        described["branches"] = describe_branches(network.branches)
     return described
 
 
@@ -274,15 +274,15 @@ def rebuild_network(
     """
     genes = _get_gene_names(where, config, described)
     network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
-    attach_described_readings(network, described.get("readings", {}), where)
+    attach_described_branches(network, described.get("branches", {}), where)
     return network
 
 
 def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load weights from a file into a network; raise InputError if some of them would crash compiled code."""
     network.load_state_dict(tensors)
-    if network.readings is not None:
-        network.readings.check(where)
+    if network.branches is not None:
+        network.branches.check(where)
 
 
 def _get_gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:

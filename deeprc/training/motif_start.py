@@ -1,6 +1,6 @@
 """Start of a network from enriched motifs: kernels match them, and attention and outputs depend on these kernels.
 
-Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T outputs, S numbers that represent a sequence.
+Letters: B repertoires, D kernels, K kernel width, H heads, Q branches, T outputs, S numbers that represent a sequence.
 """
 
 from __future__ import annotations
@@ -130,18 +130,18 @@ def _explain_unsearched_task(task: Task, n_donors: int, whose: str) -> str:
 def start_network(
     inference: Inference, motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], tasks: Sequence[Task]
 ) -> None:
-    """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
+    """Change a new network in place so that its outputs depend on enriched motifs and on its branches.
 
     The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
     key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
     feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
     residues. A linear output of a standardised representation starts as the regression of the training labels on these
-    features and on the scores of the readings alone. Without motifs and readings nothing changes.
+    features and on the scores of the branches alone. Without motifs and branches nothing changes.
 
     Parameters
     ----------
     inference
-        The new network, with the training repertoires and the scores of its readings for them. Its encoder must have
+        The new network, with the training repertoires and the scores of its branches for them. Its encoder must have
         `starts_from_motifs` if there are motifs.
     motifs
         Motifs, at most D.
@@ -149,7 +149,7 @@ def start_network(
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     """
     network = inference.network
-    if not motifs and network.readings is None:
+    if not motifs and network.branches is None:
         return
     n_features = len(motifs)
     if motifs:

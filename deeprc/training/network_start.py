@@ -1,4 +1,4 @@
-"""What a training learns before its first update: the network's readings, and the motifs from which kernels start."""
+"""What a training learns before its first update: the network's branches, and the motifs from which kernels start."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from deeprc.config import Config
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
+from deeprc.training.branch_start import learn_branches, leave_out_clones
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start
-from deeprc.training.reading_start import learn_readings, leave_out_clones
 
 __all__ = ["learn_start"]
 
@@ -22,20 +22,20 @@ _logger = logging.getLogger(__name__)
 def learn_start(
     network: DeepRC, config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
 ) -> list[EnrichedMotif]:
-    """Attach readings to a new network, and return the motifs from which `start_network` may start its kernels.
+    """Attach branches to a new network, and return the motifs from which `start_network` may start its kernels.
 
-    With `readings_use_validation`, the readings also learn from the validation repertoires, if these are in the same
+    With `branches_use_validation`, the branches also learn from the validation repertoires, if these are in the same
     container. This does not mislead early stopping, because their scores are cross-fitted, like those of training
     repertoires.
 
-    Motifs are searched among the sequences that match no stored clone of the readings. A doubtful motif is used only if
+    Motifs are searched among the sequences that match no stored clone of the branches. A doubtful motif is used only if
     the validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`), or if the
     encoder cannot start from motifs.
 
     Parameters
     ----------
     network
-        The network, without readings.
+        The network, without branches.
     config, tasks
         Configuration of network and training, and tasks of the labels.
     train, validation
@@ -44,9 +44,9 @@ def learn_start(
         Seed of the training.
     """
     folds = [train]
-    if config.training.readings_use_validation and validation.dataset.container is train.dataset.container:
+    if config.training.branches_use_validation and validation.dataset.container is train.dataset.container:
         folds.append(validation)
-    learn_readings(network, config.network, tasks, folds)
+    learn_branches(network, config.network, tasks, folds)
     can_start = network.embedding.starts_from_motifs and config.network.abundance == "none"
     if config.training.seeded_start <= 0 or not can_start:
         return []

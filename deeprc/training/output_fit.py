@@ -1,6 +1,6 @@
 """Regression of the labels on the representations of whole repertoires, which are the output layer of a network.
 
-Letters: B repertoires, H heads, Q readings, T outputs, S numbers that represent a sequence.
+Letters: B repertoires, H heads, Q branches, T outputs, S numbers that represent a sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_STEPS = 200  # largest number of steps of the optimiser of the output weigh
 def fit_output(
     inference: Inference, labels: NDArray[np.float64], tasks: Sequence[Task], *, n_features: int | None = None
 ) -> None:
-    """Set a linear output, and the gains of the readings, to the regression of labels on whole repertoires.
+    """Set a linear output, and the gains of the branches, to the regression of labels on whole repertoires.
 
     The moments of the standardisation become those of the representations of whole repertoires. The regression has an
     l2 penalty. The output weights of features that take no part are set to 0. An output of several layers keeps its
@@ -38,7 +38,7 @@ def fit_output(
     Parameters
     ----------
     inference
-        The network, which is changed in place, with the training repertoires and the scores of its readings for them.
+        The network, which is changed in place, with the training repertoires and the scores of its branches for them.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     n_features
@@ -51,13 +51,13 @@ def fit_output(
     representation = _average_repertoires(inference, filled)
     moments = _set_moments(network, representation)
     if network.linear_output is not None:
-        scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without readings
-        if collator.readings is not None:
-            scores = collator.readings.take(torch.from_numpy(filled)).double()
+        scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without branches
+        if collator.branches is not None:
+            scores = collator.branches.take(torch.from_numpy(filled)).double()
         x = moments.eval()(representation)[:, :n_features]
         weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks)
-        if network.readings is not None:
-            network.readings.gains.copy_(gains)
+        if network.branches is not None:
+            network.branches.gains.copy_(gains)
         _write_output(network, weight, bias, moments)
 
 
@@ -102,7 +102,7 @@ def _write_output(network: DeepRC, weight: Tensor, bias: Tensor, moments: Runnin
 
 @torch.enable_grad()
 def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
-    """Fit the outputs as a regression on standardised features, (B, n), and on the scores of readings, (B, Q, T).
+    """Fit the outputs as a regression on standardised features, (B, n), and on the scores of branches, (B, Q, T).
 
     The penalty pulls weights towards 0, and gains towards 1, because cross-fitted scores already have about the right
     scale. The penalty of a gain equals that of the weight of a standardised feature with the same effect on the

@@ -35,11 +35,11 @@ class TrainingState:
     finished
         Whether training has ended.
     started
-        Whether the network has started, after readings were fitted and motifs were searched.
+        Whether the network has started, after branches were fitted and motifs were searched.
     start_motifs
         Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
-    readings
-        Description of the network's readings, see `describe_readings`.
+    branches
+        Description of the network's branches, see `describe_branches`.
     seconds
         Time of the training so far, with that of the start and of earlier processes.
     """
@@ -51,7 +51,7 @@ class TrainingState:
     finished: bool = False
     started: bool = False
     start_motifs: list[dict[str, Any]] = field(default_factory=list)
-    readings: dict[str, Any] = field(default_factory=dict)
+    branches: dict[str, Any] = field(default_factory=dict)
     seconds: float = field(default=0.0, metadata={"low": 0})
 
     @property

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc import ranks
+from deeprc.branches.fit import attach_described_branches, describe_branches
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -27,13 +28,12 @@ from deeprc.files import name_write_errors
 from deeprc.labels import validate_sequences
 from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
+from deeprc.nn.branches import BranchScores
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import ReadingScores
 from deeprc.progress import open_step
-from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
@@ -65,7 +65,7 @@ class Trainer:
 
     The content of the repertoires determines their order in training. So neither their order in the folds nor
     repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
-    benchmark` train the same network, except that the benchmark switches `readings_use_validation` off.
+    benchmark` train the same network, except that the benchmark switches `branches_use_validation` off.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Trainer:
 
     def _evaluate_start(self) -> None:
         """Evaluate what was learned before the first update, because it may be better than every update."""
-        if self.state.history or not (self.state.start_motifs or self.state.readings):
+        if self.state.history or not (self.state.start_motifs or self.state.branches):
             return
         self._evaluate()
         if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
@@ -226,7 +226,7 @@ class Trainer:
         return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
     def start(self) -> None:
-        """Learn readings and motifs, and start the network from both, see `learn_start`.
+        """Learn branches and motifs, and start the network from both, see `learn_start`.
 
         `fit` calls this before the first update; a second call changes nothing.
         """
@@ -235,7 +235,7 @@ class Trainer:
         if self.state.started or self.state.update > 0:
             return
         motifs = learn_start(self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed)
-        self._use_readings()
+        self._use_branches()
         self.state.start_motifs = [asdict(motif) for motif in motifs]
         self._start_from(motifs)
         self._best = copy_state(self.network)
@@ -251,7 +251,7 @@ class Trainer:
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
         fresh = self._make_network().state_dict()
-        self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the readings stay
+        self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the branches stay
         self._start_from([replace(motif, gap_weights=()) for motif in self.start_motifs])
         self._save()
 
@@ -265,14 +265,14 @@ class Trainer:
         fraction, known = self.config.training.averaged_fraction, self._known_averages
         return Inference(self.network, self._train_collator, fraction, known_averages=known)
 
-    def _use_readings(self) -> None:
-        """Let updates and evaluations use the readings that were attached, and updates learn their gains."""
-        if self.network.readings is None:
+    def _use_branches(self) -> None:
+        """Let updates and evaluations use the branches that were attached, and updates learn their gains."""
+        if self.network.branches is None:
             return
-        self.state.readings = describe_readings(self.network.readings)
+        self.state.branches = describe_branches(self.network.branches)
         self.step = TrainingStep(self.network, self.tasks, self.config.training)
-        self._train_collator.readings = ReadingScores(self.network.readings, self.train.dataset)
-        self._evaluator.attach_readings(self.network.readings)
+        self._train_collator.branches = BranchScores(self.network.branches, self.train.dataset)
+        self._evaluator.attach_branches(self.network.branches)
 
     def _evaluate_if_due(self) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
@@ -376,18 +376,18 @@ class Trainer:
 
     def _restore(self, path: Path) -> None:
         def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
-            self._attach_readings(path, state)
+            self._attach_branches(path, state)
             return make_expected_tensors(self.network, self.step, names)
 
         tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
-        self._attach_readings(path, state)
+        self._attach_branches(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
         self._best, self._start_weights, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
-        if self.network.readings is not None:
-            self.network.readings.check(str(path))
+        if self.network.branches is not None:
+            self.network.branches.check(str(path))
         _logger.info("continuing after update %d", self.state.update)
 
-    def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
-        """Attach to the network the readings that a checkpoint describes."""
-        attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
-        self._use_readings()
+    def _attach_branches(self, path: Path, state: dict[str, Any]) -> None:
+        """Attach to the network the branches that a checkpoint describes."""
+        attach_described_branches(self.network, state.get("branches", {}), f"{path}: state")
+        self._use_branches()

@@ -17,9 +17,9 @@ from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
+from deeprc.nn.branches import Branches, BranchScores
 from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import Readings, ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
@@ -83,9 +83,9 @@ class Evaluator:
         self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
         self.reads_samples = bool((sizes > max_rows).any())
 
-    def attach_readings(self, readings: Readings) -> None:
-        """Let readings add to the outputs of networks that have them."""
-        self.collator.readings = ReadingScores(readings, self.fold.dataset)
+    def attach_branches(self, branches: Branches) -> None:
+        """Let branches add to the outputs of networks that have them."""
+        self.collator.branches = BranchScores(branches, self.fold.dataset)
 
     def compute_loss(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
         """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.

@@ -191,7 +191,7 @@ def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, n
         order = canonical_order(cohort[part], numbers[part])
         folds.append(Fold(cohort[part][order], numbers[part][order][:, None]))
     task = Task("y", "y", "regression", mean=float(numbers[:16].mean()), scale=float(numbers[:16].std()))
-    config = load_config("deeprc", {**_QUICK, "readings_use_validation": False})  # validation repertoires were given
+    config = load_config("deeprc", {**_QUICK, "branches_use_validation": False})  # validation repertoires were given
     trainer = Trainer(config, [task], *folds, seed=0, device=torch.device("cpu"))
     trainer.fit()
     outputs = TrainedModel((task,), trainer.network, config).outputs(cohort[24:])

@@ -22,7 +22,7 @@ from tests.conftest import write_cohort
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
-SMALL += ["composition=false", "clones=false"]  # no figure here is of a reading
+SMALL += ["composition=false", "clones=false"]  # no figure here is of a branch
 TARGETS = ["--target", "status", "--target", "grade:multiclass", "--target", "age:regression"]
 Command = Callable[..., tuple[int, str, str]]
 

@@ -38,8 +38,8 @@ def fails(cohort, **options):
 
 
 def test_a_missing_result_is_an_error(cohort, monkeypatch):
-    def too_few(readings, workers, read):
-        yield from file_reading.read_files(readings[:-1], workers, read)
+    def too_few(branches, workers, read):
+        yield from file_reading.read_files(branches[:-1], workers, read)
 
     monkeypatch.setattr(preprocessing, "read_files", too_few)
     with pytest.raises(ValueError, match="shorter"):
@@ -659,12 +659,12 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
 def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):
     monkeypatch.setattr(file_reading, "_TOGETHER_FILES", 3)
     monkeypatch.setattr(file_reading, "_TOGETHER_BYTES", 100)
-    readings = []
+    branches = []
     for number, size in enumerate((10, 10, 10, 10, 95, 10, 300, 10)):
         path = tmp_path / f"{number}.tsv"
         path.write_bytes(b"x" * size)
-        readings.append(file_reading.FileToRead(path, "airr", {"": str(number)}, Cleaning()))
-    found = [[each.repertoires[""] for each in some] for some in file_reading._batch_files(readings)]
+        branches.append(file_reading.FileToRead(path, "airr", {"": str(number)}, Cleaning()))
+    found = [[each.repertoires[""] for each in some] for some in file_reading._batch_files(branches)]
     assert found == [["0", "1", "2"], ["3"], ["4"], ["5"], ["6"], ["7"]]
 
 
@@ -674,8 +674,8 @@ def test_many_small_files_are_worth_a_worker(monkeypatch, tmp_path):
     paths = [tmp_path / f"{number}.tsv" for number in range(9)]
     for path in paths:
         path.touch()
-    readings = [file_reading.FileToRead(path, "airr", {"": path.name}, Cleaning()) for path in paths]
-    assert [file_reading._count_useful_workers(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]
+    branches = [file_reading.FileToRead(path, "airr", {"": path.name}, Cleaning()) for path in paths]
+    assert [file_reading._count_useful_workers(branches[:n]) for n in (3, 4, 9)] == [0, 1, 2]
 
 
 def write_two_folders(folder, write_table):

@@ -22,7 +22,7 @@ RunFactory = Callable[..., Run]
 def run_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
     """Train on a cohort for a few updates, or keep random weights; settings are the configuration's.
 
-    The networks have no readings besides the attention, unless a setting says so: most tests here are about attention.
+    The networks have no branches besides the attention, unless a setting says so: most tests here are about attention.
     """
 
     def make(

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from deeprc.branches.composition import CompositionBranch
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.readings.composition import CompositionReading
 from deeprc.runs.run import Run
 from deeprc.training.model import Ensemble, TrainedModel
-from tests.toys.toy_readings import Clones, with_readings
+from tests.toys.toy_branches import Clones, with_branches
 
 TARGETS = ("status=case", "age:regression")
 
@@ -29,18 +29,18 @@ def plain(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> Trained
 @pytest.fixture(scope="module")
 def model(plain: TrainedModel) -> TrainedModel:
     """A model whose composition is linear in 4-mers, with random weights."""
-    reading = CompositionReading(2)
-    reading.kmer_weights.copy_(torch.randn(reading.kmer_weights.shape, generator=torch.Generator().manual_seed(0)))
-    return with_readings(plain, reading, Clones("WWHW", [1.0, 1.0]), gain=3.0)
+    branch = CompositionBranch(2)
+    branch.kmer_weights.copy_(torch.randn(branch.kmer_weights.shape, generator=torch.Generator().manual_seed(0)))
+    return with_branches(plain, branch, Clones("WWHW", [1.0, 1.0]), gain=3.0)
 
 
 def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel, cohort: RepertoireDataset) -> None:
     index = SequenceIndex(np.array([1, 1, 4]), np.array([5, 0, 7]))
     frequencies = residue_frequencies(cohort)
     found = attribute_composition(model, cohort, index, output=1, background=frequencies)
-    readings = model.network.readings
-    assert readings is not None
-    weights = 3.0 * readings.members["composition"].kmer_weights[1].double().numpy()
+    branches = model.network.branches
+    assert branches is not None
+    weights = 3.0 * branches.members["composition"].kmer_weights[1].double().numpy()
     mean = (
         weights
         @ np.multiply.outer(np.multiply.outer(np.multiply.outer(*2 * [frequencies]), frequencies), frequencies).ravel()
@@ -55,16 +55,16 @@ def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel,
 
 
 def test_a_residue_has_a_quarter_of_each_4_mer_that_holds_it(plain: TrainedModel, cohort: RepertoireDataset) -> None:
-    reading = CompositionReading(2)
+    branch = CompositionBranch(2)
     letters = [*"ACDEFGHIKLMNPQRSTVWY"]
     code = 0
     for letter in "WWHW":
         code = code * 20 + letters.index(letter)
-    reading.kmer_weights[0, code] = 4.0
+    branch.kmer_weights[0, code] = 4.0
     text = cohort[1].sequences.decode()[0]
     start = text.index("WWHW")
     index = SequenceIndex(np.array([1]), np.array([0]))
-    found = attribute_composition(with_readings(plain, reading), cohort, index, background=np.eye(20)[0])
+    found = attribute_composition(with_branches(plain, branch), cohort, index, background=np.eye(20)[0])
     expected = np.zeros(len(text))
     expected[start : start + 4] = 1 / (len(cohort[1]) + 1000)
     np.testing.assert_allclose(found[0, : len(text)], expected)

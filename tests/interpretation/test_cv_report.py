@@ -20,7 +20,7 @@ from tests.interpretation.test_report import Page
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
 SETTINGS = ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"]
-SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # the page says nothing of readings
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # the page says nothing of branches
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ pytest.importorskip("matplotlib")
 TASK = Task("CMV", "CMV", "binary", ("-", "+"))
 
 
-def texts_of(config: NetworkConfig, readings: list[str], n_tasks: int = 1) -> str:
-    (axis,) = draw_network_figure(config, [TASK] * n_tasks, readings).axes
+def texts_of(config: NetworkConfig, branches: list[str], n_tasks: int = 1) -> str:
+    (axis,) = draw_network_figure(config, [TASK] * n_tasks, branches).axes
     return "\n".join(text.get_text() for text in axis.texts)
 
 
@@ -42,4 +42,4 @@ def test_other_networks() -> None:
     assert "40 numbers\nof each" in text
     assert "120 numbers\nof the" in text
     assert "2 layers, 32 units\nCMV\nCMV\nCMV\nand 3 more" in text
-    assert "Reading" not in text
+    assert "Branch" not in text

@@ -99,7 +99,7 @@ def test_a_survey_in_shares_is_that_of_one_process(
     splits, among = ensemble.split_of(asked), [2, 3, 41]
     expected = survey_cohort(ensemble.model, asked, top=top, splits=splits, witnesses_among=among)
     found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, splits=splits, witnesses_among=among)
-    assert ensemble.model.reading_names
+    assert ensemble.model.branch_names
     assert_same_tables(found, expected, check_equal)
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
     np.testing.assert_array_equal(found.residue_frequencies, expected.residue_frequencies)

@@ -72,7 +72,7 @@ def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, m
 
 
 @pytest.mark.slow
-def test_changed_outputs_need_no_reading_but_changed_kernels_do(
+def test_changed_outputs_need_no_branch_but_changed_kernels_do(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader(network, cohort[:3], KnownAverages(), monkeypatch)

@@ -266,8 +266,8 @@ def test_noise_needs_a_generator_for_each_repertoire(cohort: RepertoireDataset, 
     network(batch)  # no noise, no generators
 
 
-def test_chunks_of_a_batch_have_no_reading_scores(cohort: RepertoireDataset) -> None:
-    batch = replace(Collator(cohort, "log1p").sample(np.arange(3), 10, rng()), reading_scores=torch.zeros(3, 1, 1))
+def test_chunks_of_a_batch_have_no_branch_scores(cohort: RepertoireDataset) -> None:
+    batch = replace(Collator(cohort, "log1p").sample(np.arange(3), 10, rng()), branch_scores=torch.zeros(3, 1, 1))
     chunks = list(batch.iterate_chunks(7))
     assert sum(chunk.sequences.n_sequences for chunk in chunks) == batch.sequences.n_sequences
-    assert [(len(chunk.offsets), chunk.reading_scores) for chunk in chunks] == [(2, None)] * len(chunks)
+    assert [(len(chunk.offsets), chunk.branch_scores) for chunk in chunks] == [(2, None)] * len(chunks)

@@ -15,7 +15,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.interpretation.report.reading_tables import make_clone_tables
+from deeprc.interpretation.report.branch_tables import make_clone_tables
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.toys.clone_cohorts import N_ASSOCIATED, draw_repertoires

@@ -29,7 +29,7 @@ from tests.conftest import Killed, write_cohort
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
-SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about branches
 PLAIN: dict[str, Any] = {"members": 1, "targets": "status=case"}
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
 RESULTS = ("predictions.tsv", "folds.tsv", "motifs.tsv", "metrics.json", "warnings.json")

@@ -23,7 +23,7 @@ from deeprc.runs.run import Run, load_run
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
-SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about branches
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
 
 

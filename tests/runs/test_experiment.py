@@ -31,7 +31,7 @@ from tests.conftest import Killed, killing
 
 SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
 SMALL = load_config("deeprc", SETTINGS)
-LIGHT = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # where readings are not looked at
+LIGHT = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # where branches are not looked at
 TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
 
 
@@ -54,7 +54,7 @@ def test_the_run_directory_is_complete(run: Run) -> None:
     assert config["targets"] == list(TARGETS)
     assert [task["kind"] for task in config["tasks"]] == ["binary", "multiclass", "regression"]
     history = pd.read_csv(run.path / "history.tsv", sep="\t")
-    assert history["update"].tolist() == [0, 10, 20, 30]  # the start, because a reading has something to say
+    assert history["update"].tolist() == [0, 10, 20, 30]  # the start, because a branch has something to say
     assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
     packages = json.loads((run.path / "environment.json").read_text())["packages"]
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__

@@ -51,7 +51,7 @@ def test_train_and_benchmark_predict_the_same_to_the_last_bit(
     assert result.failures == {}
     stored = pd.read_csv(tmp_path / "compared" / "predictions.tsv", sep="\t").set_index("repertoire_id")
     for fold in range(3):
-        config = load_config("deeprc", {**SETTINGS, "readings_use_validation": False})  # as other methods
+        config = load_config("deeprc", {**SETTINGS, "branches_use_validation": False})  # as other methods
         split = SplitOptions(folds=3, fold=fold, group_by=group_by)
         run = train_run(cohort, tmp_path / str(fold), targets=target, config=config, split=split, seed=7)
         predicted = pd.read_csv(run.path / "predictions.tsv", sep="\t").set_index("repertoire_id")

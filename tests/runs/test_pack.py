@@ -78,7 +78,7 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
     assert repr(loaded).splitlines()[0] == f"Run('{packed}')"
     assert "repertoires" not in repr(loaded).split("test  ")[0]
     assert loaded.clones().equals(run.clones())
-    assert {"composition", "clones"} <= set(loaded.model.network.readings.names)
+    assert {"composition", "clones"} <= set(loaded.model.network.branches.names)
 
 
 def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
@@ -91,8 +91,8 @@ def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: Reper
     assert len(private) > 1000
     assert not private & set(deeprc.load(packed, device="cpu").clones()["junction_aa"])
     assert json.loads(contents["splits.json"]) == {"train": [], "validation": [], "test": [], "digests": {}}
-    assert run.model.network.readings is not None
-    assert len(run.model.network.readings.identities) > 0
+    assert run.model.network.branches is not None
+    assert len(run.model.network.branches.identities) > 0
 
 
 def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:

@@ -22,7 +22,7 @@ from deeprc.training import confirmation, motif_start
 from tests.conftest import motif, random_sequences, write_cohort
 
 SETTINGS = ["n_updates=4", "evaluate_every=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
-SETTINGS += ["composition=false", "clones=false"]  # the motifs are looked at, and no reading
+SETTINGS += ["composition=false", "clones=false"]  # the motifs are looked at, and no branch
 CONFIG = load_config("deeprc", SETTINGS)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from deeprc.branches.cohort import TrainingCohort
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.readings.cohort import TrainingCohort
 from deeprc.tasks import Task
 
 Clone = tuple[str, str, str]

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc import ranks
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.fit import fit_branches
 from deeprc.config import NetworkConfig
 from deeprc.datasets import representations
 from deeprc.datasets.clones.distinct import count_distinct_clones
@@ -21,8 +23,6 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.rank_calls import PackedFlags, compute_parts, count_parts
-from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.fit import fit_readings
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations, kmer_occurrences
 from deeprc.training.enriched_motif import EnrichedMotif
@@ -84,11 +84,11 @@ def count(dataset: RepertoireDataset) -> Found:
 
 
 def fit(dataset: RepertoireDataset) -> Found:
-    """Return the readings, as hashes of their numbers and of their scores."""
+    """Return the branches, as hashes of their numbers and of their scores."""
     labels = (dataset.metadata["status"] == "case").to_numpy(float)[:, None]
-    fitted = fit_readings(NetworkConfig(), TrainingCohort(dataset, labels, [STATUS]))
+    fitted = fit_branches(NetworkConfig(), TrainingCohort(dataset, labels, [STATUS]))
     return {
-        each.reading.name: [digest(*(buffer.numpy() for buffer in each.reading.buffers())), digest(each.scores)]
+        each.branch.name: [digest(*(buffer.numpy() for buffer in each.branch.buffers())), digest(each.scores)]
         for each in fitted
     }
 
@@ -110,7 +110,7 @@ def search_all(dataset: RepertoireDataset) -> Found:
         "counts": count(dataset),
         "counts of two": count(dataset[:2]),
         "gaps": count_gaps(dataset),
-        "readings": fit(dataset),
+        "branches": fit(dataset),
     }
 
 

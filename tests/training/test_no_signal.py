@@ -8,8 +8,8 @@ from sklearn.metrics import roc_auc_score
 from deeprc.config import load_config
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.nn.batch import Collator
+from deeprc.nn.branches import BranchScores
 from deeprc.nn.inference import Inference
-from deeprc.nn.readings import ReadingScores
 from deeprc.tasks import Task
 from deeprc.training import motif_start
 from deeprc.training.fold import Fold
@@ -32,9 +32,9 @@ def auc_without_signal(seed: int) -> float:
     folds = (Fold(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
     trainer = Trainer(config, TASKS, *folds, seed=seed, device=torch.device("cpu"))
     trainer.fit()
-    readings = trainer.network.readings
-    scores = None if readings is None else ReadingScores(readings, dataset[TEST])
-    outputs = Inference(trainer.network, Collator(dataset[TEST], "none", readings=scores)).outputs()
+    branches = trainer.network.branches
+    scores = None if branches is None else BranchScores(branches, dataset[TEST])
+    outputs = Inference(trainer.network, Collator(dataset[TEST], "none", branches=scores)).outputs()
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 

@@ -61,7 +61,7 @@ def search(n: int, cohort: RepertoireDataset, folder: Path) -> Found:
 def test_one_process_finds_all_motifs(alone: Found) -> None:
     assert {(pattern, output) for pattern, output, *_ in alone["motifs"]} >= {("WWHW", 0), ("CYF", 0), ("MNPQ", 3)}
     assert {(pattern, output) for pattern, output, *_ in alone["common motifs"]} >= {("WWHW", 0), ("MNPQ", 3)}
-    assert alone["readings"].keys() == {"composition", "clones"}
+    assert alone["branches"].keys() == {"composition", "clones"}
     assert len(alone["counts"]["carriers"]) > 20
     assert len(alone["counts"]["occurrences"][0]) > 20
     assert min(alone["gaps"][1:]) > 5

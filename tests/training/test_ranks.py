@@ -97,11 +97,11 @@ def test_three_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Te
     assert_close(load_file(three / f"{name}.safetensors"), alone[name])
 
 
-def test_a_training_with_readings_has_both(alone: dict[str, dict[str, Tensor]]) -> None:
-    found = alone["readings"]
-    assert found["readings.gains"][:, 0].abs().min() > 0.1
-    assert found["readings.members.composition.kmer_weights"][0].abs().max() > 0
-    assert len(found["readings.members.clones.carriers"]) > 0
+def test_a_training_with_branches_has_both(alone: dict[str, dict[str, Tensor]]) -> None:
+    found = alone["branches"]
+    assert found["branches.gains"][:, 0].abs().min() > 0.1
+    assert found["branches.members.composition.kmer_weights"][0].abs().max() > 0
+    assert len(found["branches.members.clones.carriers"]) > 0
     assert found["motifs"] > 0  # of the sequences that match no stored clone
 
 

@@ -13,7 +13,7 @@ from deeprc.hopfield.segments import _attention_in_torch
 from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
-from deeprc.nn.readings import ReadingScores
+from deeprc.nn.branches import BranchScores
 from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
@@ -21,7 +21,7 @@ from deeprc.training.building import build_network
 from deeprc.training.fold import Fold
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.trainer import Trainer
-from tests.nn.share_reading import ShareReading
+from tests.nn.share_branch import ShareBranch
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case")), Task("age", "age", "regression", ())]
@@ -45,13 +45,13 @@ def labels(dataset: RepertoireDataset) -> np.ndarray:
 
 def make_step() -> TrainingStep:
     network = build_network(CONFIG, TASKS, seed=3, device=CPU)
-    network.attach_readings([ShareReading("W", [0.1, 0.2, 0.3, 0.4][: network.n_outputs])])
+    network.attach_branches([ShareBranch("W", [0.1, 0.2, 0.3, 0.4][: network.n_outputs])])
     return TrainingStep(network.train(), TASKS, TRAINING)
 
 
 def make_collator(step: TrainingStep, cohort: RepertoireDataset) -> Collator:
-    assert step.network.readings is not None
-    return Collator(cohort, "log1p", readings=ReadingScores(step.network.readings, cohort))
+    assert step.network.branches is not None
+    return Collator(cohort, "log1p", branches=BranchScores(step.network.branches, cohort))
 
 
 def weights(step: TrainingStep) -> dict[str, Tensor]:

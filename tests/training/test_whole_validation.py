@@ -169,7 +169,7 @@ def test_without_samples_nothing_is_judged_again(cohort_factory: Callable[..., R
 def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regressions, last choice, calibration and outputs share the averages, which are those of a new reading."""
+    """Regressions, last choice, calibration and outputs share the averages, which are those of a new branch."""
     read: list[tuple[str, int]] = []
     pool_group = Inference._pool_group
 

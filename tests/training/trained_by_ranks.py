@@ -51,7 +51,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "batch_size": 5,
     },
     "constant part": {"top_fraction": 0.3, "unattended": "constant", "patience": 2, "least_gain": 0.5},
-    "readings": {"composition": True, "clones": True, "seeded_start": 0.5, "abundance": "none"},
+    "branches": {"composition": True, "clones": True, "seeded_start": 0.5, "abundance": "none"},
     "whole validation": {"validation_sequences": 20, "composition": True, "top_fraction": 0.3},
 }
 

@@ -19,12 +19,12 @@ _BLUE, _RED, _GREEN, _ = COLOURS  # colours of learned parts, outputs and data
 _WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
 _TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
 _MAX_OUTPUTS = 4
-_WIDE = 3.0  # width of the box of all readings in inches
-_READINGS = {"composition": "k-mers and genes of all sequences", "clones": "stored clones that it carries"}
+_WIDE = 3.0  # width of the box of all branches in inches
+_BRANCHES = {"composition": "k-mers and genes of all sequences", "clones": "stored clones that it carries"}
 
 
 @require_matplotlib
-def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
+def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: Sequence[str]) -> Figure:
     """Draw the parts of a network as boxes, with their sizes, and arrows between them.
 
     Parameters
@@ -33,12 +33,12 @@ def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: 
         Settings of the network.
     tasks
         Tasks that it predicts.
-    readings
-        Names of its readings.
+    branches
+        Names of its branches.
     """
     from matplotlib.figure import Figure
 
-    low = 0.0 if readings else _MIDDLE - 0.8
+    low = 0.0 if branches else _MIDDLE - 0.8
     figure = Figure(figsize=(11.2, 4.0 - low))
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, 11.2), ylim=(low, 4.0))
@@ -64,13 +64,13 @@ def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: 
     _draw_arrow(axis, x[2] + _WIDTH, _MIDDLE, x[3], _MIDDLE)
     _draw_arrow(axis, x[3] + _WIDTH / 2, _TOP - _HEIGHT / 2, x[3] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2)
     _draw_arrow(axis, x[3] + _WIDTH, _MIDDLE, x[4], _MIDDLE)
-    if readings:
+    if branches:
         left = (x[2] + _WIDTH / 2) - _WIDE / 2
         lines = [
-            *(f"{name}: {_READINGS.get(name, 'of the whole repertoire')}" for name in readings),
+            *(f"{name}: {_BRANCHES.get(name, 'of the whole repertoire')}" for name in branches),
             "each times a learned gain",
         ]
-        _draw_box(axis, left, _BOTTOM, "Readings", "\n".join(lines), _BLUE, width=_WIDE)
+        _draw_box(axis, left, _BOTTOM, "Branches", "\n".join(lines), _BLUE, width=_WIDE)
         _draw_arrow(axis, x[0] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, left, _BOTTOM, bent=True)
         _draw_arrow(axis, left + _WIDE, _BOTTOM, x[4] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, bent=True)
         axis.text(x[4] + _WIDTH / 2 + 0.1, _BOTTOM + 0.2, "added", fontsize=8, color=MUTED, va="center")

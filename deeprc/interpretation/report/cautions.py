@@ -112,7 +112,7 @@ def _note_silent_attention(assessment: Assessment) -> list[Caution]:
         f"Only {max(0.0, *shares):.0%} of the variance of the output comes through the attention. So attended "
         "sequences and kernels say little about the target: look at what comes through the other branches."
     )
-    return [Caution("note", text, "readings")]
+    return [Caution("note", text, "branches")]
 
 
 def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:

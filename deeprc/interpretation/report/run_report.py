@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.branches.clones import CloneBranch
 from deeprc.checks.of_run import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
@@ -30,6 +31,7 @@ from deeprc.interpretation.figures.classes import (
 )
 from deeprc.interpretation.report import origin, page_figures
 from deeprc.interpretation.report.antigens import AntigenSection, annotate_survey, make_antigen_sections
+from deeprc.interpretation.report.branch_tables import is_mainly_stored_clones, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.directions import DirectionSection, make_direction_sections
 from deeprc.interpretation.report.findings import (
@@ -49,14 +51,12 @@ from deeprc.interpretation.report.number_tables import (
     make_witness_table,
 )
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, format_today, write_page
-from deeprc.interpretation.report.reading_tables import is_mainly_stored_clones, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
-from deeprc.readings.clones import CloneReading
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
 from deeprc.runs.ensemble import RunEnsemble
@@ -77,7 +77,7 @@ _CONTENTS = [
     ("performance", "How good is it?"),
     ("history", "Training"),
     ("controls", "Does it need the sequences?"),
-    ("readings", "All, some or single sequences?"),
+    ("branches", "All, some or single sequences?"),
     ("attention", "Where does the network look?"),
     ("sequences", "Which sequences contribute most to which class?"),
     ("antigens", "Known antigens?"),
@@ -231,8 +231,8 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the template, without the part about how to make it again."""
     performance, checks, dataset = results.performance, results.checks, results.dataset
     witnesses = _make_witness_table(results.survey)
-    has_readings = bool(results.predictor.model.reading_names)
-    is_there = {"witnesses": witnesses is not None, "readings": has_readings, "antigens": bool(results.antigens)}
+    has_branches = bool(results.predictor.model.branch_names)
+    is_there = {"witnesses": witnesses is not None, "branches": has_branches, "antigens": bool(results.antigens)}
     return {
         "title": f"DeepRC: {', '.join(task.title for task in results.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it predicts their labels, and from "
@@ -253,7 +253,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         "groups": make_group_table(results.groups, dataset, performance, checks.subject_column),
         "shortcuts": make_shortcut_table(checks),
         **_make_performance_sections(results),
-        "readings": _make_readings_section(results) if has_readings else None,
+        "branches": _make_branches_section(results) if has_branches else None,
         "attention": _make_attention_section(results.tasks, performance, results.survey),
         "genes": page_figures.make_gene_figures(results.survey.genes),
         "directions": results.directions,
@@ -263,12 +263,12 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
     }
 
 
-def _make_readings_section(results: _ReportResults) -> dict[str, Any]:
-    """Return the content of the section about readings."""
-    names = results.predictor.model.reading_names
+def _make_branches_section(results: _ReportResults) -> dict[str, Any]:
+    """Return the content of the section about branches."""
+    names = results.predictor.model.branch_names
     return {
         "variation": make_variation_table(results.assessment.variation, [ATTENTION, *names]),
-        "has_stored_clones": CloneReading.name in names,
+        "has_stored_clones": CloneBranch.name in names,
         "is_mainly_stored_clones": is_mainly_stored_clones(results.assessment.variation),
         "clones": make_clone_tables(results.predictor.model),
     }

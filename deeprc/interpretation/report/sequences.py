@@ -10,6 +10,8 @@ import pandas as pd
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from deeprc.branches.clones import CloneBranch
+from deeprc.interpretation.report.branch_tables import find_main_source
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.findings import SequenceCarriers
 from deeprc.interpretation.report.page import (
@@ -21,8 +23,6 @@ from deeprc.interpretation.report.page import (
     make_swatch,
     make_text_cell,
 )
-from deeprc.interpretation.report.reading_tables import find_main_source
-from deeprc.readings.clones import CloneReading
 
 __all__ = ["SHOWN", "make_legend", "make_sequence_table", "shade_residues"]
 
@@ -181,7 +181,7 @@ def _make_row(
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
     source = find_main_source(one, sign) if "through_attention" in one else None
-    if source is not None and source[0] == CloneReading.name:
+    if source is not None and source[0] == CloneBranch.name:
         residues = None  # a stored clone counts as a whole
     cells = [
         Cell(shade_residues(junction, residues), junction),

@@ -9,8 +9,8 @@ import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.splits import NEW
+from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
-from deeprc.interpretation.report.reading_tables import make_variation_sentence
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance

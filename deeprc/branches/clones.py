@@ -1,0 +1,330 @@
+"""The branch `clones`: it stores clones that are associated with a label, and finds them in a repertoire.
+
+In terms of Hopfield networks, the list of clones is a memory: the stored patterns are clones and the state patterns are
+the sequences of a repertoire. A sequence with m mismatches retrieves a clone of the same length and genes with the
+weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if it is lower, near neighbours count, too.
+Here the match of a clone is either exact (beta is infinite) or allows one substitution: all sequences with at most one
+mismatch retrieve the clone (beta is 0 for these).
+
+A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
+`clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
+k = 0 is shared equally by the k clones, and the part of each clone by the sequences that retrieve it.
+
+Letters: N sequences of one repertoire, J clones, G memories, R residues, T outputs, n pairs of a sequence and a clone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.branches.clones_description import ClonesDescription, MemoryDescription, parse_clones_description
+from deeprc.branches.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
+from deeprc.branches.genes import check_some_genes_known
+from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
+from deeprc.datasets.clones.neighbours import NeighbourSearch
+from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.errors import InputError
+from deeprc.nn.branches import Branch, to_array
+
+__all__ = ["EXACT", "NO_MATCH", "ONE_SUBSTITUTION", "CloneBranch", "CloneHits", "Memory"]
+
+NO_MATCH, EXACT, ONE_SUBSTITUTION = -1, 0, 1
+"""Match of a clone: none, exact, or also with one substitution. No enum, because `njit` functions use these numbers."""
+
+_MATCH_NAMES = {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}
+_MAX_LOG_RATE = 100.0
+_CARRIERS = ("carriers_positive", "carriers_negative")
+
+
+class Memory(NamedTuple):
+    """The stored clones that are associated with one output in one direction.
+
+    Attributes
+    ----------
+    output
+        Index of the output.
+    direction
+        `up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do.
+    kind, parameters
+        Kind and parameters of the evidence, see `fit_evidence`; `odds` are the odds of the direction.
+    clones
+        The J clones, best first.
+    allows_substitution
+        Whether sequences with one substitution also retrieve the clone, (J,).
+    carriers
+        Numbers of carriers of each clone, (J, 2): the positive and the negative ones for classes; all carriers and 0
+        for numbers. A carrier is a donor if donors are known, else a training repertoire.
+    tests
+        P-value and q-value of each clone, (J, 2).
+    """
+
+    output: int
+    direction: Direction
+    kind: EvidenceKind
+    parameters: Floats
+    clones: CloneSet
+    allows_substitution: NDArray[np.bool_]
+    carriers: NDArray[np.int64]
+    tests: Floats
+
+
+class CloneHits(NamedTuple):
+    """n pairs of a sequence of one repertoire and a clone that it retrieves, in the order of the sequences.
+
+    Attributes
+    ----------
+    rows
+        Index of the sequence in its repertoire, (n,) int64.
+    clones
+        Index of the clone, which is also the index of its row in `CloneBranch.table`, (n,) int64.
+    mismatches
+        Number of substitutions between sequence and clone, 0 or 1, (n,) int64.
+    outputs
+        Index of the output for which the clone is evidence, (n,) int64.
+    evidence
+        Amount that the pair adds to the score of this output, (n,).
+    """
+
+    rows: NDArray[np.int64]
+    clones: NDArray[np.int64]
+    mismatches: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    evidence: Floats
+
+
+class _MemorySpan(NamedTuple):
+    """One memory, the parameters of its evidence, and the slice of its clones among those of all memories."""
+
+    memory: MemoryDescription
+    parameters: Floats
+    start: int
+    stop: int
+
+
+class CloneBranch(Branch):
+    """The branch `clones`; see the top of this module.
+
+    Parameters
+    ----------
+    description
+        Description of the memories.
+    n_outputs
+        Number of outputs, T.
+    """
+
+    name: ClassVar[str] = "clones"
+    residues: torch.Tensor
+    offsets: torch.Tensor
+    v_call: torch.Tensor
+    j_call: torch.Tensor
+    is_ball: torch.Tensor  # match of each clone: EXACT or ONE_SUBSTITUTION; saved models have this name
+    carriers: torch.Tensor
+    tests: torch.Tensor
+    evidence: torch.Tensor
+
+    def __init__(self, description: ClonesDescription, n_outputs: int) -> None:
+        super().__init__()
+        self._description, self.n_outputs = description, n_outputs
+        self._search: NeighbourSearch | None = None
+        n = sum(memory.n_clones for memory in description.memories)
+        shapes = {"residues": (description.n_residues,), "offsets": (n + 1,), "is_ball": (n,), "carriers": (n, 2)}
+        for name, shape in {**shapes, **dict.fromkeys(GENE_FIELDS, (n,))}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
+        self.register_buffer("tests", torch.zeros(n, 2, dtype=torch.float64))
+        evidence = torch.zeros(len(description.memories), N_PARAMETERS, dtype=torch.float64)
+        self.register_buffer("evidence", evidence)
+
+    @classmethod
+    def of(cls, memories: Sequence[Memory], n_outputs: int) -> CloneBranch:
+        """Return the branch with at least one memory for T outputs."""
+        sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
+        genes = sequences.genes  # all names of the container, to compare them with those of others
+        described = tuple(
+            MemoryDescription(memory.output, memory.direction, memory.kind, len(memory.clones)) for memory in memories
+        )
+        vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
+        branch = cls(ClonesDescription(described, len(sequences.residues), vocabularies), n_outputs)
+        columns = {
+            "residues": sequences.residues,
+            "offsets": sequences.offsets,
+            **{name: calls.codes for name, calls in genes.items()},
+            "is_ball": np.concatenate([memory.allows_substitution for memory in memories]),
+            "carriers": np.concatenate([memory.carriers for memory in memories]),
+            "tests": np.concatenate([memory.tests for memory in memories]),
+            "evidence": np.stack([memory.parameters for memory in memories]),
+        }
+        for name, values in columns.items():
+            buffer = getattr(branch, name)
+            buffer.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(buffer))
+        return branch
+
+    @property
+    def clones(self) -> CloneSet:
+        """The J clones of all memories, one memory after the other."""
+        sequences = Sequences.counted_once(to_array(self.residues).astype(np.uint8), to_array(self.offsets))
+        genes = self._description.genes
+        calls = {name: Categorical(to_array(getattr(self, name)), genes[name]) for name in genes}
+        return CloneSet(sequences.with_genes(calls))
+
+    def _list_memory_spans(self) -> list[_MemorySpan]:
+        """Return each memory with the parameters of its evidence and the slice of its clones."""
+        memories = self._description.memories
+        bounds = np.cumsum([0, *(memory.n_clones for memory in memories)]).tolist()
+        spans = zip(memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True)
+        return [_MemorySpan(*span) for span in spans]
+
+    def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
+        """Return the pairs of a sequence of a repertoire and a clone that it retrieves, with their evidence.
+
+        Raises
+        ------
+        InputError
+            If the repertoire's container lacks genes with which the clones were learned.
+        """
+        return self._find_hits(repertoire)[0]
+
+    def find_matching_sequences(self, repertoire: Repertoire) -> NDArray[np.int64]:
+        """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
+
+        Raises
+        ------
+        InputError
+            If the repertoire's container lacks genes with which the clones were learned.
+        """
+        return np.unique(self._prepare_search(repertoire).find_in(repertoire).rows)
+
+    def contributions(self, repertoire: Repertoire) -> Floats:
+        """See `Branch`."""
+        found = np.zeros((len(repertoire), self.n_outputs))
+        if len(repertoire):
+            hits, scores_without_hits = self._find_hits(repertoire)
+            found += scores_without_hits / len(repertoire)
+            np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
+        return found
+
+    def score(self, repertoire: Repertoire) -> Floats:
+        """See `Branch`."""
+        if len(repertoire) == 0:
+            return np.zeros(self.n_outputs)
+        hits, scores_without_hits = self._find_hits(repertoire)
+        return scores_without_hits + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
+
+    def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
+        """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
+        sequences = repertoire.container.sequences
+        for name, known in self._description.genes.items():
+            if name in sequences.genes:
+                check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
+        if self._search is None:
+            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) == ONE_SUBSTITUTION)
+        return self._search
+
+    def _find_hits(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
+        """Return the hits, and the score that each output would have without hits, (T,)."""
+        fields = list(self._description.genes)
+        hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
+        rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
+        n = count_clones_of_repertoire(repertoire, fields, hashes)
+        n_clones = len(self.carriers)
+        n_hits = np.bincount(clones, minlength=n_clones)  # of each clone
+        evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
+        outputs = np.zeros(n_clones, np.int64)
+        for memory, parameters, start, stop in self._list_memory_spans():
+            k = int((n_hits[start:stop] > 0).sum())
+            without_hits, with_hits = memory.sign * compute_evidence(memory.kind, parameters, [0, k], [n, n])
+            scores_without_hits[memory.output] += without_hits
+            evidence[start:stop] = (with_hits - without_hits) / max(k, 1)
+            outputs[start:stop] = memory.output
+        shares = evidence[clones] / n_hits[clones]
+        return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
+
+    def table(self, output_names: Sequence[str]) -> pd.DataFrame:
+        """Return a table of the clones with their associations, by output and direction, best first.
+
+        Parameters
+        ----------
+        output_names
+            Names of the T outputs.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
+            (`exact` or `one substitution`), the number of carriers (`carriers_positive` and `carriers_negative` for
+            classes, `carriers` for numbers), `p_value`, and `q_value` (Benjamini and Hochberg, over all tested clones).
+            Carriers are donors if they are known, else training repertoires. With `one substitution`, carriers of any
+            neighbour count, and the p-value is corrected for the choice of the match.
+        """
+        frame = self.clones.to_frame()
+        memories, carriers = self._description.memories, to_array(self.carriers)
+        n_clones = [memory.n_clones for memory in memories]
+        frame["output"] = np.repeat([output_names[memory.output] for memory in memories], n_clones).astype(object)
+        frame["direction"] = np.repeat([memory.direction for memory in memories], n_clones).astype(object)
+        frame["match"] = np.array([_MATCH_NAMES[match] for match in to_array(self.is_ball).tolist()], dtype=object)
+        of_number = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
+        for column, name in enumerate(_CARRIERS):
+            if not of_number.all():
+                frame[name] = pd.array(carriers[:, column], dtype="Int64")
+                frame.loc[of_number, name] = pd.NA
+        if of_number.any():
+            frame["carriers"] = pd.array(carriers[:, 0], dtype="Int64")
+            frame.loc[~of_number, "carriers"] = pd.NA
+        frame["p_value"], frame["q_value"] = to_array(self.tests).T
+        return frame
+
+    def describe(self) -> dict[str, Any]:
+        """See `Branch`."""
+        described = self._description
+        genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
+        memories = [dict(vars(memory)) for memory in described.memories]
+        return {"memories": memories, "n_residues": described.n_residues, "genes": genes}
+
+    @classmethod
+    def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneBranch:
+        """See `Branch`."""
+        return cls(parse_clones_description(description, n_outputs, where), n_outputs)
+
+    def check(self, where: str) -> None:
+        """See `Branch`."""
+        offsets, residues = to_array(self.offsets), to_array(self.residues)
+        lengths = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:
+            raise InputError(
+                f"{where}: offsets: expected to rise from 0 to {len(residues)} by at most {MAX_LENGTH} residues a clone"
+            )
+        _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
+        for name in GENE_FIELDS:
+            _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
+        _check_range(f"{where}: is_ball", to_array(self.is_ball), ONE_SUBSTITUTION)
+        _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
+        _check_range(f"{where}: tests", to_array(self.tests), 1)
+        for memory, parameters, *_ in self._list_memory_spans():
+            is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
+            if not np.isfinite(parameters).all() or is_wrong:
+                raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")
+
+    def _max_code(self, gene: str) -> int:
+        return max(0, len(self._description.genes.get(gene, ())) - 1)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._search = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_search": None}
+
+
+def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
+    if not (values.min() >= 0 and values.max() <= largest):
+        raise InputError(f"{where}: expected numbers from 0 to {largest}, found {values.min()} to {values.max()}")

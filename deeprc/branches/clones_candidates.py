@@ -1,0 +1,333 @@
+"""Search for candidates: clones for which sequences with one substitution may count as the clone itself.
+
+A clone is a candidate if its exact carriers are weakly associated with the label. A selection is the choice of clones
+on all folds but those that are held out. In each selection, a candidate is matched exactly or with one substitution,
+whichever has the smaller p-value. Candidates within one substitution of each other are neighbours. If a candidate is
+matched with one substitution, its neighbours are not retrieved, because their sequences would count twice. A candidate
+is retrieved only in a selection in which its exact carriers are weakly associated with the label. Otherwise held-out
+repertoires would have an influence on its selection.
+
+Letters: J candidates, D different training repertoires, F folds, S selections, T thresholds, B training repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.carrier_counts import MIN_CARRIERS
+from deeprc.baselines.cross_fitted_clone_counts import (
+    FoldedRepertoires,
+    Selections,
+    count_by_threshold,
+    find_critical_sums,
+    find_passing_clones,
+)
+from deeprc.branches.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION
+from deeprc.branches.clones_searches import CloneSearch
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.neighbours import NeighbourSearch, find_neighbours
+from deeprc.datasets.dataset import RepertoireDataset
+
+__all__ = [
+    "Candidates",
+    "CandidatesByFold",
+    "ChosenMatches",
+    "choose_final_matches",
+    "compute_content_order",
+    "count_held_out_matches",
+    "find_candidates",
+]
+
+_LEVELS = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # p-values of candidates; the first with few clones is used
+_MAX_CANDIDATES = 20_000  # largest number of candidates of all searches together, in each selection
+_SUBSTITUTION_FACTOR = 3.0  # factor of p-values with one substitution, because the candidate is tested once more
+
+
+class CarriedClones(NamedTuple):
+    """The candidates that each of some repertoires carries, each candidate once.
+
+    Attributes
+    ----------
+    starts, stops
+        Repertoire d carries the candidates `clones[starts[d]:stops[d]]`, (D,) each.
+    clones
+        Indices of the candidates, one repertoire after the other.
+    is_exact
+        Whether the repertoire carries the candidate itself, not only sequences with one substitution.
+    """
+
+    starts: Integers
+    stops: Integers
+    clones: NDArray[np.int32]
+    is_exact: NDArray[np.bool_]
+
+    def of_repertoires(self, indices: Integers) -> CarriedClones:
+        """Return the candidates that the repertoires with these indices carry."""
+        return self._replace(starts=self.starts[indices], stops=self.stops[indices])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of all searches, ordered by content, and their carriers.
+
+    Attributes
+    ----------
+    clones
+        The J candidates.
+    levels
+        Level of each search: the p-value that a candidate must have with its exact carriers, by selection, (S + 1,).
+        The last selection leaves no fold out.
+    rows
+        Rows of the different repertoires in the container, ascending, (D,).
+    carried
+        Candidates that each of these repertoires carries.
+    neighbour_offsets, neighbours
+        Neighbours of candidate j: neighbours[neighbour_offsets[j]:neighbour_offsets[j + 1]].
+    """
+
+    clones: CloneSet
+    levels: Sequence[Floats]
+    rows: Integers
+    carried: CarriedClones
+    neighbour_offsets: Integers
+    neighbours: Integers
+
+
+@dataclass(frozen=True)
+class CandidatesByFold:
+    """The candidates with the data of one search, by fold.
+
+    Attributes
+    ----------
+    candidates, search
+        Candidates, and one of their searches.
+    levels
+        Levels of the search, see `Candidates.levels`, (S + 1,).
+    left_out
+        Whether each selection leaves out each fold, (S + 1, F); the last one leaves out none.
+    repertoires
+        The D different repertoires of the search.
+    carried
+        Candidates that each of these repertoires carries.
+    sums
+        Sums over the carriers of each candidate, by match and fold: sum of labels, number of all and of different
+        carriers, (2, 3, J, F).
+    """
+
+    candidates: Candidates
+    search: CloneSearch
+    levels: Floats
+    left_out: NDArray[np.bool_]
+    repertoires: FoldedRepertoires
+    carried: CarriedClones
+    sums: Integers
+
+    @classmethod
+    def of(cls, candidates: Candidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
+        """Return the candidates with the data of one of their searches."""
+        repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
+        rows = np.unique(search.dataset.rows)  # of the D different repertoires
+        carried = candidates.carried.of_repertoires(np.searchsorted(candidates.rows, rows))
+        sums = np.zeros((2, 3, len(candidates.clones), search.n_folds), np.int64)
+        _sum_by_fold(carried, np.argsort(repertoires.unit, kind="stable"), repertoires, sums)
+        return cls(candidates, search, levels, _mark_left_out(search), repertoires, carried, sums)
+
+
+class ChosenMatches(NamedTuple):
+    """The match of each candidate in one selection.
+
+    Attributes
+    ----------
+    matches
+        `NO_MATCH` if the candidate is not retrieved, else `EXACT` or `ONE_SUBSTITUTION`, (J,).
+    p_values
+        P-value of each candidate with its match, 1 if it is not retrieved, (J,).
+    label_sums, n_carriers
+        Sum of the labels of the carriers of each candidate with its match, and number of the carriers, (J,) each.
+    """
+
+    matches: Integers
+    p_values: Floats
+    label_sums: Integers
+    n_carriers: Integers
+
+
+def find_candidates(
+    dataset: RepertoireDataset, clones: SharedClones, searches: Sequence[CloneSearch], fields: Sequence[str]
+) -> Candidates:
+    """Return the candidates of all searches, after one pass over the repertoires.
+
+    Parameters
+    ----------
+    dataset
+        Training repertoires.
+    clones
+        Clones that repertoires of the container share.
+    searches
+        Searches of which candidates are found.
+    fields
+        Gene fields that are part of a clone.
+    """
+    limit = max(1, _MAX_CANDIDATES // max(1, len(searches)))
+    found = [_find_weakly_associated(clones, search, limit) for search in searches]
+    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
+    candidates = CloneSet(dataset.take_clones(clones.representative[indices], fields))
+    candidates = candidates.take(compute_content_order(candidates))
+    rows, first = np.unique(dataset.rows, return_index=True)
+    carried = _find_carried(candidates, dataset[first])
+    return Candidates(candidates, [each[1] for each in found], rows, carried, *_list_neighbours(candidates))
+
+
+def _find_weakly_associated(clones: SharedClones, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
+    """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
+    left_out = _mark_left_out(search)
+    repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
+    needed = find_critical_sums(left_out, repertoires, _LEVELS, search.test)
+    indices, passed = find_passing_clones(clones, repertoires, left_out, needed)
+    n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LEVELS))])  # (levels, S + 1)
+    level = np.minimum((n_passing > limit).sum(axis=0), len(_LEVELS) - 1)
+    return indices[(passed > level).any(axis=1)], np.array(_LEVELS)[level]
+
+
+def _mark_left_out(search: CloneSearch) -> NDArray[np.bool_]:
+    """Return whether each selection leaves out each fold, (S + 1, F); the last one leaves out none."""
+    return np.concatenate([Selections.of(search.n_folds).left_out, np.zeros((1, search.n_folds), bool)])
+
+
+def compute_content_order(clones: CloneSet) -> Integers:
+    """Return the order of clones, (J,), by sequences and genes, which does not depend on their present order."""
+    columns = [clones.sequences.decode(), *(calls.names().tolist() for calls in clones.sequences.genes.values())]
+    keys = list(zip(*columns, strict=True))
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def _find_carried(candidates: CloneSet, repertoires: RepertoireDataset) -> CarriedClones:
+    """Return the candidates that each repertoire carries."""
+    carried, is_exact, sizes = [np.zeros(0, np.int32)], [np.zeros(0, bool)], np.zeros(len(repertoires), np.int64)
+    for d, pairs in enumerate(find_neighbours(candidates, repertoires)):
+        matches = np.full(len(candidates), NO_MATCH, np.int8)
+        matches[pairs.clones] = ONE_SUBSTITUTION
+        matches[pairs.clones[pairs.mismatches == 0]] = EXACT
+        own = np.flatnonzero(matches != NO_MATCH)
+        sizes[d] = len(own)
+        carried.append(own.astype(np.int32))
+        is_exact.append(matches[own] == EXACT)
+    offsets = compute_offsets(sizes)
+    return CarriedClones(offsets[:-1], offsets[1:], np.concatenate(carried), np.concatenate(is_exact))
+
+
+def _list_neighbours(clones: CloneSet) -> tuple[Integers, Integers]:
+    """Return the clones within one substitution of each clone, as offsets, (J + 1,), and indices."""
+    search = NeighbourSearch(clones)
+    vocabularies = {field: calls.vocabulary for field, calls in clones.sequences.genes.items()}
+    arrays, is_known = clones.encode_genes(vocabularies)
+    pairs = search.find(arrays, search.make_table(arrays, is_known), 0, len(clones))
+    differ = pairs.mismatches == 1
+    return compute_offsets(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
+
+
+def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float]) -> Integers:
+    """Return the number of retrieved candidates in each repertoire, (T, B, F + 1).
+
+    The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
+
+    Parameters
+    ----------
+    by_fold
+        Candidates with the data of one search.
+    thresholds
+        Largest p-values of a candidate, descending, (T,).
+    """
+    repertoires, selections = by_fold.repertoires, Selections.of(by_fold.search.n_folds)
+    counts = np.zeros((len(repertoires.fold), by_fold.search.n_folds + 1, len(thresholds)), np.int64)
+    for selection in range(len(selections.left_out)):
+        chosen = _choose_matches(by_fold, selection)
+        passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
+        for held_out, fold in np.argwhere(selections.selection_of == selection).tolist():
+            inside = np.flatnonzero(repertoires.fold == fold)
+            _count(by_fold.carried, inside, chosen.matches, passed, counts[:, held_out])
+    return count_by_threshold(counts, repertoires, by_fold.search.dataset)
+
+
+def choose_final_matches(by_fold: CandidatesByFold) -> ChosenMatches:
+    """Return the matches that are chosen on all folds."""
+    return _choose_matches(by_fold, len(by_fold.left_out) - 1)
+
+
+def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
+    """Return the matches that are chosen in the selection with this index."""
+    search, candidates, left_out = by_fold.search, by_fold.candidates, by_fold.left_out[selection]
+    kept = by_fold.repertoires.labels[~left_out[by_fold.repertoires.label_folds]]
+    label_sums, n_carriers, n_different = np.moveaxis(by_fold.sums[..., ~left_out].sum(axis=3), 1, 0)  # (2, J) each
+    exact, substituted = (
+        search.test.p_values(label_sums[match], n_carriers[match], kept) for match in (EXACT, ONE_SUBSTITUTION)
+    )
+    is_eligible = (exact < by_fold.levels[selection]) & (n_different[EXACT] >= MIN_CARRIERS)
+    p_values = np.where(is_eligible, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)  # (2, J)
+    order = np.argsort(p_values, axis=None, kind="stable")  # among equal p-values, exact matches are first
+    order = order[p_values.ravel()[order] < 1]
+    matches = np.full(len(is_eligible), NO_MATCH, np.int64)
+    _assign_matches(order, candidates.neighbour_offsets, candidates.neighbours, matches)
+    at = matches.clip(EXACT), np.arange(len(matches))
+    return ChosenMatches(matches, np.where(matches == NO_MATCH, 1.0, p_values[at]), label_sums[at], n_carriers[at])
+
+
+@njit(nogil=True)
+def _assign_matches(order: Integers, neighbour_offsets: Integers, neighbours: Integers, matches: Integers) -> None:
+    """Write the match of each candidate, (J,), so that no candidate counts twice.
+
+    `order` has the indices of exact matches, j, and of matches with one substitution, J + j, best first. A candidate is
+    not matched with one substitution if a neighbour is retrieved, and it is not retrieved if a neighbour is matched
+    with one substitution. A sequence may still match two candidates that differ by two substitutions.
+    """
+    n = len(matches)
+    for item in order:
+        candidate, match = item % n, item // n
+        if matches[candidate] != NO_MATCH:
+            continue
+        overlaps = False
+        for i in range(neighbour_offsets[candidate], neighbour_offsets[candidate + 1]):
+            other = matches[neighbours[i]]
+            if other == ONE_SUBSTITUTION or (match == ONE_SUBSTITUTION and other == EXACT):
+                overlaps = True
+        if not overlaps:
+            matches[candidate] = match
+
+
+@njit(nogil=True)
+def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRepertoires, sums: Integers) -> None:
+    """Add to the sums of `CandidatesByFold`, (2, 3, J, F).
+
+    `order` lists the D repertoires carrier by carrier, because each carrier counts once for a candidate.
+    """
+    last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # last carrier that was counted for each match and candidate
+    for d in order:
+        fold, carrier = repertoires.fold[d], repertoires.unit[d]
+        for i in range(carried.starts[d], carried.stops[d]):
+            candidate = carried.clones[i]
+            # who carries the candidate itself is also a carrier with one substitution
+            for match in range(EXACT if carried.is_exact[i] else ONE_SUBSTITUTION, ONE_SUBSTITUTION + 1):
+                if last_seen[match, candidate] != carrier:
+                    last_seen[match, candidate] = carrier
+                    sums[match, 0, candidate, fold] += repertoires.label_sum[carrier]
+                    sums[match, 1, candidate, fold] += repertoires.weight[carrier]
+                    sums[match, 2, candidate, fold] += 1
+
+
+@njit(nogil=True)
+def _count(carried: CarriedClones, some: Integers, matches: Integers, passed: Integers, counts: Integers) -> None:
+    """Count the retrieved candidates of some repertoires, by the strictest threshold that each passes, (D, T)."""
+    for d in some:
+        for i in range(carried.starts[d], carried.stops[d]):
+            candidate = carried.clones[i]
+            if passed[candidate] > 0 and (carried.is_exact[i] or matches[candidate] == ONE_SUBSTITUTION):
+                counts[d, passed[candidate] - 1] += 1

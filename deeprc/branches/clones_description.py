@@ -1,0 +1,84 @@
+"""Description of stored clones in the file of a model: everything except the arrays.
+
+Letters: R residues, T outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprc.branches.clones_evidence import Direction, EvidenceKind, evidence_sign
+from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.documents import validate
+from deeprc.errors import InputError
+
+__all__ = ["ClonesDescription", "MemoryDescription", "parse_clones_description"]
+
+_MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
+
+
+@dataclass(frozen=True)
+class MemoryDescription:
+    """Description of one memory, without its arrays.
+
+    Attributes
+    ----------
+    output, direction, kind
+        Output, direction and kind of evidence, see `Memory`.
+    n_clones
+        Number of clones of the memory.
+    """
+
+    output: int = field(metadata={"low": 0})
+    direction: Direction
+    kind: EvidenceKind
+    n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
+
+    @property
+    def sign(self) -> float:
+        """Factor of the evidence in the score of the output, 1 or -1."""
+        return evidence_sign(self.kind, self.direction)
+
+
+@dataclass(frozen=True)
+class ClonesDescription:
+    """Description of the branch `clones`, without its arrays.
+
+    Attributes
+    ----------
+    memories
+        Descriptions of the memories, in their order.
+    n_residues
+        Number of residues of all clones, R.
+    genes
+        Vocabulary of each gene field that is part of a clone, by field.
+    """
+
+    memories: tuple[MemoryDescription, ...]
+    n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
+    genes: dict[str, tuple[str, ...]]
+
+
+def parse_clones_description(description: Any, n_outputs: int, where: str) -> ClonesDescription:
+    """Return the description of a branch for T outputs from a value of a file; error messages begin with `where`.
+
+    Raises
+    ------
+    InputError
+        If the value is not one that `CloneBranch.describe` returns.
+    """
+    described: ClonesDescription = validate(description, ClonesDescription, where)
+    if not described.memories:
+        raise InputError(f"{where}: memories: expected at least one")
+    if sum(memory.n_clones for memory in described.memories) > _MAX_CLONES:
+        raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
+    for memory in described.memories:
+        if memory.output >= n_outputs:
+            raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {memory.output}")
+    for name, vocabulary in described.genes.items():
+        if name not in GENE_FIELDS:
+            raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")
+        if not vocabulary:
+            raise InputError(f"{where}: genes: {name}: expected names, found none")
+    return described

@@ -1,0 +1,219 @@
+"""Fit of the branch `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
+
+Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
+with exact matches or also with one substitution. The alternative with the smallest loss on held-out repertoires is
+chosen; clones and their evidence are then determined without the held-out fold. For the scores of each fold, and the
+decrease of its loss by them, the alternative is chosen on the other folds.
+
+Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from scipy.stats import rankdata
+
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.carrier_counts import find_associated_clones
+from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
+from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.branches.clones import ONE_SUBSTITUTION, CloneBranch, Memory
+from deeprc.branches.clones_candidates import (
+    Candidates,
+    CandidatesByFold,
+    ChosenMatches,
+    choose_final_matches,
+    compute_content_order,
+    count_held_out_matches,
+    find_candidates,
+)
+from deeprc.branches.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
+from deeprc.branches.clones_searches import CloneSearch, list_searches
+from deeprc.branches.cohort import FittedBranch, TrainingCohort
+from deeprc.branches.donors import association_z
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.shared import find_shared_clones
+
+__all__ = ["fit_clones"]
+
+_MIN_Z = 3.0
+"""Smallest z-score of the association of scores with labels.
+
+Without a signal, one cohort in ten exceeds it, not one in a thousand as for a normal distribution, because held-out
+folds share clones."""
+
+_SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Scales of scores that are tried to compute the decrease of a loss.
+
+Scores of small cohorts are overconfident, and the network learns their scale."""
+
+
+@dataclass(frozen=True)
+class _SearchResult:
+    """The result of a search: the number of associated clones and the evidence for it, by alternative.
+
+    Attributes
+    ----------
+    search
+        The search.
+    counts
+        Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
+        The alternatives with exact matches come first; both kinds go from the strictest threshold to the loosest.
+    final_matches
+        Matches of the candidates that are chosen on all folds.
+    held_out
+        Evidence of each alternative for held-out repertoires.
+    best
+        Index of the alternative that is chosen on all folds.
+    scores
+        Score of each repertoire by the alternative that is chosen on the other folds, (n,).
+    """
+
+    search: CloneSearch
+    counts: Integers
+    final_matches: ChosenMatches
+    held_out: HeldOut
+    best: int
+    scores: Floats
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether scores of held-out repertoires are associated with labels, by the z-score of Spearman's correlation.
+
+        Repertoires of one donor are not independent, see `association_z`.
+        """
+        scores, values = rankdata(self.scores), rankdata(self.search.values)
+        return association_z(scores, values, self.search.groups) > _MIN_Z
+
+
+def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
+    """Fit the branch `clones`; return None if it does not predict held-out repertoires."""
+    searches = list_searches(cohort)
+    if not searches:
+        return None
+    fields = cohort.dataset.gene_fields
+    clones = find_shared_clones(cohort.dataset, fields)
+    n_clones = clones.count_by_repertoire()[cohort.dataset.rows]
+    candidates = find_candidates(cohort.dataset, clones, searches, fields)
+    results = [
+        _run_search(CandidatesByFold.of(candidates, search, levels), clones, n_clones[search.rows])
+        for search, levels in zip(searches, candidates.levels, strict=True)
+    ]
+    kept = _select_results(results)
+    memories = [_make_memory(result, clones, candidates, n_clones, fields) for result in kept]
+    kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
+    if not kept_pairs:
+        return None
+    branch = CloneBranch.of([memory for memory, _ in kept_pairs], sum(task.n_outputs for task in cohort.tasks))
+    return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
+
+
+def _run_search(by_fold: CandidatesByFold, clones: SharedClones, n: Integers) -> _SearchResult:
+    search, thresholds = by_fold.search, np.array(THRESHOLDS)
+    exact = count_clones_out_of_fold(clones, search.dataset, search.units, search.folds, thresholds, test=search.test)
+    substituted = count_held_out_matches(by_fold, THRESHOLDS)
+    counts = np.concatenate([exact[::-1], substituted[::-1]])
+    held_out = hold_out(search.kind, counts, n, search.values, search.folds)
+    losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
+    scores = np.zeros(len(n))
+    for fold in range(search.n_folds):
+        out = search.folds == fold
+        scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
+    final = choose_final_matches(by_fold)
+    return _SearchResult(search, counts, final, held_out, _find_best_alternative(losses), scores)
+
+
+def _find_best_alternative(losses: Floats) -> int:
+    """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n)."""
+    return int(np.argmin(losses.mean(axis=1)))
+
+
+def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
+    """Return the results that predict held-out repertoires.
+
+    Both directions of an output are kept only if they are better together than either alone.
+    """
+    kept: list[_SearchResult] = []
+    for _, group in groupby(results, key=lambda result: result.search.output):
+        useful = [result for result in group if result.is_useful and _compute_loss_decrease([result]) > 0]
+        if len(useful) > 1:
+            useful = max(([useful[0]], [useful[1]], useful), key=_compute_loss_decrease)
+        kept += useful
+    return kept
+
+
+def _compute_loss_decrease(results: Sequence[_SearchResult]) -> float:
+    """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
+    search, baseline_outputs = results[0].search, results[0].held_out.baseline_outputs
+    total = _sum_scores(results) * search.sign
+    outputs = baseline_outputs + np.array([0.0, *_SCALES])[:, None] * total
+    losses = compute_loss(search.kind, outputs, search.values).mean(axis=1)
+    return float(losses[0] - losses.min())
+
+
+def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
+    """Return the scores of one output, summed over its directions, (n,)."""
+    return np.asarray(sum(result.search.sign * result.scores for result in results))
+
+
+def _make_memory(
+    result: _SearchResult, clones: SharedClones, candidates: Candidates, n_clones: Integers, fields: Sequence[str]
+) -> Memory | None:
+    """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
+    search, final = result.search, result.final_matches
+    threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
+    found = find_associated_clones(clones, search.units, threshold, search.test)
+    if result.best < len(THRESHOLDS):
+        chosen = CloneSet(search.dataset.take_clones(clones.representative[found.indices], fields))
+        allows_substitution, p_values = np.zeros(len(chosen), bool), found.p_values
+        sums = found.label_sums, found.n_carriers
+    else:
+        some = np.flatnonzero(final.p_values < threshold)
+        chosen, p_values = candidates.clones.take(some), final.p_values[some]
+        allows_substitution = final.matches[some] == ONE_SUBSTITUTION
+        sums = final.label_sums[some], final.n_carriers[some]
+    counts = result.counts[result.best, :, -1]
+    parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
+    if len(chosen) == 0 or not parameters.any():
+        return None
+    order = compute_content_order(chosen)
+    order = order[np.argsort(p_values[order], kind="stable")]
+    tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
+    columns = allows_substitution[order], _count_carriers_by_class(search, *sums)[order], tests[order]
+    return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
+
+
+def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:
+    """Return the numbers of positive and negative carriers; for numbers, all carriers and 0, (J, 2)."""
+    if search.kind == "rate":
+        return np.stack([n_carriers, np.zeros_like(n_carriers)], axis=1)
+    positive = label_sums if search.direction == "up" else n_carriers - label_sums
+    return np.stack([positive, n_carriers - positive], axis=1)
+
+
+def _score_cohort(
+    cohort: TrainingCohort, branch: CloneBranch, results: Sequence[_SearchResult]
+) -> tuple[Floats, Floats]:
+    """Return the cross-fitted scores, (B, T), and the decrease of the loss of each output by them, (T,).
+
+    The branch has not learned from repertoires without a label, so these get the scores of the branch itself.
+    """
+    shape = len(cohort.dataset), branch.n_outputs
+    scores, is_known, loss_decreases = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])
+    for output, group in groupby(results, key=lambda result: result.search.output):
+        directions = list(group)
+        rows = directions[0].search.rows
+        is_known[:, output] = False
+        is_known[rows, output] = True
+        scores[rows, output] = _sum_scores(directions)
+        loss_decreases[output] = _compute_loss_decrease(directions)
+    for position in np.flatnonzero(~is_known.all(axis=1)).tolist():
+        own = branch.score(cohort.dataset[position])
+        scores[position] = np.where(is_known[position], scores[position], own)
+    return scores, loss_decreases

@@ -1,0 +1,138 @@
+"""Searches of the branch `clones`: which clones are more frequent in repertoires with a higher, or lower, label.
+
+Letters: B repertoires of a cohort, n of them with a label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
+from deeprc.baselines.carrier_counts import CountedUnits
+from deeprc.baselines.inner_folds import assign_inner_folds
+from deeprc.branches.clones_evidence import Direction, EvidenceKind, evidence_sign
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.donors import count_cases, renumber_donors
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.outputs import output_slices
+from deeprc.tasks import Task
+
+__all__ = ["CloneSearch", "list_searches"]
+
+_FOLDS, _MIN_FOLDS = 10, 3
+_MIN_CASES = 40
+"""Smallest number of cases, see `count_cases`, for which the branch is fitted.
+
+With fewer cases, a branch that predicts the label prevents the attention from learning more; see
+docs/experiments.md."""
+
+
+@dataclass(frozen=True)
+class CloneSearch:
+    """The search for clones in one direction of one output, with the n training repertoires that have a label.
+
+    Attributes
+    ----------
+    output
+        Index of the output.
+    direction
+        `up` to search clones that repertoires with a higher label carry more often, `down` for a lower label.
+    kind
+        Kind of the evidence.
+    test
+        Test of a clone's association with the label.
+    rows
+        Rows of the repertoires in the cohort, (n,).
+    dataset
+        The n repertoires.
+    units
+        Units that are counted, with labels for the test; the labels are higher if the clones are expected.
+    values
+        Target of each repertoire, (n,): 1 if the clones are expected in it, else 0; or the number, standardised by the
+        task.
+    folds
+        Fold of each repertoire, from 0, (n,).
+    groups
+        Donor of each repertoire as an index, (n,); None if every repertoire is from a different donor.
+    """
+
+    output: int
+    direction: Direction
+    kind: EvidenceKind
+    test: AssociationTest
+    rows: NDArray[np.int64]
+    dataset: RepertoireDataset
+    units: CountedUnits
+    values: Floats
+    folds: NDArray[np.int64]
+    groups: NDArray[np.int64] | None
+
+    @property
+    def sign(self) -> float:
+        """Factor of the evidence in the score of the output, 1 or -1."""
+        return evidence_sign(self.kind, self.direction)
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds."""
+        return int(self.folds.max()) + 1
+
+
+def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
+    """Return the searches of both directions for each output with enough repertoires to hold some out."""
+    searches = []
+    for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
+        labels = cohort.labels[:, index]
+        rows = np.flatnonzero(~np.isnan(labels))
+        for class_index, output in enumerate(range(outputs.start, outputs.stop)):
+            searches += _make_both_searches(cohort, task, class_index, output, rows, labels[rows])
+    return searches
+
+
+def _make_both_searches(
+    cohort: TrainingCohort, task: Task, class_index: int, output: int, rows: NDArray[np.int64], labels: Floats
+) -> list[CloneSearch]:
+    """Return both searches of one output; if the task has several classes, the output is that of one class."""
+    dataset, is_number = cohort.dataset[rows], task.kind == "regression"
+    if is_number and len(labels):
+        positive = labels > np.median(labels)
+    else:
+        positive = labels == (class_index if task.n_outputs > 1 else 1)
+    if len(rows) == 0 or positive.all() or not positive.any():
+        return []
+    groups = None if cohort.groups is None else cohort.groups[rows]
+    if count_cases(groups, None if is_number else positive, n=len(rows)) < _MIN_CASES:
+        return []
+    folds = assign_inner_folds(dataset, positive, _FOLDS, groups)
+    if folds.max() + 1 < _MIN_FOLDS:
+        return []
+    searches: list[CloneSearch] = []
+    directions: tuple[Direction, ...] = ("up", "down")
+    for direction in directions:
+        is_up = direction == "up"
+        if is_number:
+            of_donor = _average_by_donor(labels, groups)
+            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (labels - task.mean) / task.scale
+            units = CountedUnits.of(dataset, ranks, groups)
+            searches.append(
+                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)
+            )
+        else:
+            expected = (positive == is_up).astype(np.int64)
+            units = CountedUnits.of(dataset, expected, groups)
+            searches.append(
+                CloneSearch(output, direction, "odds", FISHER, rows, dataset, units, expected * 1.0, folds, groups)
+            )
+    return searches
+
+
+def _average_by_donor(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
+    """Return the mean value of the donor of each repertoire, (n,), because a donor counts once."""
+    if groups is None:
+        return values
+    donors = renumber_donors(groups, len(values))
+    return np.asarray((np.bincount(donors, values) / np.bincount(donors))[donors])

@@ -1,0 +1,226 @@
+"""The branch `composition`: a linear function of the 4-mers and the V and J genes of all sequences of a repertoire.
+
+The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, and the centred
+log-ratios of gene usage (as `VGeneUsage`). With the mean x of the training repertoires, the score is
+
+    n / (n + m) * weights . (x - mean),
+
+where n is the number of sequences and m is `NOISE_SEQUENCES`. The factor shrinks the scores of small repertoires, whose
+features are mostly noise. The branch also uses k-mers of one, two and three residues that begin a 4-mer: their
+frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
+`deeprc.branches.composition_fit`).
+
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, R residues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numba import uint64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.arrays import Floats
+from deeprc.baselines.gene_usage import centred_log_ratios
+from deeprc.branches.genes import check_some_genes_known
+from deeprc.compilation import njit, run_in_blocks
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError
+from deeprc.nn.branches import Branch, to_array
+
+__all__ = ["NOISE_SEQUENCES", "CompositionBranch", "K"]
+
+
+K = 4
+"""Number of residues of a k-mer."""
+
+NOISE_SEQUENCES = 1000
+"""Number of sequences, m: the score of a repertoire with so many sequences is halved."""
+
+_N_LETTERS = len(AMINO_ACIDS)
+_N_KMERS = _N_LETTERS**K
+_N_LAST = _N_LETTERS ** (K - 1)
+_MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
+_BLOCK = 65_536  # number of sequences that one thread reads at a time
+
+
+@dataclass(frozen=True)
+class _Description:
+    """The description that `CompositionBranch.describe` returns: the names of the genes that have weights."""
+
+    v_call: tuple[str, ...]
+    j_call: tuple[str, ...]
+
+
+class CompositionBranch(Branch):
+    """A linear function of the 4-mers and of the genes of a repertoire; see the top of this module.
+
+    Parameters
+    ----------
+    n_outputs
+        Number of outputs, T.
+    genes
+        Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
+
+    Attributes
+    ----------
+    kmer_weights
+        Weights of the 4-mers, (T, M) float32, in the order of `count_kmers`.
+    kmer_constants
+        Sum of the mean frequencies of the 4-mers in training repertoires times their weights, (T,) float64.
+    v_call_weights, j_call_weights
+        Weights of the log-ratios of the genes, (T, G) float64 each.
+    v_call_centre, j_call_centre
+        Mean log-ratios of the training repertoires, (G,) float64 each.
+    """
+
+    name: ClassVar[str] = "composition"
+
+    kmer_weights: Tensor
+    kmer_constants: Tensor
+
+    def __init__(self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__()
+        self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
+        self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
+        self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
+        for field, names in self.genes.items():
+            self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
+            self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
+
+    def contributions(self, repertoire: Repertoire) -> Floats:
+        """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
+
+        The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that
+        have the gene, and by all sequences if none has it. The part that does not depend on the repertoire is shared by
+        all sequences.
+
+        Raises
+        ------
+        InputError
+            If genes have weights and the repertoire's container lacks them.
+        """
+        n, constants = len(repertoire), -to_array(self.kmer_constants)
+        found = np.zeros((len(constants), n))
+        if n == 0:
+            return found.T
+        sequences = repertoire.sequences
+        tables = []
+        for field, names in self.genes.items():
+            table, of_absent = np.zeros((len(constants), 0)), np.zeros(len(constants))
+            if names:
+                if field not in sequences.genes:
+                    where = f"{repertoire.container.path}: has no {field}"
+                    raise InputError(f"{where}, from which the model reads the composition of repertoires")
+                calls = sequences.genes[field]
+                check_some_genes_known(repertoire.container.path, field, names, calls.vocabulary)
+                table, of_absent = self._gene_shares(field, calls)
+            tables.append(table)
+            constants = constants + of_absent
+        arrays = sequences.arrays([field for field, names in self.genes.items() if names])
+        scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
+        constants, tables = constants * scale, [table * (n * scale) for table in tables]
+        weights = to_array(self.kmer_weights)
+        run_in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
+        return found.T
+
+    def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
+        """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).
+
+        The second result is the sum of the parts of genes that no sequence has, (T,).
+        """
+        names = self.genes[field]
+        occurrences = calls.count_occurrences()
+        code_of = {name: code for code, name in enumerate(calls.vocabulary)}
+        codes = np.array([code_of.get(name, -1) for name in names], np.int64)
+        counts = np.where(codes >= 0, occurrences[codes], 0)
+        weights, centre = (to_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
+        terms = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
+        present = counts > 0
+        table = np.zeros((len(terms), len(calls.vocabulary)))
+        table[:, codes[present]] = terms[:, present] / counts[present]
+        return table, terms[:, ~present].sum(axis=1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the names of the genes, by field; see `Branch`."""
+        return {field: list(names) for field, names in self.genes.items()}
+
+    @classmethod
+    def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
+        """Return a branch whose buffers have the right shapes; see `Branch`."""
+        genes = vars(validate(description, _Description, where))
+        for field, names in genes.items():
+            if len(names) > _MAX_NAMES:
+                raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
+            if len(set(names)) < len(names) or "" in names:
+                raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
+        return cls(n_outputs, genes)
+
+    def check(self, where: str) -> None:
+        """Raise InputError if a number is not finite; see `Branch`."""
+        for name, buffer in self.named_buffers():
+            if not bool(torch.isfinite(buffer).all()):
+                raise InputError(f"{where}: {name}: expected finite numbers")
+
+
+@njit(nogil=True, inline="always")
+def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32]) -> float:
+    """Return the sum of the weights of a sequence's 4-mers. Indices are unsigned, so negative ones need no test."""
+    begin, end = uint64(start), uint64(stop)
+    letters, first = uint64(_N_LETTERS), uint64(_N_LAST)
+    total, code = 0.0, uint64(0)
+    for at in range(begin, min(begin + uint64(K - 1), end)):
+        code = code * letters + uint64(residues[at])
+    for at in range(begin + uint64(K - 1), end):
+        code = code * letters + uint64(residues[at])
+        total += weights[code]
+        code -= first * uint64(residues[at - uint64(K - 1)])
+    return total
+
+
+@njit(nogil=True)
+def _contribute(
+    start: int,
+    stop: int,
+    sequences: SequenceArrays,
+    weights: NDArray[np.float32],
+    scale: float,
+    constants: Floats,
+    v_shares: Floats,
+    j_shares: Floats,
+    found: Floats,
+) -> None:
+    """Write the contribution of each sequence from `start` to `stop` to each score, (T, N).
+
+    Parameters
+    ----------
+    sequences
+        The sequences; without gene codes if genes have no weights.
+    weights, scale
+        Weights of the 4-mers, (T, M), and their common factor.
+    constants
+        Amount that every sequence adds to each score, (T,).
+    v_shares, j_shares
+        Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
+    """
+    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
+    has_v, has_j = v_shares.shape[1] > 0, j_shares.shape[1] > 0
+    for output in range(len(found)):
+        table = weights[output]
+        for row in range(start, stop):
+            total = _sum_weights(residues, offsets[row], offsets[row + 1], table)
+            share = constants[output] + scale * total
+            if has_v:
+                share += v_shares[output, v[row]]
+            if has_j:
+                share += j_shares[output, j[row]]
+            found[output, row] = share

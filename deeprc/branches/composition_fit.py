@@ -1,0 +1,305 @@
+"""Fit of the branch `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
+
+For each output, a logistic regression (a ridge regression for a number) is fitted to the inner products of the
+repertoires. The settings are the share of k-mers and genes in the inner products and the weight of the losses, C. The
+network learns a gain for each branch, so settings are compared by the cross entropy of held-out repertoires after
+the best slope and intercept for their scores. This slope is part of the weights.
+
+Letters: B repertoires, n of them with a label; T outputs, S settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
+from deeprc.baselines.elastic_net import fit_elastic_net_path
+from deeprc.baselines.inner_folds import assign_grouped_folds
+from deeprc.branches.cohort import FittedBranch, TrainingCohort
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_features import CompositionFeatures
+from deeprc.branches.donors import count_cases, renumber_donors
+from deeprc.compilation import open_threads
+from deeprc.datasets.cache import digest_with_genes
+from deeprc.outputs import output_slices
+from deeprc.progress import track
+from deeprc.tasks import Task
+from deeprc.threads import limit_blas_threads
+
+__all__ = ["fit_composition"]
+
+Path = Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]
+
+_KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
+_CS = tuple(10.0**exponent for exponent in range(-2, 5))
+_N_FOLDS = 10
+_FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
+_N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
+_N_BINS = 4  # number of bins of numbers, by which folds are stratified
+_MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a branch
+_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
+"""The mean decrease of the loss must exceed (1.5 + 10 / n_cases) standard errors."""
+
+_SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
+
+
+def fit_composition(cohort: TrainingCohort) -> FittedBranch | None:
+    """Fit the branch `composition`; return None if it predicts no output.
+
+    Parameters
+    ----------
+    cohort
+        Training repertoires.
+    """
+    n_outputs = sum(task.n_outputs for task in cohort.tasks)
+    features = CompositionFeatures(cohort.dataset)
+    models: list[_Model | None] = []
+    for column, task in enumerate(cohort.tasks):
+        models += _fit_task(features, cohort, cohort.labels[:, column], task)
+    assert len(models) == n_outputs == output_slices(cohort.tasks)[-1].stop
+    used = [(output, model) for output, model in enumerate(models) if model is not None]
+    if not used:
+        return None
+    scores, loss_decreases = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
+    for output, model in used:
+        scores[:, output], loss_decreases[output] = model.scores, model.loss_decrease
+    return FittedBranch(_make_branch(features, used, n_outputs), scores, loss_decreases)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The fitted model of one output.
+
+    Attributes
+    ----------
+    dual
+        Weights of the repertoires, (B,).
+    kmer_share
+        Share of the k-mers in the inner products.
+    scores, loss_decrease
+        Cross-fitted scores, (B,), and the decrease of the mean loss by them.
+    """
+
+    dual: Floats
+    kmer_share: float
+    scores: Floats
+    loss_decrease: float
+
+
+def _make_branch(
+    features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int
+) -> CompositionBranch:
+    """Return the branch with the weights of all models; it has no genes if no model uses them."""
+    has_genes = any(model.kmer_share < 1 for _, model in models)
+    branch = CompositionBranch(n_outputs, features.genes if has_genes else {})
+    for output, model in models:
+        function = features.make_linear_function(model.dual, model.kmer_share)
+        branch.kmer_weights[output] = torch.from_numpy(function.kmers).float()
+        rounded = branch.kmer_weights[output].double().numpy()
+        branch.kmer_constants[output] = float(rounded @ features.kmer_centre)
+        if has_genes:
+            _fill_genes(branch, output, function.genes, features.gene_centre)
+    return branch
+
+
+def _fill_genes(branch: CompositionBranch, output: int, weights: Floats, centre: Floats) -> None:
+    """Write the weights of the genes for one output, V and J end to end, (G,), and the centre of the genes, (G,)."""
+    start = 0
+    for field, names in branch.genes.items():
+        part = slice(start, start + len(names))
+        branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(weights[part])
+        branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre[part])
+        start += len(names)
+
+
+def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
+    """Return the model of each output of a task; None for an output that cannot be predicted."""
+    known = np.flatnonzero(~np.isnan(labels))
+    numbers = labels[known]
+    is_number = task.kind == "regression"
+    groups = None if cohort.groups is None else cohort.groups[known]
+    digests = np.array(digest_with_genes(cohort.dataset))[known].tolist()
+    n_repeats = _N_REPEATS if len(known) <= _FEW else 1
+    n_folds = _N_FOLDS if len(known) <= _MANY else _FEWER_FOLDS
+    if is_number:
+        targets = [(numbers - task.mean) / task.scale]
+    elif task.kind == "binary":
+        targets = [numbers]
+    else:
+        targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
+
+    def fit(target: Floats) -> _Model | None:
+        strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
+        folds = [
+            assign_grouped_folds(digests, strata, n_folds, groups=groups, repeat=repeat) for repeat in range(n_repeats)
+        ]
+        return _fit_output(_Problem(features, known, folds, groups, is_number), target)
+
+    return [fit(target) for target in targets]
+
+
+def _assign_quarters(numbers: Floats) -> NDArray[np.int64]:
+    """Return the quarter, from 0, of the distribution in which each number is, (B,)."""
+    edges = np.quantile(numbers, np.arange(1, _N_BINS) / _N_BINS) if len(numbers) else np.zeros(0)
+    return np.asarray(np.searchsorted(edges, numbers), np.int64)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The repertoires of one output, and their folds.
+
+    Attributes
+    ----------
+    features
+        Features of all B repertoires.
+    known
+        Rows of the repertoires with a label, (n,).
+    folds
+        Fold of each repertoire with a label, (n,), for each repeat.
+    groups
+        Donor of each repertoire with a label as an index, (n,); None if every repertoire is from a different donor.
+    is_number
+        Whether a number is predicted.
+    """
+
+    features: CompositionFeatures
+    known: NDArray[np.int64]
+    folds: Sequence[NDArray[np.int64]]
+    groups: NDArray[np.int64] | None
+    is_number: bool
+
+    @property
+    def path(self) -> Path:
+        """Function that yields the solution for each C."""
+        return _ridge_path if self.is_number else _logistic_path
+
+
+def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
+    """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
+    n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
+    if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
+        return None
+    mixtures = problem.features.mix_inner_products(_KMER_SHARES)
+    settings = list(product(mixtures, _CS))
+    if not settings:
+        return None
+    with limit_blas_threads():
+        found = np.concatenate([_cross_fit_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
+        slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
+        best = int(np.argmax([each.mean() for each in loss_decreases]))
+        if not _is_clear(loss_decreases[best], problem.groups, n_cases):
+            return None
+        (kmer_share, C), slope = settings[best], slopes[best]
+        products, known = mixtures[kmer_share], problem.known
+        (solution,) = problem.path(products[np.ix_(known, known)], target, [C])
+    dual = np.zeros(len(products))
+    dual[known] = slope * solution.weights
+    scores = products @ dual
+    scores[known] = slope * found[best]
+    return _Model(dual, kmer_share, scores, float(loss_decreases[best].mean()))
+
+
+def _cross_fit_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
+    """Return cross-fitted scores of the repertoires for each C, (C, n), as means over repeats."""
+    tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
+    total = np.zeros((len(_CS), len(target)))
+    with open_threads() as threads:
+        found = threads.map(lambda task: _score_fold(problem, products, target, *task), tasks)
+        shown = track(found, "learning from composition", len(tasks))
+        for (folds, fold), scores in zip(tasks, shown, strict=True):
+            total[:, folds == fold] += scores
+    return np.asarray(total / len(problem.folds))
+
+
+def _score_fold(problem: _Problem, products: Floats, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
+    """Return the scores of the repertoires of one fold, (C, n of the fold), by models that are fitted without it."""
+    inside, outside = folds != fold, folds == fold
+    if len(np.unique(target[inside])) < 2:
+        return np.zeros((len(_CS), int(outside.sum())))
+    present = np.ones(len(products), bool)
+    present[problem.known[outside]] = False
+    moved = _centre_at(products, problem.features.size_weights, present)
+    learned, new = problem.known[inside], problem.known[outside]
+    gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(new, learned)]
+    return np.stack([across @ solution.weights for solution in problem.path(gram, target[inside], _CS)])
+
+
+def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
+    """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
+
+    The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
+    """
+    total = float(size_weights[present].sum())
+    towards = products[present].sum(axis=0) / total
+    shift = np.outer(size_weights, towards)
+    return np.asarray(
+        products - shift - shift.T + towards[present].sum() / total * np.outer(size_weights, size_weights)
+    )
+
+
+def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield the logistic regression for each C; each one starts from the solution before."""
+    solution = None
+    for C in Cs:
+        solution = fit_dual_logistic(gram, target, C, start=solution)
+        yield solution
+
+
+def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield the ridge regression for each C; the intercept has no penalty."""
+    half = gram - gram.mean(axis=0)
+    return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
+
+
+def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
+    """Return the best slope of the scores, at least 0, and the decrease of each repertoire's loss, (n,)."""
+    spread = float(scores.std())
+    if spread == 0:
+        return 0.0, np.zeros(len(scores))
+    fit = _calibrate_numbers if is_number else _calibrate_classes
+    slope, loss_decreases = fit((scores - scores.mean()) / spread, target)
+    return (slope / spread, loss_decreases) if slope > 0 else (0.0, np.zeros(len(scores)))
+
+
+def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]:
+    centred = target - target.mean()
+    slope = float(standard @ centred) / (len(standard) + _SLOPE_PENALTY)
+    return slope, 0.5 * (centred**2 - (centred - slope * standard) ** 2)
+
+
+def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]:
+    path = partial(fit_elastic_net_path, l1_ratio=0.0, scale="common")
+    (solution,) = path(standard[:, None], target == 1, [1 / _SLOPE_PENALTY])
+    slope = float(solution.coefficients.sum())
+    odds = slope * standard + solution.intercept
+    share = float(target.mean())
+    prior = -np.log(np.where(target == 1, share, 1 - share))
+    return slope, prior - (np.logaddexp(0, odds) - target * odds)
+
+
+def _is_clear(loss_decreases: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
+    """Return whether the mean decrease of the loss is clearly above 0; the repertoires of a donor are one observation.
+
+    Parameters
+    ----------
+    loss_decreases
+        Decrease of each repertoire's loss, (n,).
+    groups
+        Donor of each repertoire, see `_Problem`.
+    n_cases
+        Number of cases, see `count_cases`; with few of them, the mean must be further above 0.
+    """
+    mean = loss_decreases.mean()
+    donors = renumber_donors(groups, len(loss_decreases))
+    sums = np.bincount(donors, loss_decreases)
+    residuals = sums - mean * np.bincount(donors)
+    standard_error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(loss_decreases)
+    return bool(mean > (_MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases) * standard_error)

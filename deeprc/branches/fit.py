@@ -1,0 +1,115 @@
+"""Construction of a network's branches: by a fit to training repertoires, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.cohort import FittedBranch, TrainingCohort
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_fit import fit_composition
+from deeprc.config import NetworkConfig
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError
+from deeprc.nn.branches import Branch, Branches
+from deeprc.nn.network import DeepRC
+from deeprc.outputs import output_names
+from deeprc.tasks import Task
+
+__all__ = ["attach_described_branches", "describe_branches", "describe_fits", "fit_branches"]
+
+_TYPES: Mapping[str, type[Branch]] = {each.name: each for each in (CompositionBranch, CloneBranch)}
+
+
+def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBranch]:
+    """Fit all branches, and return those that predict held-out repertoires; there may be none.
+
+    Parameters
+    ----------
+    config
+        Configuration, which says which branches the network may have: `composition`, `clones`.
+    cohort
+        Repertoires to learn from; test repertoires are never among them.
+    """
+    found = [
+        fit_composition(cohort) if config.composition else None,
+        fit_clones(cohort) if config.clones else None,
+    ]
+    return [each for each in found if each is not None]
+
+
+def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
+    """Return a sentence that says how much each branch lowers the loss of held-out repertoires.
+
+    Parameters
+    ----------
+    fitted
+        Result of `fit_branches`.
+    config
+        Configuration, which says which branches the network may have.
+    tasks
+        Tasks that are predicted.
+    """
+    sought = [name for name in _TYPES if getattr(config, name)]
+    if not sought:
+        return "The network has no branch besides its attention."
+    loss_decreases = {each.branch.name: each.loss_decreases for each in fitted}
+    parts = []
+    for name in sought:
+        useful = [
+            f"{decrease:.3f} ({output})"
+            for decrease, output in zip(loss_decreases.get(name, ()), output_names(tasks), strict=False)
+            if decrease > 0
+        ]
+        parts.append(f"{name}: {', '.join(useful) or 'nothing'}")
+    return f"By how much a branch lowers the loss on repertoires left out of its fit: {'; '.join(parts)}"
+
+
+def describe_branches(branches: Branches | None) -> dict[str, Any]:
+    """Return the description of branches that `attach_described_branches` needs, as values for JSON."""
+    if branches is None:
+        return {}
+    members = {branch.name: branch.describe() for branch in branches}
+    return {"members": members, "digests": list(branches.identities)}
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The description that `describe_branches` returns."""
+
+    members: dict[str, Any] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
+
+
+def attach_described_branches(network: DeepRC, described: Any, where: str) -> None:
+    """Attach branches to a network; their buffers have the right shapes, and can then be loaded.
+
+    Parameters
+    ----------
+    network
+        Network without branches.
+    described
+        Result of `describe_branches`, read from a file.
+    where
+        Name of the file; error messages begin with it.
+
+    Raises
+    ------
+    InputError
+        If `described` is not a description of branches.
+    """
+    where = f"{where}: branches"
+    found: _Described = validate(described, _Described, where)
+    unknown = sorted(found.members.keys() - _TYPES.keys())
+    if unknown:
+        raise InputError(f"{where}: expected some of {', '.join(_TYPES)}, found {abbreviate(unknown[0])}")
+    if len(set(found.digests)) < len(found.digests):
+        raise InputError(f"{where}: digests: expected different ones")
+    branches = [
+        _TYPES[name].from_description(description, network.n_outputs, f"{where}: {name}")
+        for name, description in found.members.items()
+    ]
+    network.attach_branches(branches, found.digests)

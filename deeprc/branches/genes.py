@@ -1,0 +1,29 @@
+"""A check that a container has the same names of genes as the repertoires to which a branch was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from deeprc.documents import abbreviate
+from deeprc.errors import InputError
+
+__all__ = ["check_some_genes_known"]
+
+
+def check_some_genes_known(source: object, field: str, known: Collection[str], found: Collection[str]) -> None:
+    """Raise InputError if a container has genes, but a branch knows none of their names.
+
+    Parameters
+    ----------
+    source
+        Path of the container.
+    field
+        Field of the genes, `v_call` or `j_call`.
+    known, found
+        Names that the branch knows, and names in the container; "" is an unknown gene.
+    """
+    known, found = sorted(set(known) - {""}), sorted(set(found) - {""})
+    if known and not set(known) & set(found):
+        example = abbreviate(found[0]) if found else "none"
+        expected = f"expected genes named as in training, such as {known[0]!r}"
+        raise InputError(f"{source}: {field}: {expected}, found {example}")

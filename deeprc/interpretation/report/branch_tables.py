@@ -1,0 +1,181 @@
+"""Tables about the branches of a model in a report: shares of the variance, and stored clones."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from deeprc.branches.clones import CloneBranch
+from deeprc.interpretation.directions import list_directions
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Table,
+    make_download_link,
+    make_number_cell,
+    make_p_cell,
+    make_percent_cell,
+    make_text_cell,
+)
+from deeprc.nn.contributions import ATTENTION
+from deeprc.outputs import output_names
+from deeprc.runs.clones_table import make_clones_table
+from deeprc.runs.variation import Variation
+from deeprc.tasks import Task
+from deeprc.training.model import Model
+
+__all__ = [
+    "find_main_source",
+    "is_mainly_stored_clones",
+    "make_clone_tables",
+    "make_variation_sentence",
+    "make_variation_table",
+]
+
+_SHOWN = 20  # number of clones in a table; all are in the file that can be saved
+
+_NEARLY_ALL = 0.9  # share of an output's variance
+
+_READS = {
+    ATTENTION: "some sequences: those that share a motif",
+    "composition": "all sequences: how frequent short pieces (k-mers) and genes are",
+    CloneBranch.name: "single receptors: clones that one class carries more often than others",
+}
+
+
+def make_variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
+    """Return the table of the share of the outputs' variance that comes through each part.
+
+    Parameters
+    ----------
+    variation
+        Shares from `share_variation`; empty if there are no held-out repertoires.
+    sources
+        Names of the parts: the attention and the branches.
+    """
+    columns = [Column("Through", False), Column("Reads", False)]
+    columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
+    rows = [
+        [
+            make_text_cell(source),
+            make_text_cell(_READS[source]),
+            *(make_percent_cell(_round_percent(each.shares.get(source, 0.0)), 0) for each in variation),
+        ]
+        for source in sources
+    ]
+    return Table("variation", "Shares of the variance of the outputs between held-out repertoires", columns, rows)
+
+
+def make_variation_sentence(varied: Variation, split: str) -> str:
+    """Return a sentence with the share of an output's variance that comes through each part, largest first."""
+    ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
+    shares = ", ".join(
+        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source}"
+        for i, (source, share) in enumerate(ordered)
+    )
+    return f"Variance of the output between the {split} repertoires: {shares}."
+
+
+def _round_percent(share: float) -> float:
+    """Return a share in whole per cent; 0 is never -0."""
+    return round(share, 2) + 0.0
+
+
+def is_mainly_stored_clones(variation: Sequence[Variation]) -> bool:
+    """Return whether nearly all variance of each output comes through stored clones."""
+    return bool(variation) and all(each.shares.get(CloneBranch.name, 0.0) > _NEARLY_ALL for each in variation)
+
+
+def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
+    """Return the name of the largest part of a contribution, and its share among parts of the same direction.
+
+    Parameters
+    ----------
+    row
+        Row of `attention_table` of a model with one output.
+    sign
+        Sign of the direction to which the sequence contributes.
+    """
+    parts = {source: sign * row[f"through_{source}"] for source in _READS if f"through_{source}" in row}
+    source = max(parts, key=lambda name: parts[name])
+    return source, parts[source] / sum(part for part in parts.values() if part > 0)
+
+
+def make_clone_tables(model: Model) -> list[Table]:
+    """Return a table of the clones that each model stores; a model without stored clones has no table."""
+    several = len(model.members) > 1
+    tables = []
+    for table_index, member in enumerate(model.members, start=1):
+        stored = make_clones_table(member)
+        if len(stored):
+            ordered = stored.sort_values("p_value", kind="stable")
+            tables.append(_make_clone_table(ordered, member.tasks, table_index, f" of {member.name}" * several))
+    return tables
+
+
+def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, whose: str) -> Table:
+    directions = _name_directions(tasks)
+    positive, negative = _name_classes(tasks)
+    genes = {"v_call": "V gene", "j_call": "J gene"}
+    carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
+    carriers["carriers"] = "Carriers"
+    genes, carriers = ({name: each[name] for name in each if name in stored} for each in (genes, carriers))
+    columns = [
+        Column("Clone", False),
+        *(Column(heading, False) for heading in genes.values()),
+        Column("Evidence for", False),
+        Column("Match", False, "whether sequences with one substitution also count"),
+        *(Column(heading) for heading in carriers.values()),
+        Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
+        Column("q", note="expected share of false clones among all clones with this p or a smaller one"),
+    ]
+    shown = stored[:_SHOWN]
+    rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
+    which = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
+    return Table(
+        f"clones-{table_index}",
+        f"{which} {len(stored):,} stored clones{whose}; press a heading to sort by it",
+        columns,
+        rows,
+        sortable=True,
+        download=make_download_link(
+            stored.to_csv(sep="\t", index=False), f"clones-{table_index}.tsv", f"Save all {len(stored):,} (TSV)"
+        ),
+    )
+
+
+def _make_clone_row(
+    row: Mapping[Hashable, Any],
+    directions: Mapping[tuple[str, str], str],
+    genes: Sequence[str],
+    carriers: Sequence[str],
+) -> list[Cell]:
+    junction = str(row["junction_aa"])
+    return [
+        Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
+        *(make_text_cell(row[name] or None) for name in genes),
+        make_text_cell(directions[row["output"], row["direction"]]),
+        make_text_cell(row["match"]),
+        *(make_number_cell(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
+        make_p_cell(row["p_value"]),
+        make_p_cell(row["q_value"]),
+    ]
+
+
+def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
+    """Return the name of each output's direction, up or down; down is "not" the class for one of several classes."""
+    outputs, directions = output_names(tasks), list_directions(tasks)
+    names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
+    for each in directions:
+        names.setdefault((outputs[each.output], "down"), f"{each.prefix}not {each.label}")
+    return names
+
+
+def _name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
+    """Return the names of the repertoires of an output's class, and of the others."""
+    if len(tasks) == 1 and tasks[0].kind == "binary":
+        return tasks[0].positive, tasks[0].negative
+    return "of the class", "others"

@@ -1,0 +1,78 @@
+"""A network's branches before its training: their fit, with cross-fitted scores, and the sequences that they explain.
+
+Letters: B repertoires, Q branches, T outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from deeprc import ranks
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.fit import describe_fits, fit_branches
+from deeprc.config import NetworkConfig
+from deeprc.datasets.known_repertoires import identify_repertoires
+from deeprc.datasets.remaining import RemainingDataset
+from deeprc.labels import canonical_order
+from deeprc.nn.network import DeepRC
+from deeprc.progress import track
+from deeprc.tasks import Task
+from deeprc.training.fold import Fold
+
+__all__ = ["learn_branches", "leave_out_clones"]
+
+_logger = logging.getLogger(__name__)
+
+
+def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
+    """Fit the branches, and attach those to the network that predict held-out repertoires; there may be none.
+
+    Several ranks divide what they count in each repertoire. Rank 0 alone finds shared clones and fits the branches:
+    inner products and regressions are rounded, so their digits would depend on how they were divided.
+
+    Parameters
+    ----------
+    network
+        The network, without branches.
+    config
+        Configuration, which says which branches the network may have.
+    tasks
+        Tasks of the labels.
+    folds
+        Folds to learn from, of one container.
+    """
+    cohort = Fold.join(folds)
+    ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
+    training = TrainingCohort(ordered.dataset, ordered.labels, tasks, ordered.groups)
+    fitted = ranks.compute_once(lambda: fit_branches(config, training), shared=[training.dataset.container])
+    _logger.info("%s", describe_fits(fitted, config, tasks))
+    if not fitted:
+        return
+    identities = sorted(set(identify_repertoires(ordered.dataset)))
+    network.attach_branches([each.branch for each in fitted], identities)
+    assert network.branches is not None
+    network.branches.store_known_scores(
+        ordered.dataset, np.stack([each.scores for each in fitted], axis=1)
+    )  # (B, Q, T)
+
+
+def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
+    """Return a fold without the sequences that match a stored clone of the network; the same fold if it stores none.
+
+    The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
+    pieces.
+    """
+    branch = next((each for each in network.branches or () if isinstance(each, CloneBranch)), None)
+    if branch is None:
+        return fold
+    dataset = fold.dataset
+    found = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
+    n, n_all = sum(len(rows) for rows in found), int(dataset.n_sequences.sum())
+    of = f"{n:,} of {n_all:,} sequences of {len(dataset)} repertoires"
+    _logger.info("%s match a stored clone, and the search for motifs leaves them out", of)
+    return replace(fold, dataset=RemainingDataset(dataset, found))

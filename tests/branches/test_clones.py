@@ -1,0 +1,235 @@
+"""The memory of clones: hits, shares, files, and buffers that a stranger made."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.baselines.beta_binomial import beta_binomial_log_odds
+from deeprc.branches.clones import CloneBranch, Memory
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.distinct import has_merged_clones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.in_memory import from_frame
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from tests.toys.clone_cohorts import Clone, write_repertoires
+
+ODDS = np.array([[0.5, 40.0], [2.0, 30.0]])
+RATE = np.array([0.7, -3.0, -2.0, 0.0])
+
+
+def clone_set(*clones: Clone) -> CloneSet:
+    sequences, columns = (
+        Sequences.encode([each[0] for each in clones]),
+        zip(*(each[1:] for each in clones), strict=True),
+    )
+    genes = dict(zip(("v_call", "j_call"), (Categorical.encode(column) for column in columns), strict=True))
+    return CloneSet(sequences.with_genes(genes))
+
+
+def make_branch() -> CloneBranch:
+    """Return a branch of three outputs: two clones of one direction, one with neighbours, and two of a number."""
+    up = clone_set(("CASSF", "V1", "J1"), ("CAWWF", "V1", "J1"))
+    number = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"))
+    carriers, tests = np.array([[9, 1], [7, 2]]), np.array([[1e-5, 1e-3], [1e-4, 1e-2]])
+    return CloneBranch.of(
+        [
+            Memory(0, "down", "odds", ODDS.ravel(), up, np.array([True, False]), carriers, tests),
+            Memory(2, "up", "rate", RATE, number, np.array([False, True]), carriers * [1, 0], tests),
+        ],
+        3,
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Repertoire 0 has a clone twice, with different neighbours, and others that are near but do not count."""
+    first: list[Clone] = [
+        ("CASSF", "V1", "J1"),  # rows 0, 1: the first clone, and a neighbour
+        ("CASTF", "V1", "J1"),
+        ("CASTF", "V2", "J1"),  # another V gene
+        ("CAWSF", "V1", "J1"),  # near both: counts for the first
+        ("CAWWY", "V1", "J1"),  # near the second, which has no neighbours
+        ("CDDEF", "V2", "J2"),  # near the last
+        ("CASSFF", "V1", "J1"),
+        ("CASSF", "V1", "J1"),  # the same once more
+    ]
+    path = tmp_path_factory.mktemp("clones") / "c.h5"
+    return write_repertoires(path, [first, first[::-1], [("CQQQF", "V9", "J1")], []])
+
+
+def odds(k: int, n: int) -> float:
+    return float(beta_binomial_log_odds(ODDS, [k], [n])[0])
+
+
+def rate(k: int, n: int) -> float:
+    return float(RATE[0] * (np.log((min(k, n) + 0.5) / (n + 0.5 * np.exp(2.0))) - RATE[1]))
+
+
+def test_hits_and_shares_by_hand(dataset: RepertoireDataset) -> None:
+    branch = make_branch()
+    hits = branch.find_clones_in(dataset[0])
+    found = list(zip(*(column.tolist() for column in hits[:4]), strict=True))
+    # sequence, clone, mismatches, output; the container holds seven different sequences of eight
+    assert set(found) == {
+        (0, 0, 0, 0),
+        (0, 2, 0, 2),
+        (1, 0, 1, 0),
+        (3, 0, 1, 0),
+        (5, 3, 1, 2),
+        (7, 0, 0, 0),
+        (7, 2, 0, 2),
+    }
+    # one clone of the first memory, retrieved four times; two of the second, retrieved twice and once
+    first, second = -(odds(1, 7) - odds(0, 7)) / 4, (rate(2, 7) - rate(0, 7)) / 2
+    expected = {(0, 0): first, (1, 0): first, (3, 0): first, (7, 0): first}
+    expected |= {(0, 2): second / 2, (7, 2): second / 2, (5, 3): second}
+    for row, clone, evidence in zip(hits.rows.tolist(), hits.clones.tolist(), hits.evidence.tolist(), strict=True):
+        assert evidence == pytest.approx(expected[row, clone])
+    assert branch.score(dataset[0]) == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
+    assert branch.score(dataset[2]) == pytest.approx([-odds(0, 1), 0, rate(0, 1)])
+    contributions = branch.contributions(dataset[0])
+    assert contributions[6].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8])
+    assert contributions[5].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8 + second])
+
+
+def test_merged_clones_need_no_count(dataset: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dataset[0].to_frame().drop_duplicates().assign(repertoire_id="one", duplicate_count=1)
+    (merged,) = from_frame(table[["repertoire_id", "junction_aa", "v_call", "j_call", "duplicate_count"]])
+    assert (len(merged), has_merged_clones(merged, ("v_call", "j_call"))) == (7, True)
+    branch = make_branch()
+    scores, contributions = branch.score(merged), branch.contributions(merged)
+    assert scores == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
+    for module in ("deeprc.branches.clones", "deeprc.datasets.clones.distinct"):
+        monkeypatch.setattr(f"{module}.has_merged_clones", lambda repertoire, fields: False)
+    np.testing.assert_array_equal(branch.score(merged), scores)
+    np.testing.assert_array_equal(branch.contributions(merged), contributions)
+
+
+def test_contributions_sum_to_the_score_in_any_order(dataset: RepertoireDataset) -> None:
+    branch = make_branch()
+    for repertoire in dataset:
+        contributions = branch.contributions(repertoire)
+        assert contributions.shape == (len(repertoire), 3)
+        np.testing.assert_allclose(contributions.sum(axis=0), branch.score(repertoire), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(branch.contributions(dataset[1])[::-1], branch.contributions(dataset[0]), rtol=1e-12)
+    assert branch.score(dataset[3]).tolist() == [0, 0, 0]
+
+
+def test_the_table() -> None:
+    table = make_branch().table(["a", "b", "c"])
+    expected = {
+        "junction_aa": ["CASSF", "CAWWF", "CASSF", "CDDDF"],
+        "v_call": ["V1", "V1", "V1", "V2"],
+        "j_call": ["J1", "J1", "J1", "J2"],
+        "output": ["a", "a", "c", "c"],
+        "direction": ["down", "down", "up", "up"],
+        "match": ["one substitution", "exact", "exact", "one substitution"],
+        "carriers_positive": [9, 7, pd.NA, pd.NA],
+        "carriers_negative": [1, 2, pd.NA, pd.NA],
+        "carriers": [pd.NA, pd.NA, 9, 7],
+        "p_value": [1e-5, 1e-4] * 2,
+        "q_value": [1e-3, 1e-2] * 2,
+    }
+    assert list(table) == list(expected)
+    pd.testing.assert_frame_equal(table.astype(object), pd.DataFrame(expected).astype(object), check_dtype=False)
+
+
+def rebuilt(branch: CloneBranch) -> CloneBranch:
+    described = json.loads(json.dumps(branch.describe()))
+    again = CloneBranch.from_description(described, 3, "m.safetensors: branches: clones")
+    again.load_state_dict(branch.state_dict())
+    again.check("m.safetensors: clones")
+    return again
+
+
+def test_saved_and_copied_branches_are_the_same(dataset: RepertoireDataset) -> None:
+    branch = make_branch()
+    expected = branch.contributions(dataset[0])
+    assert {tensor.dtype for tensor in branch.state_dict().values()} == {torch.int64, torch.float64}
+    for again in (rebuilt(branch), copy.deepcopy(branch)):
+        np.testing.assert_array_equal(again.contributions(dataset[0]), expected)
+        pd.testing.assert_frame_equal(again.table(["a", "b", "c"]), branch.table(["a", "b", "c"]))
+    changed = {**branch.state_dict(), "is_ball": torch.zeros(4, dtype=torch.int64)}
+    branch.load_state_dict(changed)  # after it was used
+    assert branch.find_clones_in(dataset[0]).mismatches.max() == 0
+
+
+def test_a_container_without_the_genes(tmp_path: Path) -> None:
+    without = write_repertoires(tmp_path / "v.h5", [[("CASSF", "V1", "J1")]], fields=1)
+    with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
+        make_branch().score(without[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([0]), 1), "offsets: expected to rise from 0 to 20"),
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([4]), 2**40), "offsets: expected to rise from 0 to 20"),
+        ("offsets", lambda x: x.index_fill_(0, torch.tensor([2]), -5), "offsets: expected to rise from 0 to 20"),
+        ("residues", lambda x: x.fill_(20), "residues: expected numbers from 0 to 19, found 20 to 20"),
+        ("residues", lambda x: x.fill_(-1), "residues: expected numbers from 0 to 19"),
+        ("v_call", lambda x: x.fill_(2), "v_call: expected numbers from 0 to 1"),
+        ("j_call", lambda x: x.fill_(-1), "j_call: expected numbers from 0 to 1"),
+        ("is_ball", lambda x: x.fill_(2), "is_ball: expected numbers from 0 to 1"),
+        ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
+        ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
+        ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, positive ones for classes"),
+        ("evidence", lambda x: x.fill_(float("inf")), "evidence: expected finite numbers, positive ones for classes"),
+    ],
+)
+def test_numbers_that_a_stranger_made(name: str, change: Callable[[torch.Tensor], torch.Tensor], message: str) -> None:
+    branch = make_branch()
+    change(getattr(branch, name))
+    with pytest.raises(InputError, match=f"^m: {message}") as error:
+        branch.check("m")
+    assert "\n" not in str(error.value)
+
+
+def test_clones_longer_than_any_sequence() -> None:
+    described = make_branch().describe()
+    described["n_residues"] = 1000
+    branch = CloneBranch.from_description(described, 3, "m")
+    branch.offsets[1:] = 1000
+    with pytest.raises(InputError, match="by at most 255 residues a clone"):
+        branch.check("m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memories": []}, "memories: expected at least one"),
+        ({"memories": 3}, "memories: expected a list, found 3"),
+        ({"n_residues": 0}, "n_residues: expected 1 to"),
+        ({"n_residues": 10**15}, "n_residues: expected 1 to"),
+        ({"genes": {"d_call": []}}, "genes: expected some of v_call, j_call, found 'd_call'"),
+        ({"genes": {"v_call": []}}, "genes: v_call: expected names, found none"),
+        ({"other": 1}, "no key 'other' is known here"),
+        (
+            {"memories": [{"output": 3, "direction": "up", "kind": "odds", "n_clones": 1}]},
+            "expected one below 3, found 3",
+        ),
+        ({"memories": [{"output": -1, "direction": "up", "kind": "odds", "n_clones": 1}]}, "output: expected 0 to"),
+        ({"memories": [{"output": 0, "direction": "x", "kind": "odds", "n_clones": 1}]}, "expected one of up, down"),
+        (
+            {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 10**9}]},
+            "n_clones: expected 1 to",
+        ),
+        (
+            {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 3 * 10**6}] * 2},
+            "at most 4,000,000",
+        ),
+    ],
+)
+def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CloneBranch.from_description({**make_branch().describe(), **change}, 3, "m")

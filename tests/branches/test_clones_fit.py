@@ -1,0 +1,427 @@
+"""Memories of clones against `PublicClones`, numbers computed by hand, and refits without a fold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.carrier_counts import find_associated_clones
+from deeprc.baselines.inner_folds import assign_inner_folds
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.branches import clones_candidates, clones_fit, clones_searches
+from deeprc.branches.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION, CloneBranch
+from deeprc.branches.clones_evidence import compute_evidence
+from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.cohort import FittedBranch
+from deeprc.datasets.clones.shared import find_shared_clones
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
+from deeprc.errors import InputError
+from deeprc.tasks import Task
+from tests.toys.clone_cohorts import STATUS, Clone, draw_repertoires, make_cohort, write_repertoires
+
+B = 60
+Y = np.arange(B) % 2
+
+
+def fit(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> tuple[FittedBranch, CloneBranch]:
+    fitted = fit_clones(make_cohort(dataset, labels, *tasks))
+    assert fitted is not None
+    assert isinstance(fitted.branch, CloneBranch)
+    return fitted, fitted.branch
+
+
+def scores_of(branch: CloneBranch, dataset: RepertoireDataset) -> np.ndarray:
+    return np.array([branch.score(repertoire) for repertoire in dataset])
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write_repertoires(tmp_path_factory.mktemp("exact") / "c.h5", draw_repertoires(0, Y))
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Every second carrier has a variant."""
+    path = tmp_path_factory.mktemp("varied") / "c.h5"
+    return write_repertoires(path, draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2]
+)
+def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
+    monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
+    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
+    dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
+    new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
+    public = PublicClones().fit(dataset, Y)
+    fitted, branch = fit(dataset, Y)
+    table = branch.table(["status"])
+    columns = [*public.associated_clones()]
+    pd.testing.assert_frame_equal(table[columns], public.associated_clones(), check_dtype=False)
+    assert set(table["match"]) == {"exact"}
+    assert set(table["direction"]) == {"up"}
+    for each in (dataset, new):
+        expected = public.decision_function(each) - public.prior_
+        np.testing.assert_allclose(scores_of(branch, each)[:, 0], expected, rtol=1e-12, atol=1e-12)
+    assert len(table) > 3
+    assert fitted.loss_decreases[0] > 0.1
+
+
+@pytest.fixture(scope="module")
+def of_varied(varied: RepertoireDataset) -> tuple[FittedBranch, CloneBranch]:
+    """What is learned from `varied`."""
+    return fit(varied, Y)
+
+
+def test_neighbours_count_where_donors_carry_variants(
+    varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch], tmp_path: Path
+) -> None:
+    new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
+    _, branch = of_varied
+    table = branch.table(["status"])
+    assert (table["match"] == "one substitution").sum() > 5
+    found = roc_auc_score(Y, scores_of(branch, new)[:, 0])
+    assert found > roc_auc_score(Y, PublicClones().fit(varied, Y).decision_function(new)) + 0.02
+
+
+def by_hand(n_positive: int, n: int) -> float:
+    table = [[n_positive, n - n_positive], [20 - n_positive, 20 - (n - n_positive)]]
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def hand_made(tmp_path: Path) -> tuple[RepertoireDataset, np.ndarray]:
+    """20 positives and 20 negatives: 8 positives have the clone, 10 others a variant of it."""
+    repertoires: list[list[Clone]] = []
+    y = np.arange(40) % 2
+    for i in range(40):
+        own: list[Clone] = [
+            ("AAAAAAA" + "CDEFGHIKLM"[i // 4] + "CDEFGHIKLM"[j], "V1", "J1") for j in range(i % 4 * 2, 10)
+        ]
+        if y[i]:
+            rank = i // 2
+            variants = ["CASSIRSFEQFF", "CASSIRSWEQYF", "CATSIRSFEQYF"]
+            own += (
+                [("CASSIRSFEQYF", "V1", "J1")] if rank < 8 else [(variants[rank % 3], "V1", "J1")] if rank < 18 else []
+            )
+        own += [("CASSIRSWEQYF", "V2", "J1")] if i < 16 else []  # another V gene: no neighbour
+        repertoires.append(own)
+    return write_repertoires(tmp_path / "c.h5", repertoires), y
+
+
+def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
+    dataset, y = hand_made(tmp_path)
+    fitted, branch = fit(dataset, y)
+    table = branch.table(["status"])
+    substituted = table[(table["match"] == "one substitution")]
+    assert len(substituted) == 1
+    row = substituted.iloc[0]
+    assert (row["junction_aa"], row["v_call"]) == ("CASSIRSFEQYF", "V1")
+    assert (row["carriers_positive"], row["carriers_negative"]) == (18, 0)
+    assert row["p_value"] == pytest.approx(3 * by_hand(18, 18))
+    # nested counts: the only clone, in every selection
+    frames = [repertoire.to_frame() for repertoire in dataset]
+    k = np.array([frame["junction_aa"].str.contains("SIRS").mul(frame["v_call"] == "V1").sum() for frame in frames])
+    n = np.array([len(frame) for frame in frames])
+    classes = [fit_beta_binomial(k[y == label], n[y == label]) for label in (0, 1)]
+    odds = beta_binomial_log_pmf(k, n, *classes[1]) - beta_binomial_log_pmf(k, n, *classes[0])
+    np.testing.assert_allclose(scores_of(branch, dataset)[:, 0], odds, rtol=1e-8)
+    hits = branch.find_clones_in(dataset[1])
+    none, one = (compute_evidence("odds", np.ravel(classes), [0, 1], [n[1]] * 2)).tolist()
+    assert frames[1]["junction_aa"][hits.rows[0]] == "CASSIRSFEQYF"
+    assert (hits.mismatches.tolist(), hits.outputs.tolist(), hits.clones.tolist()) == ([0], [0], [0])
+    assert hits.evidence[0] == pytest.approx(one - none)
+    expected = np.full(n[1], none / n[1])
+    expected[hits.rows[0]] += one - none
+    np.testing.assert_allclose(branch.contributions(dataset[1])[:, 0], expected, rtol=1e-8)
+    before = np.log(2)  # as many of both classes in each fold
+    after = np.logaddexp(0, np.where(y == 1, -1, 1) * fitted.scores[:, 0]).mean()
+    assert fitted.loss_decreases[0] == pytest.approx(before - after)
+
+
+def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
+    """Let the folds be these, without gaps where some are absent."""
+
+    def folds(X: RepertoireDataset, *_: object) -> np.ndarray:
+        return np.unique([fold_of[repertoire.digest()] for repertoire in X], return_inverse=True)[1]
+
+    monkeypatch.setattr(clones_searches, "assign_inner_folds", folds)
+
+
+@pytest.mark.parametrize("substitution", [False, True])
+def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
+    exact: RepertoireDataset, varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, substitution: bool
+) -> None:
+    dataset = varied if substitution else exact
+    monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
+    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
+    monkeypatch.setattr(
+        clones_fit, "_find_best_alternative", lambda _: int(substitution)
+    )  # the two alternatives: exact, with one substitution
+    folds = assign_inner_folds(dataset, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
+    fitted, branch = fit(dataset, Y)
+    assert ("one substitution" in set(branch.table(["status"])["match"])) == substitution
+    for fold in range(5):
+        kept = folds != fold
+        _, without = fit(dataset[kept], Y[kept])
+        np.testing.assert_allclose(scores_of(without, dataset[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    assert np.abs(scores_of(branch, dataset) - fitted.scores).max() > 0.01
+
+
+def test_no_sequence_counts_twice(of_varied: tuple[FittedBranch, CloneBranch]) -> None:
+    _, branch = of_varied
+    table = branch.table(["status"])
+    junctions = [tuple(row) for row in table[["junction_aa", "v_call", "j_call"]].itertuples(index=False)]
+    allows_substitution = (table["match"] == "one substitution").to_numpy()
+    for i, first in enumerate(junctions):
+        for k, second in enumerate(junctions):
+            if i != k and first[1:] == second[1:]:
+                distance = sum(a != b for a, b in zip(first[0], second[0], strict=True))
+                assert distance > 1 or not (allows_substitution[i] or allows_substitution[k])
+
+
+def test_neighbours_do_not_count_twice() -> None:
+    """Candidate 1 is a neighbour of 0 and 2; items are J exact matches, then J with one substitution."""
+    offsets, neighbours = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
+    for order, expected in (
+        ([4], [-1, 1, -1]),
+        ([4, 0, 2, 1], [-1, 1, -1]),  # both are neighbours of 1
+        ([0, 4, 1, 2], [0, 0, 0]),  # with one substitution, 1 would count the first candidate twice
+        ([3, 5, 4, 1], [1, -1, 1]),
+        ([0, 3, 1], [0, 0, -1]),
+    ):
+        matches = np.full(3, NO_MATCH)
+        clones_candidates._assign_matches(np.array(order), offsets, neighbours, matches)
+        assert matches.tolist() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_labels", "most"), [(8, 1), pytest.param(20, 2, marks=pytest.mark.long)])
+def test_labels_without_meaning(exact: RepertoireDataset, n_labels: int, most: int) -> None:
+    rng = np.random.default_rng(3)
+    fits = [fit_clones(make_cohort(exact, rng.permutation(Y))) for _ in range(n_labels)]
+    assert sum(each is not None for each in fits) <= most
+
+
+@pytest.mark.slow
+def test_the_order_of_repertoires_is_irrelevant(
+    varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch]
+) -> None:
+    order = np.random.default_rng(1).permutation(B)
+    first, branch = of_varied
+    second, other = fit(varied[order], Y[order])
+    pd.testing.assert_frame_equal(branch.table(["status"]), other.table(["status"]))
+    np.testing.assert_allclose(second.scores, first.scores[order], rtol=1e-12)
+    np.testing.assert_allclose(scores_of(other, varied), scores_of(branch, varied), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_repertoires_without_a_label(varied: RepertoireDataset) -> None:
+    labels = np.where(np.arange(B) < 8, np.nan, Y)
+    fitted, branch = fit(varied, labels)
+    alone, _ = fit(varied[np.arange(8, B)], Y[8:])
+    np.testing.assert_allclose(fitted.scores[8:], alone.scores, rtol=1e-12)
+    np.testing.assert_allclose(fitted.scores[:8], scores_of(branch, varied[:8]), rtol=1e-12)
+
+
+def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> None:
+    groups = np.arange(B) // 3
+    up, _ = clones_searches.list_searches(replace(make_cohort(exact, Y), groups=groups))
+    assert all(len(set(up.folds[groups == group].tolist())) == 1 for group in range(B // 3))
+    assert up.n_folds == 10
+    assert up.groups is not None
+    np.testing.assert_array_equal(up.groups, groups)
+    alone, _ = clones_searches.list_searches(make_cohort(exact, Y))
+    np.testing.assert_array_equal(alone.folds, assign_inner_folds(exact, Y == 1, 10))
+
+
+def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp_path: Path) -> None:
+    """If each repertoire is there twice, as two of one donor, clones and neighbours have the same carriers and p."""
+    repertoires = draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5)
+    twice = write_repertoires(tmp_path / "c.h5", [own for own in repertoires for _ in range(2)])
+    doubled = replace(make_cohort(twice, np.repeat(Y, 2)), groups=np.repeat(np.arange(B), 2))
+    found = []
+    for cohort in (make_cohort(varied, Y), doubled):
+        searches = clones_searches.list_searches(cohort)
+        fields = ["v_call", "j_call"]
+        candidates = clones_candidates.find_candidates(
+            cohort.dataset, find_shared_clones(cohort.dataset, fields), searches, fields
+        )
+        by_fold = clones_candidates.CandidatesByFold.of(candidates, searches[0], candidates.levels[0])
+        chosen = clones_candidates.choose_final_matches(by_fold)
+        frame = candidates.clones.to_frame().assign(**chosen._asdict())
+        found.append(frame[frame["matches"] != NO_MATCH].reset_index(drop=True))
+    assert set(found[0]["matches"]) == {EXACT, ONE_SUBSTITUTION}
+    pd.testing.assert_frame_equal(found[0], found[1])
+
+
+@pytest.mark.slow
+def test_clones_of_the_negative_class(varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch]) -> None:
+    up, _ = of_varied
+    down, branch = fit(varied, 1 - Y)
+    np.testing.assert_allclose(down.scores, -up.scores, rtol=1e-9, atol=1e-12)
+    table = branch.table(["status"])
+    assert set(table["direction"]) == {"down"}
+    assert (table["carriers_negative"] > table["carriers_positive"]).all()
+
+
+@pytest.mark.slow
+def test_several_classes(varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch]) -> None:
+    """Class 2 are the repertoires with the clones; the others are of two classes that do not differ."""
+    labels = np.where(Y == 1, 2, np.arange(B) // 2 % 2)
+    three = Task("disease", "disease", "multiclass", ("a", "b", "c"))
+    fitted, branch = fit(varied, np.stack([labels, Y], axis=1), three, STATUS)
+    binary, _ = of_varied
+    assert fitted.scores.shape == (B, 4)
+    np.testing.assert_allclose(fitted.scores[:, [2, 3]], np.repeat(binary.scores, 2, axis=1), rtol=1e-9, atol=1e-12)
+    assert fitted.loss_decreases[2] > 0.1
+    names = ["disease:a", "disease:b", "disease:c", "status"]
+    assert {"disease:c", "status"} <= set(branch.table(names)["output"])
+    contributions = branch.contributions(varied[3])
+    np.testing.assert_allclose(contributions.sum(axis=0), branch.score(varied[3]), rtol=1e-9, atol=1e-12)
+
+
+def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
+    """Repertoires with the clones have higher numbers."""
+    rng = np.random.default_rng(0)
+    ages = 40 + 20 * Y + rng.normal(0, 5, B)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    fitted, branch = fit(varied, ages, task)
+    new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
+    scores = scores_of(branch, new)[:, 0]
+    assert np.corrcoef(scores, Y)[0, 1] > 0.7
+    assert np.corrcoef(fitted.scores[:, 0], ages)[0, 1] > 0.6
+    table = branch.table(["age"])
+    assert "carriers_positive" not in table
+    clones = table[table["direction"] == "up"]
+    assert len(clones) > 5
+    best = clones.iloc[0]
+    carries = np.zeros(B, bool)
+    hits = [branch.find_clones_in(repertoire) for repertoire in varied]
+    for i, each in enumerate(hits):
+        carries[i] = 0 in each.clones
+    assert best["carriers"] == carries.sum()
+    test = stats.mannwhitneyu(
+        ages[carries], ages[~carries], alternative="greater", use_continuity=False, method="asymptotic"
+    )
+    factor = 3 if best["match"] == "one substitution" else 1
+    assert best["p_value"] == pytest.approx(factor * test.pvalue, rel=1e-6)
+    # the score is linear in the logarithm of the rate of each direction's clones
+    expected = np.zeros(B)
+    for _, parameters, start, stop in branch._list_memory_spans():
+        k = np.array([len({c for c in each.clones.tolist() if start <= c < stop}) for each in hits])
+        n = np.array([len(repertoire) for repertoire in varied])
+        expected += parameters[0] * (np.log((k + 0.5) / (n + 0.5 / np.exp(parameters[2]))) - parameters[1])
+    np.testing.assert_allclose(scores_of(branch, varied)[:, 0], expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_simulated_cohort_and_its_container_agree(tmp_path: Path) -> None:
+    signal = CloneSignal(20, 8.0, 1.0, incidence_sd=0.3)
+    cohort = Cohort(40, Sizes(200), GermlineBackground(), signals=(signal,), seed=3)
+    write_container(cohort, tmp_path / "c.h5")
+    on_disk, virtual = open_dataset(tmp_path / "c.h5"), SimulatedDataset(cohort)
+    y = (on_disk.metadata["status"] == "positive").to_numpy(np.int64)
+    first, branch = fit(on_disk, y)
+    second, other = fit(virtual, y)
+    np.testing.assert_allclose(second.scores, first.scores, rtol=1e-12)
+    pd.testing.assert_frame_equal(branch.table(["status"]), other.table(["status"]))
+    assert branch.score(virtual[0]) == pytest.approx(branch.score(on_disk[0]))
+
+
+@pytest.mark.parametrize("n_positive", [0, 1, 2, 3])
+def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: int) -> None:
+    assert fit_clones(make_cohort(exact[:9], (np.arange(9) < n_positive).astype(int))) is None
+    regression = Task("age", "age", "regression")
+    assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None
+
+
+@pytest.mark.long
+def test_a_memory_needs_forty_cases(tmp_path: Path) -> None:
+    """A donor with repertoires of both classes counts twice; for a number, a donor is a donor."""
+    labels = np.arange(80) % 2
+    cohort = make_cohort(write_repertoires(tmp_path / "c.h5", draw_repertoires(0, labels, rates=(0.05, 0.7))), labels)
+    assert fit_clones(cohort) is not None
+    assert fit_clones(replace(cohort, groups=np.arange(80) // 4)) is not None  # twenty donors with both classes
+    assert fit_clones(replace(cohort, groups=np.minimum(np.arange(80) // 4, 18))) is None
+    assert fit_clones(replace(cohort, groups=np.arange(80) // 4 * 2 + labels)) is not None
+    task = Task("age", "age", "regression", mean=0.5, scale=0.5)
+    ages = make_cohort(cohort.dataset, labels + 0.0, task)
+    assert fit_clones(ages) is not None
+    assert fit_clones(replace(ages, groups=np.arange(80) // 4)) is None
+
+
+def _visits(n_donors: int, n_visits: int) -> tuple[list[list[Clone]], np.ndarray]:
+    """Return repertoires of donors who have ten clones of their own in every repertoire, and whose each is."""
+    rng = np.random.default_rng(1)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+
+    def draw(n: int) -> list[Clone]:
+        return [("".join(rng.choice(letters, 11)), "TRBV1", "TRBJ1") for _ in range(n)]
+
+    repertoires = []
+    for _ in range(n_donors):
+        own = draw(10)
+        repertoires += [own + draw(5) for _ in range(n_visits)]
+    return repertoires, np.repeat(np.arange(n_donors), n_visits)
+
+
+def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tmp_path: Path) -> None:
+    """The age at each visit differs; a clone that one donor carries at every visit has one carrier, so no test."""
+    repertoires, donors = _visits(40, 4)
+    ages = 30.0 + 2 * donors + np.tile([0.0, 0.5, 1.0, 1.5], 40)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    cohort = make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), ages, task)
+    up, down = clones_searches.list_searches(replace(cohort, groups=donors))
+    clones = find_shared_clones(cohort.dataset, ["v_call", "j_call"])
+    for search, direction in ((up, 1), (down, -1)):
+        labels = search.units.labels()
+        assert len(labels) == 40
+        assert (direction * np.diff(labels[search.units.unit_of[::4]]) > 0).all()  # in the order of the means
+        assert find_associated_clones(clones, search.units, 0.5, search.test).n_tested == 0
+    alone, _ = clones_searches.list_searches(cohort)
+    assert find_associated_clones(clones, alone.units, 0.5, alone.test).n_tested == 400
+
+
+def test_an_empty_repertoire_has_no_evidence_for_a_number(tmp_path: Path) -> None:
+    labels = np.arange(60) % 2
+    repertoires = draw_repertoires(0, labels, rates=(0.05, 0.7))
+    repertoires[7] = []
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires)
+    ages = 40 + 20 * labels + np.random.default_rng(0).normal(0, 5, 60)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    fitted = fit_clones(make_cohort(dataset, ages, task))
+    assert fitted is not None
+    assert fitted.scores[7].tolist() == [0.0]
+    assert (fitted.scores[[0, 1]] != 0).all()
+
+
+def test_a_container_that_lacks_the_genes_of_the_memory_but_not_of_training_has_none_of_its_clones(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    letters = list("ACDEFGHIKLMNPQRSTVWY")
+    known = ("CASSIRSSYEQYF", "TRBV19", "TRBJ2")
+    repertoires = [
+        [("".join(rng.choice(letters, 11)), f"TRBV{rng.integers(2, 6)}", "TRBJ1") for _ in range(30)]
+        + ([known] if label else [])
+        for label in Y
+    ]
+    fitted = fit_clones(make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), Y))
+    assert fitted is not None
+    assert fitted.branch.table(["status"])["v_call"].tolist() == ["TRBV19"]
+    others = write_repertoires(tmp_path / "new.h5", [each[:30] for each in repertoires[:3]])
+    assert len(fitted.branch.find_clones_in(others[0]).rows) == 0
+    strange = write_repertoires(tmp_path / "strange.h5", [[("CASSIRSSYEQYF", "V19", "J2")]])
+    with pytest.raises(InputError, match="expected genes named as in training"):
+        fitted.branch.score(strange[0])

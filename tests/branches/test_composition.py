@@ -1,0 +1,150 @@
+"""The branch of composition: scores and contributions by hand, files, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.fit import attach_described_branches, describe_branches
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.kmers import count_kmers, list_kmers
+from deeprc.datasets.parts import RepertoireInMemory
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.nn.branches import Branches
+from deeprc.nn.network import DeepRC
+from tests.conftest import random_sequences
+
+GENES = {"v_call": ["TRBV1", "TRBV2", "TRBV9"], "j_call": ["TRBJ1", "TRBJ2"]}
+
+
+def repertoire(sequences: Sequences) -> Repertoire:
+    made = RepertoireInMemory(Path("cohort.h5"), sequences, {})
+    return Repertoire("r", 0, len(sequences), made, {})
+
+
+def drawn(n: int, seed: int = 0) -> Sequences:
+    """Draw sequences with genes, some of which are unknown or new."""
+    rng = np.random.default_rng(seed)
+    v_call = Categorical(rng.integers(0, 4, n).astype(np.uint16), ("", "TRBV2", "TRBV1", "TRBV5"))
+    j_call = Categorical(rng.integers(0, 3, n).astype(np.uint16), ("TRBJ2", "", "TRBJ1"))
+    return Sequences.encode(random_sequences(rng, n, low=1)).with_genes({"v_call": v_call, "j_call": j_call})
+
+
+def random_branch(n_outputs: int = 2, genes: dict[str, list[str]] | None = None, seed: int = 1) -> CompositionBranch:
+    branch = CompositionBranch(n_outputs, GENES if genes is None else genes)
+    generator = torch.Generator().manual_seed(seed)
+    for buffer in branch.buffers():
+        buffer.normal_(generator=generator)
+    return branch
+
+
+def test_a_score_by_hand() -> None:
+    branch = CompositionBranch(1)
+    at = {name: index for index, name in enumerate(list_kmers(4))}
+    branch.kmer_weights[0, at["CASS"]] = 2
+    branch.kmer_weights[0, at["ASSL"]] = 5
+    branch.kmer_constants[:] = 1.5
+    sequences = Sequences.encode(["CASSL", "CAS", "CASSCASS", "WWWW"])
+    expected = np.array([2 + 5 - 1.5, -1.5, 2 * 2 - 1.5, -1.5]) / (4 + NOISE_SEQUENCES)
+    np.testing.assert_allclose(branch.contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
+    assert branch.score(repertoire(sequences)) == pytest.approx(expected.sum(), rel=1e-14)
+
+
+def test_genes_by_hand() -> None:
+    branch = CompositionBranch(1, {"v_call": ["A", "B"]})
+    branch.get_buffer("v_call_weights")[:] = torch.tensor([[1.0, 10.0]])
+    branch.get_buffer("v_call_centre")[:] = torch.tensor([0.25, -0.25])
+    calls = Categorical(np.array([0, 0, 1, 2], np.uint16), ("A", "", "new"))
+    sequences = Sequences.encode(["CAS"] * 4).with_genes({"v_call": calls})
+    log_ratio = np.log(2.5 / 0.5) / 2  # two of A, none of B
+    of_a, of_b = log_ratio - 0.25, 10 * (-log_ratio + 0.25)
+    expected = np.array([of_a / 2 + of_b / 4, of_a / 2 + of_b / 4, of_b / 4, of_b / 4]) * 4 / (4 + NOISE_SEQUENCES)
+    np.testing.assert_allclose(branch.contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
+
+
+def test_contributions_sum_to_the_linear_function_of_the_features() -> None:
+    sequences, branch = drawn(3000), random_branch()
+    n = len(sequences)
+    frequencies = count_kmers(sequences.residues, sequences.lengths) / n
+    expected = branch.kmer_weights.double().numpy() @ frequencies - branch.kmer_constants.numpy()
+    for field, names in GENES.items():
+        found = sequences.genes[field].names()
+        logarithms = np.log(np.array([(found == name).sum() for name in names]) + 0.5)
+        ratios = logarithms - logarithms.mean() - branch.get_buffer(f"{field}_centre").numpy()
+        expected += branch.get_buffer(f"{field}_weights").numpy() @ ratios
+    contributions = branch.contributions(repertoire(sequences))
+    assert contributions.shape == (n, 2)
+    np.testing.assert_allclose(contributions.sum(axis=0), expected * n / (n + NOISE_SEQUENCES), rtol=1e-11)
+    np.testing.assert_array_equal(branch.score(repertoire(sequences)), contributions.sum(axis=0))
+
+
+def test_order_and_threads_change_nothing() -> None:
+    sequences, branch = drawn(5000), random_branch()
+    order = np.random.default_rng(3).permutation(len(sequences))
+    numba.set_num_threads(1)
+    alone = branch.contributions(repertoire(sequences))
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    np.testing.assert_array_equal(branch.contributions(repertoire(sequences)), alone)
+    np.testing.assert_array_equal(branch.contributions(repertoire(sequences.take(order))), alone[order])
+
+
+def test_a_repertoire_without_sequences_has_no_score() -> None:
+    branch = random_branch(n_outputs=3)
+    assert branch.contributions(repertoire(drawn(0))).shape == (0, 3)
+    assert branch.score(repertoire(drawn(0))).tolist() == [0, 0, 0]
+
+
+def test_a_container_without_the_genes_is_refused() -> None:
+    sequences = drawn(5)
+    without = sequences.with_genes({"v_call": sequences.genes["v_call"]})
+    with pytest.raises(InputError, match=r"^cohort\.h5: has no j_call, from which"):
+        random_branch().score(repertoire(without))
+    only_kmers = random_branch(genes={})
+    assert np.isfinite(only_kmers.score(repertoire(sequences.with_genes({})))).all()
+
+
+def test_a_description_and_the_buffers_rebuild_a_branch() -> None:
+    branch, sequences = random_branch(), repertoire(drawn(50))
+    network = DeepRC(n_outputs=2)
+    attach_described_branches(network, describe_branches(Branches([branch], 2)), "model")
+    assert network.branches is not None
+    (rebuilt,) = network.branches
+    rebuilt.load_state_dict(branch.state_dict())
+    rebuilt.check("model")
+    np.testing.assert_array_equal(rebuilt.score(sequences), branch.score(sequences))
+    assert {buffer.dtype for buffer in branch.buffers()} <= {torch.float32, torch.float64, torch.int64}
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ([], "model: expected names and values"),
+        ({"v_call": []}, "model: j_call: is missing"),
+        ({"v_call": [], "j_call": [], "d_call": []}, "model: no key 'd_call' is known here"),
+        ({"v_call": "TRBV1", "j_call": []}, "model: v_call: expected a list"),
+        ({"v_call": [1], "j_call": []}, r"model: v_call\[0\]: expected text"),
+        ({"v_call": ["A", "B", "A"], "j_call": []}, "model: v_call: expected different names"),
+        ({"v_call": [], "j_call": [""]}, "model: j_call: expected different names"),
+        ({"v_call": [str(i) for i in range(20_001)], "j_call": []}, "model: v_call: expected at most 20,000 names"),
+    ],
+)
+def test_a_bad_description_is_refused(description: Any, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}") as caught:
+        CompositionBranch.from_description(description, 1, "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    branch = random_branch()
+    branch.check("model")
+    branch.get_buffer("j_call_weights")[1, 0] = torch.inf
+    with pytest.raises(InputError, match=r"^model: j_call_weights: expected finite numbers$"):
+        branch.check("model")

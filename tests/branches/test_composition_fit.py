@@ -1,0 +1,231 @@
+"""How the branch of composition is learned: cross-fitting, choice, emptiness, kinds of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
+
+from deeprc.arrays import Floats
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.baselines.inner_folds import assign_grouped_folds
+from deeprc.branches import composition_fit
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition_features import CompositionFeatures
+from deeprc.branches.composition_fit import fit_composition
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.cache import digest_with_genes
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import compute_kmer_frequencies
+from deeprc.datasets.simulation import SimulatedDataset, load_recipe
+from deeprc.tasks import Task
+from tests.conftest import write_cohort
+
+N = 48
+STATUS = Task("status", "status", "binary", ("negative", "positive"))
+GRADE = Task("grade", "grade", "multiclass", ("low", "mid", "high"))
+AGE = Task("age", "age", "regression", mean=50.0, scale=12.0)
+
+
+@pytest.fixture(scope="module")
+def tilted(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Return repertoires of 20 to 400 sequences of which the second half has more W, the more the later."""
+    rng = np.random.default_rng(0)
+    repertoires = []
+    for number in range(N):
+        share = np.ones(20)
+        share[AMINO_ACIDS.index("W")] = 1 + 0.03 * number
+        letters = rng.choice(list(AMINO_ACIDS), (rng.integers(20, 400), 12), p=share / share.sum())
+        repertoires.append(["".join(row) for row in letters])
+    metadata = pd.DataFrame({"number": np.arange(N)})
+    return write_cohort(tmp_path_factory.mktemp("tilted") / "tilted.h5", repertoires, metadata)
+
+
+def status() -> Floats:
+    return (np.arange(N) >= N // 2).astype(np.float64)
+
+
+def fit_status(dataset: RepertoireDataset, groups: NDArray[np.int64] | None = None, labels: Floats | None = None):  # type: ignore[no-untyped-def]
+    values = status() if labels is None else labels
+    return fit_composition(TrainingCohort(dataset, values[:, None], (STATUS,), groups))
+
+
+def features_by_numpy(dataset: RepertoireDataset) -> tuple[list[Floats], Floats]:
+    """Return the frequencies of k-mers with 4 to 1 residues and the log-ratios of V genes."""
+    rows = np.asarray(compute_kmer_frequencies(dataset), np.float64)
+    kmers = [rows.reshape(len(rows), 20**k, -1).sum(axis=2) for k in (4, 3, 2, 1)]
+    return kmers, centred_log_ratios(count_named_genes(dataset, "v_call", ["TRBV1", "TRBV2"]))
+
+
+def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float) -> Floats:
+    """Return rows with the inner products of a mixture, centred at the mean of the repertoires that are present."""
+    size_weights = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+    kmers, genes = features_by_numpy(dataset)
+    parts = []
+    for weight, block in [*((share / 4, block) for block in kmers), (1 - share, genes)]:
+        every = size_weights[:, None] * (block - np.average(block, axis=0, weights=size_weights))
+        spread = every.std(axis=0)
+        factor = (1 if block is not genes else 1 / spread) * (spread > 0)
+        size = np.sqrt(((every * factor) ** 2).sum() / len(block))
+        centred = size_weights[:, None] * (block - np.average(block[present], axis=0, weights=size_weights[present]))
+        parts.append(np.sqrt(weight) * centred * factor / size)
+    return np.hstack(parts)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_the_inner_products_are_those_of_the_features(tilted: RepertoireDataset, share: float) -> None:
+    rows = design(tilted, np.ones(N, bool), share)
+    (products,) = CompositionFeatures(tilted).mix_inner_products([share]).values()
+    np.testing.assert_allclose(products, rows @ rows.T, atol=2e-5)
+    assert np.trace(products) == pytest.approx(N)
+
+
+def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float) -> Floats:
+    """Return coefficients times rows, (B,), of scikit-learn's logistic regression of the rows that are present."""
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    few = vectors * np.sqrt(np.maximum(values, 0))  # B columns with the same inner products
+    model = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(few[present], target[present])
+    return np.asarray(few @ model.coef_[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "n_folds"), [pytest.param(1.0, 10, marks=pytest.mark.long), (0.5, 10), (0.5, 5)])
+def test_scores_are_those_of_models_without_the_fold(
+    tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, share: float, n_folds: int
+) -> None:
+    if n_folds == 5:
+        monkeypatch.setattr(composition_fit, "_MANY", N - 1)
+    monkeypatch.setattr(composition_fit, "_CS", (0.3,))
+    monkeypatch.setattr(composition_fit, "_KMER_SHARES", (share,))
+    monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
+    monkeypatch.setattr(composition_fit, "_is_clear", lambda *_: True)
+    groups = np.arange(N) // 2
+    fitted = fit_status(tilted, groups)
+    folds = assign_grouped_folds(digest_with_genes(tilted), status().astype(np.int64), n_folds, groups=groups)
+    assert folds.max() == n_folds - 1
+    raw = np.zeros(N)
+    for fold in range(n_folds):
+        outside = folds == fold
+        raw[outside] = regressed(design(tilted, ~outside, share), ~outside, status(), 0.3)[outside]
+    slope = fitted.scores[:, 0].std() / raw.std()
+    np.testing.assert_allclose(fitted.scores[:, 0], slope * raw, atol=1e-3 * fitted.scores.std())
+    every = np.ones(N, bool)
+    expected = slope * regressed(design(tilted, every, share), every, status(), 0.3)
+    scores = [fitted.branch.score(repertoire)[0] for repertoire in tilted]
+    np.testing.assert_allclose(scores, expected, atol=1e-3 * np.std(scores))
+
+
+def test_a_tilt_is_found_and_its_letter_has_the_weight(tilted: RepertoireDataset) -> None:
+    fitted = fit_status(tilted)
+    assert isinstance(fitted.branch, CompositionBranch)
+    assert roc_auc_score(status(), fitted.scores[:, 0]) > 0.9
+    assert 0.2 < fitted.loss_decreases[0] < np.log(2)
+    residual = np.log1p(np.exp(np.where(status() == 1, -1, 1) * fitted.scores[:, 0])).mean()
+    assert residual < np.log(2) - 0.2  # the scores need no other slope
+    weights = fitted.branch.kmer_weights[0].double().numpy().reshape(20, 20, 20, 20)
+    by_letter = weights.mean(axis=(1, 2, 3))
+    assert by_letter.argmax() == AMINO_ACIDS.index("W")
+    mean = np.mean([fitted.branch.score(repertoire)[0] for repertoire in tilted])
+    assert abs(mean) < 0.2 * fitted.scores.std()
+
+
+@pytest.mark.slow
+def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> None:
+    dataset = SimulatedDataset(
+        load_recipe(
+            "diffuse",
+            ["n_repertoires=60", "sizes.mean=300", "sizes.sd=0", "sizes.minimum=100", "signals.0.gene_share=1.0",
+             "signals.0.strength=1.5"],
+        )[0]
+    )  # fmt: skip
+    labels = (dataset.metadata["status"] == "positive").to_numpy(np.float64)
+    fitted = fit_status(dataset, labels=labels)
+    assert isinstance(fitted.branch, CompositionBranch)
+    assert fitted.branch.genes["v_call"]
+    assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.8
+    repertoire = dataset[0]
+    np.testing.assert_allclose(
+        fitted.branch.contributions(repertoire).sum(axis=0), fitted.branch.score(repertoire), rtol=1e-12
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.long)])
+def test_permuted_labels_give_no_branch(tilted: RepertoireDataset, n_labels: int) -> None:
+    found = [
+        fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) is not None
+        for seed in range(n_labels)
+    ]
+    assert sum(found) <= 1
+
+
+@pytest.mark.slow
+def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
+    grade = np.minimum(np.arange(N) // 16, 2).astype(np.float64)
+    age = 30.0 + np.arange(N)
+    labels = np.stack([status(), grade, age], axis=1)
+    labels[::5, 0] = labels[3::7, 1] = labels[1::6, 2] = np.nan
+    cohort = TrainingCohort(tilted, labels, (STATUS, GRADE, AGE))
+    fitted = fit_composition(cohort)
+    assert fitted is not None
+    assert fitted.scores.shape == (N, 5)
+    assert np.isfinite(fitted.scores).all()
+    assert fitted.loss_decreases[[0, 1, 3, 4]].min() > 0.05
+    known = ~np.isnan(labels[:, 2])
+    standard = (age - AGE.mean) / AGE.scale
+    assert np.corrcoef(fitted.scores[known, 4], standard[known])[0, 1] > 0.8
+    error = standard[known] - fitted.scores[known, 4]
+    assert fitted.loss_decreases[4] == pytest.approx(0.5 * (standard[known].var() - error.var()), rel=1e-3)
+    alone = fit_composition(replace(cohort, labels=labels[:, :1], tasks=(STATUS,)))
+    assert alone is not None
+    np.testing.assert_array_equal(alone.scores[:, 0], fitted.scores[:, 0])
+    unknown = np.flatnonzero(np.isnan(labels[:, 0]))
+    for row in unknown.tolist():
+        assert alone.branch.score(tilted[row])[0] == pytest.approx(alone.scores[row, 0], abs=1e-4)
+
+
+def test_a_number_is_read_by_ridge_regression(tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition_fit, "_CS", (1.0,))
+    monkeypatch.setattr(composition_fit, "_KMER_SHARES", (1.0,))
+    age = 30.0 + np.arange(N)
+    fitted = fit_composition(TrainingCohort(tilted, age[:, None], (AGE,)))
+    assert fitted is not None
+    rows = design(tilted, np.ones(N, bool), 1.0)
+    expected = Ridge(alpha=1.0, solver="cholesky").fit(rows, age).predict(rows)
+    scores = np.array([fitted.branch.score(repertoire)[0] for repertoire in tilted])
+    assert np.corrcoef(scores, expected)[0, 1] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.zeros(N), np.where(np.arange(N) == 3, 1.0, 0.0), np.full(N, np.nan)],
+    ids=["one class", "one repertoire", "no label"],
+)
+def test_too_few_labels_give_no_branch(tilted: RepertoireDataset, labels: Floats) -> None:
+    assert fit_status(tilted, labels=labels) is None
+
+
+@pytest.mark.slow
+def test_a_donor_with_both_labels_counts_twice(tilted: RepertoireDataset) -> None:
+    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen cases."""
+    both, one_each = np.arange(N) % 8, np.arange(N) // 6
+    assert fit_status(tilted, both) is not None
+    assert fit_status(tilted, one_each) is None
+    assert fit_status(tilted, both % 7) is None
+    age = 30.0 + np.arange(N)
+    assert fit_composition(TrainingCohort(tilted, age[:, None], (AGE,), both)) is None
+
+
+def test_repertoires_without_sequences_say_nothing(
+    tmp_path: Path, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    empty = write_cohort(tmp_path / "empty.h5", [[] for _ in range(N)], pd.DataFrame({"number": np.arange(N)}))
+    assert fit_status(empty) is None

@@ -1,0 +1,153 @@
+"""What a report says of a model with branches besides the attention."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.directions import list_directions
+from deeprc.interpretation.report import write_report
+from deeprc.interpretation.report.branch_tables import (
+    _name_directions,
+    find_main_source,
+    make_clone_tables,
+    make_variation_sentence,
+    make_variation_table,
+)
+from deeprc.interpretation.report.cautions import collect_cautions
+from deeprc.interpretation.report.sequences import SHOWN
+from deeprc.interpretation.survey import survey_cohort
+from deeprc.runs.assess import assess_predictor
+from deeprc.runs.run import Run
+from deeprc.runs.variation import Variation
+from deeprc.tasks import Task
+from deeprc.training.model import Ensemble
+from tests.toys.toy_branches import Clones, Composition, with_branches
+
+needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
+
+
+@pytest.fixture(scope="module")
+def branch(trained: Run) -> Run:
+    """A run that knows the motif, with two branches that say something else."""
+    return replace(trained, model=with_branches(trained.model, Composition("A", [2.0]), Clones("KY", [0.5])))
+
+
+def test_the_main_source_is_the_one_that_speaks_most_for_the_direction() -> None:
+    row = {"contribution": 0.7, "through_attention": 0.3, "through_composition": -0.2, "through_clones": 0.6}
+    assert find_main_source(row, 1) == ("clones", pytest.approx(2 / 3))
+    assert find_main_source({**row, "contribution": -0.1, "through_composition": -1.0}, -1) == ("composition", 1.0)
+
+
+def test_the_shares_of_two_outputs() -> None:
+    one = Variation("a", "a", {"attention": 0.25, "clones": 0.75})
+    two = Variation("b", "b:x", {"attention": -0.1, "clones": 1.1})
+    table = make_variation_table([one, two], ["attention", "clones"])
+    assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
+    assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
+    assert make_variation_sentence(one, "test").startswith(
+        "Variance of the output between the test repertoires: 75% comes through clones, 25% through attention."
+    )
+    assert len(make_variation_table([], ["attention", "clones"]).columns) == 2
+
+
+def test_directions_have_the_same_names_in_all_tables() -> None:
+    """With two targets of one column, the name of the target tells them apart."""
+    severe = Task("status=severe", "status", "binary", ("healthy", "severe"))
+    case = Task("status=case", "status", "binary", ("healthy", "case"))
+    grade = Task("grade", "grade", "multiclass", ("low", "mid", "high"))
+    age = Task("age", "age", "regression")
+    names = _name_directions([severe, case, grade, age])
+    directions = list_directions([severe, case, grade, age])
+    assert {name for name in names.values() if "not" not in name} == {each.name for each in directions}
+    assert names["status=case", "up"] == "status=case: case"
+    assert names["status=severe", "down"] == "status=severe: healthy"
+    assert (names["grade:mid", "up"], names["grade:mid", "down"]) == ("grade: mid", "grade: not mid")
+    assert names["age", "down"] == "age: lower"
+    assert _name_directions([case]) == {("status=case", "up"): "case", ("status=case", "down"): "healthy"}
+
+
+def test_clones_of_each_model(trained: Run) -> None:
+    tasks = (*trained.tasks, Task("grade", "grade", "multiclass", ("high", "low")))
+    first = replace(with_branches(trained.model, Clones("KY", [-0.5, 1.0, -1.0])), tasks=tasks)
+    (table,) = make_clone_tables(Ensemble(tasks, (first, replace(trained.model, tasks=tasks))))
+    assert [column.label for column in table.columns] == [
+        *("Clone", "V gene", "J gene", "Evidence for", "Match", "Carriers: of the class", "Carriers: others", "p", "q")
+    ]
+    assert [row[3].text for row in table.rows] == ["status: healthy", "grade: high", "grade: not low"]
+    assert [cell.text for cell in table.rows[0][4:]] == ["exact", "5", "0", "1e-04", "0.010"]
+    assert first.name in table.caption
+    assert make_clone_tables(trained.model) == []
+
+
+@pytest.mark.slow
+@needs_figures
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_tells_the_branches_apart(branch: Run, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
+    write_report(branch, motif_cohort, tmp_path / "report.html", top=120)
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>All, some or single sequences?</h2>" in page
+    (varied,) = assess_predictor(branch, motif_cohort).variation
+    for share in varied.shares.values():
+        assert f"{round(share, 2) + 0.0:.0%}".replace("-", "\N{MINUS SIGN}") in page
+    assert 'id="clones-1"' in page
+    assert "Mainly through" in page
+    saved = page.partition('download="sequences-case.tsv"')[0].rpartition("base64,")[2].partition('"')[0]
+    table = pd.read_csv(io.StringIO(base64.b64decode(saved).decode()), sep="\t")
+    parts = table[["through_attention", "through_composition", "through_clones"]]
+    np.testing.assert_allclose(parts.sum(axis=1), table["contribution"], rtol=1e-6)
+    retrieved = table["junction_aa"].str.contains("KY") & (table["through_clones"] > table["through_attention"])
+    assert retrieved[:SHOWN].any()
+    assert "WWHW" in page  # the motif of what is attended
+
+
+@pytest.mark.slow
+@needs_figures
+@pytest.mark.usefixtures("no_figures")
+def test_a_page_without_branches_says_nothing_of_them(
+    trained: Run, motif_cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    write_report(trained, motif_cohort, tmp_path / "report.html", top=30)
+    page = (tmp_path / "report.html").read_text()
+    assert "All, some or single" not in page
+    assert "Mainly through" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
+def test_retrieved_clones_are_not_shaded(branch: Run, motif_cohort: RepertoireDataset) -> None:
+    from deeprc.interpretation.report.directions import make_direction_sections
+    from deeprc.interpretation.report.findings import find_sharing_repertoires
+
+    found = survey_cohort(branch.model, motif_cohort, top=120, splits=branch.split_of(motif_cohort))
+    shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
+    page = make_direction_sections(branch, motif_cohort, found, {"status=case": {}}, shared, None)[0]
+    assert page.table is not None
+    sources = [row[2].text for row in page.table.rows]
+    shaded = ["title=" in row[0].text for row in page.table.rows]
+    assert {source.split(" ")[0] for source in sources} >= {"attention", "clones"}
+    assert shaded == [not source.startswith("clones") for source in sources]
+    assert page.motifs is not None
+    assert page.motifs.rows[0][0].value == "WWHW"
+
+
+@pytest.mark.slow
+def test_attention_through_which_nothing_comes_is_not_called_broad(
+    branch: Run, motif_cohort: RepertoireDataset
+) -> None:
+    found = assess_predictor(branch, motif_cohort)
+    heads = pd.DataFrame({"repertoire_id": ["rep.1"], "head": [1], "n_sequences": [100], "metastable_size": [90]})
+    attention = {0.04: False, 0.3: True}
+    for share, is_told in attention.items():
+        varied = Variation("status=case", "status=case", {"attention": share, "clones": 1 - share})
+        texts = [each.text for each in collect_cautions(branch, replace(found, variation=[varied]), heads=heads)]
+        assert any(text.startswith("Attention is very broad") for text in texts) == is_told
+        assert any(text.startswith("Only 4% of the variance of the output comes") for text in texts) != is_told
