@@ -80,7 +80,7 @@ class BurdenTest(BinaryClassifier):
         names = list_kmers(_K)
         return [names[code] for code in self.kmers_.tolist()]
 
-    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> BurdenTest:
+    def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> BurdenTest:
         """Learn as `fit` does, but without calibration."""
         check_whole_number("n_features", self.n_features)
         positive, donors = self._start_fit(X, y), validate_groups(X, groups, several=False)

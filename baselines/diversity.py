@@ -50,6 +50,7 @@ DIVERSITY_FEATURES = (
 
 _N_LARGEST = 10
 _NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 minus this rounds to 1
+_MAX_FACTORS = 1000  # largest number of factors of a probability that are multiplied one by one
 
 
 class _DiversityFeatures(RepertoireEstimator):
@@ -196,11 +197,35 @@ def rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
 def _expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
-        while c < values[i] and missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
-            missed *= max(total - depth - c, 0) / (total - c)
-            c += 1
+        if missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
+            missed *= _missed_further(total - c, values[i] - c, depth)
+            c = values[i]
         expected += times[i] * (1 - missed)
     return expected
+
+
+@njit(nogil=True)
+def _missed_further(total: int, n: int, depth: int) -> float:
+    """Return binom(total - n, depth) / binom(total, depth), which is a product of n factors, or of `depth` factors.
+
+    If both numbers are large, a sum of logarithms is an integral, by the midpoint rule, and this one follows from
+    Simpson's rule. Both are exact to 12 digits: unless the product is negligible, n and `depth` are small shares of
+    `total`, which is therefore large.
+    """
+    ratio = 1.0
+    if n <= _MAX_FACTORS:
+        for k in range(n):
+            ratio *= max(total - depth - k, 0) / (total - k)
+    elif depth <= _MAX_FACTORS:
+        for k in range(depth):
+            ratio *= max(total - n - k, 0) / (total - k)
+    elif total - depth < n or n * np.log1p(-depth / total) < np.log(_NEGLIGIBLE):  # the largest factor, n times
+        ratio = 0.0
+    else:
+        first, last = total + 0.5, total + 0.5 - n
+        at_ends = np.log1p(-depth / first) + np.log1p(-depth / last)
+        ratio = np.exp(n / 6 * (at_ends + 4 * np.log1p(-2 * depth / (first + last))))
+    return ratio
 
 
 def _sum_largest(values: Integers, times: Integers, n: int) -> int:

@@ -140,7 +140,7 @@ class LogisticMIL(BinaryClassifier):
         epochs = sorted({int(value) for value in values})
         model = clone(self).set_params(n_epochs=epochs[-1])
         model._checkpoints = epochs
-        scores = model.fit_scores(X, y)._compute_scores(X_new, *model._path)
+        scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._path)
         return np.asarray(scores[np.searchsorted(epochs, values)])
 
     def _check(self) -> None:

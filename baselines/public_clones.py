@@ -122,7 +122,7 @@ class PublicClones(BinaryClassifier):
         frame["p_value"] = self.p_values_
         return frame
 
-    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
+    def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
         """Learn as `fit` does. No inner fold separates a group; if there are groups, at least two are needed."""
         positive, donors = self._start_fit(X, y), validate_groups(X, groups)
         order = canonical_order(X, positive.astype(np.int64))

@@ -316,7 +316,7 @@ def _fit_method(
     groups = None if source.groups is None else source.groups[rows]
     setting, auc = _choose_setting(entry.method, X, y, entry.settings, groups)
     estimator = apply_setting(entry.method.estimator, setting)
-    estimator.fit_scores(X, y, groups=groups)
+    estimator.fit_uncalibrated(X, y, groups=groups)
     found: Outcome = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
         found["validation_auc"] = estimator.auc_

@@ -146,7 +146,7 @@ def _updates(trainer: Trainer) -> Callable[[], object]:
 
 
 def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
-    model = replace(trainer.make_model(), known_averages=None)  # every call computes
+    model = replace(trainer.make_model(), pooled_value_cache=None)  # every call computes
     return lambda: model.inference(dataset[:1]).outputs()
 
 

@@ -194,6 +194,8 @@ def _read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, 
             continue
         if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
             raise ValueError(f"{dataset.name}: expected texts or numbers")
+        if dataset.dtype.itemsize > 8:
+            raise ValueError(f"{dataset.name}: expected numbers of at most 8 bytes, found {dataset.dtype}")
         columns[name] = pd.Series(np.array(map_values(path, dataset)))
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:

@@ -96,6 +96,8 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
         if type(link) is not h5py.HardLink:
             raise ValueError(f"{_join(group, name)}: expected a dataset, found a link to another place")
         members[name] = group[name]
+        if (n_links := h5py.h5o.get_info(members[name].id).rc) != 1:  # each would be read as often as it has links
+            raise ValueError(f"{_join(group, name)}: expected one link to it, found {n_links:,}")
         if not isinstance(members[name], h5py.Dataset | h5py.Group):
             raise ValueError(f"{_join(group, name)}: expected a dataset or a group, found a data type")
     return members
@@ -266,6 +268,8 @@ def _attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[An
     kind = attribute.get_type()
     if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
         raise ValueError(f"{member.name}: attribute {name!r}: expected text of fixed length")
+    if attribute.get_space().get_simple_extent_npoints() == 0:
+        raise ValueError(f"{member.name}: attribute {name!r}: expected text, found nothing")
     if attribute.get_storage_size() > _size_of_file(member):
         raise ValueError(f"{member.name}: attribute {name!r}: is larger than the file")
     return np.asarray(member.attrs[name])

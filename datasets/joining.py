@@ -17,15 +17,17 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.linked_container import open_parts
 from deeprc.datasets.linked_writer import write_linked
+from deeprc.datasets.provenance import check_values
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.datasets.sheet_values import has_large_integers
-from deeprc.documents import CONTROL_CHARACTERS
-from deeprc.errors import InputError
+from deeprc.documents import CONTROL_CHARACTERS, abbreviate
+from deeprc.errors import InputError, join_names
 from deeprc.files import FileStamp, name_write_errors
 
 __all__ = ["Joining", "join"]
 
 _logger = logging.getLogger(__name__)
+_MAX_SHOWN_LETTERS, _MAX_SHOWN_CHAINS = 60, 8
 _OPTIONS = tuple(each.name for each in fields(Cleaning))
 
 
@@ -53,7 +55,7 @@ class Joining:
     def to_text(self) -> str:
         """Return the result as text."""
         kept = "; it reads these containers where they are: keep them" if self.linked else ""
-        return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nwrote {self.path}{kept}"
+        return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nWrote {self.path}{kept}"
 
 
 def join(
@@ -137,7 +139,9 @@ def _check_together(parts: Sequence[Container]) -> None:
     with_chains = [(part, chains) for part in parts if (chains := _read_chains(part.preprocessing))]
     for part, chains in with_chains:
         if chains != with_chains[0][1]:
-            expected, found = (", ".join(sorted(each)) for each in (with_chains[0][1], chains))
+            expected, found = (
+                join_names([*map(_show, sorted(each))], _MAX_SHOWN_CHAINS) for each in (with_chains[0][1], chains)
+            )
             raise InputError(
                 f"{part.path}: expected sequences of {expected}, as in {with_chains[0][0].path}, found {found}"
             )
@@ -147,9 +151,16 @@ def _check_together(parts: Sequence[Container]) -> None:
             of_first, of_part = (each.preprocessing.get(option) for each in (first, part))
             if option != "locus" and of_first != of_part:
                 raise InputError(
-                    f"{part.path}: was preprocessed with {option}={of_part}, {first.path} with {of_first}; "
+                    f"{part.path}: was preprocessed with {option}={_show(of_part)}, {first.path} with "
+                    f"{_show(of_first)}; "
                     "run `deeprc preprocess` again"
                 )
+
+
+def _show(value: Any) -> str:
+    """Return a value of a report for a message; it may be anything, since the container may come from anyone."""
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN_LETTERS and text.isprintable() else abbreviate(value)
 
 
 def _read_chains(report: Mapping[str, Any]) -> set[str]:
@@ -229,6 +240,10 @@ def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     if any(report.get("locus") != options["locus"] for report in reports):
         options["locus"] = None
     total = reduce(_add, counted)
+    try:
+        check_values(total, "preprocessing")
+    except ValueError as error:
+        raise InputError(f"the sums of the containers' numbers are too large: {error}") from error
     return {**options, **total, "joined": [*total.get("joined", []), *joined]}
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprc.datasets.readers.text import PACKED
+from deeprc.datasets.unmatched import EXCEL_ENDINGS, describe_excel_files
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
-__all__ = ["SourceFiles", "find_files", "list_stems", "match_files", "name_files"]
+__all__ = ["SourceFiles", "find_excel_files", "find_files", "list_stems", "match_files", "name_files"]
 
 _ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
@@ -50,10 +51,12 @@ class SourceFiles:
         wanted = {_base_name(name) for name in names}
         named = [*self.tables, *(path for path in self.others if path.name in wanted)]
         if not named:
+            excel = describe_excel_files(self.others)
             folders = ", ".join(dict.fromkeys(str(path.parent) for path in self.others[:3]))
             raise InputError(
                 f"{folders}: no file is a *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, "
                 ".zip of these), and the sheet's file column names none of them"
+                f"{f'; {excel}' if excel else ''}"
             )
         return named
 
@@ -132,6 +135,18 @@ def list_stems(name: str) -> list[str]:
     while stem := next((stem[: -len(end)] for end in _ENDINGS if stem.lower().endswith(end)), ""):
         names.append(stem)
     return names
+
+
+def find_excel_files(files: Iterable[Path], names: Iterable[str]) -> list[Path]:
+    """Return the Excel files that have one of these names, apart from endings."""
+    wanted = {stem for name in names for stem in list_stems(_cut_excel_ending(name))}
+    excel = (file for file in files if file.suffix.lower() in EXCEL_ENDINGS)
+    return [file for file in excel if not wanted.isdisjoint(list_stems(_cut_excel_ending(file.name)))]
+
+
+def _cut_excel_ending(name: str) -> str:
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot + ending.lower() in EXCEL_ENDINGS else name
 
 
 def match_files(

@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from deeprc.datasets.id_column import SHOWN_COLUMNS, find_column, find_id_column, is_title
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
-from deeprc.datasets.overview import add_tag_columns, is_sample_overview, normalise_column_name
+from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
 from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
@@ -30,30 +30,11 @@ from deeprc.files import check_regular_file
 
 __all__ = ["Metadata", "find_file_column", "make_metadata", "read_metadata"]
 
-_ID_COLUMNS = (
-    "repertoire_id",
-    "repertoire_identifier",
-    "sample_id",
-    "sample_name",
-    "sample",
-    "sample_identifier",
-    "ID",
-    "identifier",
-    "name",
-    "run_id",
-    "subject_id",
-    "subject",
-    "patient_id",
-    "patient",
-    "donor_id",
-    "donor",
-)
 _FILE_COLUMNS = ("filename", "file_name", "file", "filepath", "file_path", "path", "repertoire_file")
 _ZEROS = re.compile("0{1,255}")
 _LINES = re.compile(r"\s*[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]\s*")
 """Characters that divide the text of a cell into lines or columns; a blank replaces them."""
 
-_SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
 _MAX_LETTERS = 32_767
 """Letters of the longest cell, as in a spreadsheet: in a container, all cells of a column take as many bytes as the
 longest."""
@@ -108,7 +89,8 @@ def read_metadata(
         Path of the sheet.
     id_column
         Column of the repertoire ids. None: it is found by the usual names; if there are several, it is the one whose
-        values match most of `files` or `ids`, then the first in the list.
+        values match most of `files` or `ids`, then the first in the list. A column of another name is taken if most of
+        its values match, more than those of any usual one, and none repeats.
     sheet
         Sheet of an XLSX file; None: the first one.
     files
@@ -164,8 +146,8 @@ def _parse_sheet(
     names, cells, numbers = _separate_header(path, rows)
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
-    file_column = _find(text, _FILE_COLUMNS)
-    chosen = _find_id_column(path, text, id_column, file_column, possible_ids)
+    file_column = find_column(text, _FILE_COLUMNS)
+    chosen = find_id_column(path, text, id_column, file_column, possible_ids)
     names_of = text[chosen]
     if id_column is None and chosen == file_column:
         names_of = [list_stems(value)[-1] for value in names_of]
@@ -188,7 +170,7 @@ def _parse_sheet(
 
 def find_file_column(columns: Iterable[str]) -> str | None:
     """Return the column that by its name holds the repertoires' files; None if there is none."""
-    return _find(columns, _FILE_COLUMNS)
+    return find_column(columns, _FILE_COLUMNS)
 
 
 def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]]], str | None]:
@@ -228,7 +210,7 @@ def _replace_decimal_commas(
     """Return the columns of a sheet with decimal points in numbers with decimal commas; `kept` ones do not change."""
     with_commas = [name for name, values in text.items() if name not in kept and has_decimal_commas(values)]
     if with_commas:
-        _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(with_commas, _SHOWN_COLUMNS))
+        _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(with_commas, SHOWN_COLUMNS))
     return {
         name: [replace_decimal_comma(value) for value in values] if name in with_commas else values
         for name, values in text.items()
@@ -317,7 +299,8 @@ def _separate_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple
         _check_cells(path, names, number, row)
     for number, row in body:
         if len(row) > len(names) and any(row[len(names) :]):
-            raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}")
+            remark = "; is there a title above the header?" if is_title(names) else ""
+            raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}{remark}")
     names[0] = names[0].removeprefix("#").strip()
     cells = [row[: len(names)] + [""] * (len(names) - len(row)) for _, row in body]
     return names, cells, [number for number, _ in body]
@@ -342,43 +325,6 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         if name in seen:
             raise InputError(f"{path}: two columns are called {quote(name)}")
         seen.add(name)
-
-
-def _find_id_column(
-    path: Path,
-    text: dict[str, list[str]],
-    wanted: str | None,
-    file_column: str | None,
-    possible_ids: Collection[str],
-) -> str:
-    if wanted is not None:
-        column = wanted if wanted in text else _find(text, [wanted])
-        if column is None:
-            close = get_close_matches(wanted, text, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_list_columns(text)}")
-        return column
-    candidates = [name for name in (_find(text, [each]) for each in _ID_COLUMNS) if name is not None]
-    if candidates:
-        unique = {name: len(set(text[name])) == len(text[name]) for name in candidates}
-        return max(candidates, key=lambda name: (len(set(text[name]).intersection(possible_ids)), unique[name]))
-    if file_column is not None:
-        return file_column
-    raise InputError(
-        f"{path}: no column of repertoire ids among {_list_columns(text)}; looked for {', '.join(_ID_COLUMNS)}. "
-        "Name it with `id_column`"
-    )
-
-
-def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
-    """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
-    plain = {normalise_column_name(name): name for name in reversed(list(names))}
-    return next((plain[normalise_column_name(name)] for name in wanted if normalise_column_name(name) in plain), None)
-
-
-def _list_columns(columns: Iterable[str]) -> str:
-    """Return the first names of the columns, for a message."""
-    return join_names([name[:_SHOWN_LETTERS] for name in columns], _SHOWN_COLUMNS)
 
 
 def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:

@@ -9,21 +9,33 @@ from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.file_reading import ORIGINAL, FileToRead
-from deeprc.datasets.matching import list_stems, match_files, name_files
+from deeprc.datasets.matching import SourceFiles, find_excel_files, list_stems, match_files, name_files
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
 from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
+from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
 from deeprc.errors import InputError, group_errors, join_names
 
-__all__ = ["NEVER", "Plan", "describe_missing", "describe_names", "plan_files", "raise_or_warn_of_unmatched"]
+__all__ = [
+    "BAD_FILES_ADVICE",
+    "NEVER",
+    "Plan",
+    "describe_missing",
+    "describe_names",
+    "plan_files",
+    "raise_or_warn_of_unmatched",
+]
 
 _logger = logging.getLogger(__name__)
 
 NEVER = "none"
 """The value of `split_by` that makes each file one repertoire, whatever its columns say."""
+
+BAD_FILES_ADVICE = "`deeprc check` lists the faults of all files; `skip_bad_files` leaves out files with faults"
+"""The end of a message about a file that cannot be read."""
 
 _SHOWN = 10
 
@@ -111,7 +123,9 @@ def plan_files(
         _logger.warning("%s", remark)
     errors = planner.errors
     if errors and not skip_bad_files:
-        raise InputError(_join_messages([*group_errors({str(file): text for file, text in errors.items()})]))
+        faults = [*group_errors({str(file): text for file, text in errors.items()})]
+        advice = f". {BAD_FILES_ADVICE}" if planner.sort_files() else ""  # otherwise no file would be left
+        raise InputError(f"{_join_faults(faults, len(errors)).rstrip('.')}{advice}")
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _map_owners(files_to_read).keys() | bad
@@ -127,20 +141,31 @@ def plan_files(
     )
 
 
-def _join_messages(messages: Sequence[str]) -> str:
-    more = [f"and {len(messages) - _SHOWN} more faults"] if len(messages) > _SHOWN else []
-    return "\n".join([*messages[:_SHOWN], *more])
+def _join_faults(faults: Sequence[str], n_files: int) -> str:
+    """Return a message with a numbered line for each of the first faults; the command line makes one line of it."""
+    if len(faults) == 1:
+        return faults[0]
+    shown = [f"({number}) {fault.rstrip('.')}" for number, fault in enumerate(faults[:_SHOWN], 1)]
+    more = [f"and {len(faults) - _SHOWN:,} more faults"] if len(faults) > _SHOWN else []
+    return f"{n_files:,} files cannot be read:\n" + ";\n".join([*shown, *more])
 
 
-def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
-    """Return a message that says which rows of the sheet have no file, and by which columns files were looked for."""
-    names = dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
-    shown = [f"{each} ({names[each]})" if names[each] else each for each in missing]
-    by_file = any(names[each] for each in missing)
+def describe_missing(sheet: Metadata, plan: Plan, found: SourceFiles) -> str:
+    """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
+
+    It says if an Excel file has the name of a row, or names differ as if a spreadsheet program had changed them.
+    """
+    missing, named = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
+    shown = [f"{each} ({named[each]})" if named[each] else each for each in missing]
+    by_file = any(named[each] for each in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     different = list(map(repr, dict.fromkeys(columns)))
     listing = f"column{'s' * (len(different) > 1)} {' and '.join(different)}"
-    return f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})"
+    names = [[stem for name in (each, named[each]) if name for stem in list_stems(name)] for each in missing]
+    left = [stem for file in plan.files_without_row for stem in list_stems(file.name)]
+    excel = find_excel_files((*found.tables, *found.others), (name for each in names for name in each))
+    remarks = [describe_excel_files(excel), explain_different_names(names, left)]
+    return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
 
 
 def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:

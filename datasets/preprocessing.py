@@ -12,10 +12,17 @@ from pathlib import Path
 from deeprc.datasets.container import is_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.file_reading import FileToRead, ReadResult, choose_workers, note_failure, read_file, read_files
-from deeprc.datasets.matching import find_files
+from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, describe_names, plan_files, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import (
+    BAD_FILES_ADVICE,
+    Plan,
+    describe_missing,
+    describe_names,
+    plan_files,
+    raise_or_warn_of_unmatched,
+)
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_output_path, name_write_errors
@@ -84,7 +91,7 @@ def preprocess(
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=all_files.tables)
     files = all_files.select_named(sheet.files)
     plan = plan_files(sheet, files, options, skip_bad_files=skip_bad_files)
-    _check_plan(sheet, plan, options.allow_missing)
+    _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
         writing = _Writing(writer, plan, options.allow_missing, skip_bad_files)
@@ -127,11 +134,11 @@ def _check_jobs(jobs: int | None) -> None:
         raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
 
-def _check_plan(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
+def _check_plan(sheet: Metadata, plan: Plan, found: SourceFiles, allow_missing: bool) -> None:
     """Refuse a plan in which rows have no file or files have no row; log it if this is allowed."""
     differences = []
     if plan.rows_without_file:
-        differences.append(f"{sheet.path}: {describe_missing(sheet, plan.rows_without_file)}")
+        differences.append(f"{sheet.path}: {describe_missing(sheet, plan, found)}")
     if plan.files_without_row:
         names = [plan.names[file] for file in plan.files_without_row]
         differences.append(f"no row of {sheet.path} for {describe_names(names, 'file', 'files')}")
@@ -208,7 +215,7 @@ class _Writing:
     def _write(self, file: FileToRead, result: ReadResult) -> None:
         if result.error is not None:
             if not self._skip_bad_files:
-                raise InputError(result.error)
+                raise InputError(f"{result.error.rstrip('.')}. {BAD_FILES_ADVICE}")
             self._skip(file, result.error)
         reports = []
         for repertoire_id, cleaned in result.repertoires:

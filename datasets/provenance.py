@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from deeprc.documents import abbreviate, parse_json, validate
 from deeprc.errors import InputError
 
-__all__ = ["read_preprocessing", "read_simulation"]
+__all__ = ["check_values", "read_preprocessing", "read_simulation"]
 
 _PREPROCESSING = {
     "rows_read": int,
@@ -19,6 +20,14 @@ _PREPROCESSING = {
     "rows_without_file": list[Any],
     "files_without_row": list[Any],
 }
+_OPTIONAL: dict[str, Any] = {
+    "merged": int,
+    "counts_capped": int,
+    "repertoires_without_row": dict[str, list[Any]],
+    "skipped_files": dict[str, Any],
+}
+_MAX_DEPTH = 50
+_MAX_INTEGER = 2**63 - 1
 _SIMULATION = {"background": dict[str, Any], "seed": int, "signals": list[Any]}
 _SIGNALS: dict[str, dict[str, Any]] = {  # by the kind of signal
     "motifs": {"name": str, "status": str, "motifs": list[Any], "witness_rate": float},
@@ -37,6 +46,7 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         If the text is no such JSON.
     """
     report = _read_object(text, "preprocessing")
+    check_values(report, "preprocessing")
     lists = [name for name in ("repertoires", "relabelled", "joined") if name in report]
     _check_fields(report, dict.fromkeys(lists, list[Any]), "preprocessing")
     for entry in report.get("repertoires", []):
@@ -47,7 +57,7 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         _check_fields(entry, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
-        optional: dict[str, Any] = {name: int for name in ("merged", "counts_capped") if name in report}
+        optional = {name: hint for name, hint in _OPTIONAL.items() if name in report}
         _check_fields(report, optional, "preprocessing")
     return report
 
@@ -85,6 +95,26 @@ def _read_object(text: str, name: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"{name}: expected names and values, found {abbreviate(document)}")
     return document
+
+
+def check_values(document: Mapping[str, Any], name: str) -> None:
+    """Refuse a document that is nested too deeply or holds too large integers, under names that are unknown, too.
+
+    Raises
+    ------
+    ValueError
+        If the document is such; the message begins with `name`.
+    """
+    level: list[Any] = [document]
+    for _ in range(_MAX_DEPTH):
+        parts = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [*chain.from_iterable(parts)]
+        for value in level:
+            if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+                raise ValueError(f"{name}: expected whole numbers of 64 bits, found {abbreviate(value)}")
+        if not level:
+            return
+    raise ValueError(f"{name}: is nested too deeply; expected at most {_MAX_DEPTH} levels")
 
 
 def _check_fields(document: Any, expected: Mapping[str, Any], name: str) -> None:

@@ -18,16 +18,18 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
 from deeprc.datasets.linked_writer import write_linked
-from deeprc.datasets.matching import match_files
+from deeprc.datasets.matching import list_stems, match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
-from deeprc.errors import InputError, show_parameters
+from deeprc.datasets.unmatched import explain_different_names
+from deeprc.errors import InputError, join_names, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
 
+_SHOWN_COLUMNS = 20
 _WORDS = "; relabelled with the metadata sheet "
 
 
@@ -47,6 +49,8 @@ class Relabelling:
         Names of the columns of the old metadata that the new one lacks.
     rows_without_repertoire, repertoires_without_row
         Ids of the sheet that were left out, and of repertoires whose labels are now missing.
+    matching
+        How rows found their repertoires, as text; "" if each did by its id.
     """
 
     path: Path
@@ -55,6 +59,7 @@ class Relabelling:
     dropped_columns: tuple[str, ...]
     rows_without_repertoire: tuple[str, ...]
     repertoires_without_row: tuple[str, ...]
+    matching: str = ""
 
     def to_text(self) -> str:
         """Return the result as text."""
@@ -63,9 +68,11 @@ class Relabelling:
             f"labels for {n_labelled:,} of {self.n_repertoires:,} repertoires",
             f"columns: {', '.join(self.columns)}",
         ]
+        if self.matching:
+            lines.insert(1, self.matching)
         if self.dropped_columns:
             lines.append(f"columns that are gone: {', '.join(self.dropped_columns)} (`keep_columns` keeps them)")
-        return show_parameters("\n".join([*lines, f"wrote {self.path}"]))
+        return show_parameters("\n".join([*lines, f"Wrote {self.path}"]))
 
 
 def relabel(
@@ -75,6 +82,7 @@ def relabel(
     *,
     id_column: str | None = None,
     keep_columns: bool = False,
+    drop_columns: bool = False,
     allow_missing: bool = False,
 ) -> Relabelling:
     """Replace the columns of a container's metadata by those of a metadata sheet.
@@ -95,6 +103,9 @@ def relabel(
         Column of repertoire ids in the sheet; None: it is found by its name.
     keep_columns
         Whether to keep the columns of the old sheet that the new one does not have.
+    drop_columns
+        Whether to drop these columns also if `container` is replaced. If neither is chosen, that is an error, because
+        the columns would be lost.
     allow_missing
         Whether to leave out rows without a repertoire, and to leave the labels of repertoires without a row missing,
         with a warning; otherwise they are an error.
@@ -104,6 +115,8 @@ def relabel(
     InputError
         If an argument cannot be used; the message names it, and no container is written or changed.
     """
+    if keep_columns and drop_columns:
+        raise InputError("`keep_columns` and `drop_columns` contradict each other; choose one")
     source = open_container(container)
     target = Path(container if output is None else output)
     if target.exists() and not is_container(target):
@@ -112,7 +125,7 @@ def relabel(
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")
     sheet = read_metadata(metadata, id_column=id_column, ids=ids)
-    row_of = _match_rows(sheet, source)
+    row_of, matching = _match_rows(sheet, source)
     used = set(row_of.values())
     rows_without_repertoire = [name for row, name in enumerate(sheet.repertoire_ids) if row not in used]
     repertoires_without_row = [name for position, name in enumerate(ids) if position not in row_of]
@@ -121,6 +134,8 @@ def relabel(
     dropped = [str(name) for name in source.metadata.columns if name not in table]
     if keep_columns:
         table, dropped = pd.concat([table, source.metadata[dropped]], axis=1), []
+    if not drop_columns and target.exists() and target.samefile(container):
+        _check_dropped(sheet, source, dropped)
     done = Relabelling(
         target,
         len(ids),
@@ -128,23 +143,54 @@ def relabel(
         tuple(dropped),
         tuple(rows_without_repertoire),
         tuple(repertoires_without_row),
+        matching,
     )
     _write(source, target, table, done, sheet.path.name)
     return done
 
 
-def _match_rows(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
-    """Return the row of the sheet of each repertoire that has one, by the repertoire's index."""
+def _check_dropped(sheet: Metadata, source: StoredContainer, dropped: Sequence[str]) -> None:
+    """Refuse to replace a container by one without some of its columns; those that repeat the ids are no loss."""
+    ids = [str(name) for name in source.repertoire_ids]
+    lost = [name for name in dropped if source.metadata[name].map(str).tolist() != ids]
+    if lost:
+        columns = f"column{'s' * (len(lost) > 1)} {join_names(list(map(repr, lost)), _SHOWN_COLUMNS)}"
+        raise InputError(
+            f"{source.path}: would lose the {columns}, which {sheet.path} does not have; choose `keep_columns` or "
+            "`drop_columns`, or another `output`"
+        )
+
+
+def _match_rows(sheet: Metadata, source: StoredContainer) -> tuple[dict[int, int], str]:
+    """Return the row of the sheet of each repertoire that has one, by the repertoire's index, and how rows matched."""
     position_of = {str(name): position for position, name in enumerate(source.repertoire_ids)}
-    row_of = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
-    used = set(row_of.values())
+    by_id = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
+    used = set(by_id.values())
     rows = [row for row in range(len(sheet.repertoire_ids)) if row not in used]
     files = {
-        Path(file): position for file, position in _index_files(source, position_of).items() if position not in row_of
+        Path(file): position for file, position in _index_files(source, position_of).items() if position not in by_id
     }
     ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
     file_of_rows, _ = match_files(ids, named, list(files))
-    return row_of | {files[file]: row for row, file in zip(rows, file_of_rows, strict=True) if file is not None}
+    file_of = {row: file for row, file in zip(rows, file_of_rows, strict=True) if file is not None}
+    return by_id | {files[file]: row for row, file in file_of.items()}, _describe_matching(sheet, len(by_id), file_of)
+
+
+def _describe_matching(sheet: Metadata, n_by_id: int, file_of: Mapping[int, Path]) -> str:
+    """Return by which columns rows found their repertoires; "" if no row did by the name of a file."""
+    if not file_of:
+        return ""
+    by_name = [_is_named(sheet.files[row], file) for row, file in file_of.items()]
+    columns = [sheet.file_column] * any(by_name) + [sheet.id_column] * (not all(by_name))
+    by = f"by the file names in column{'s' * (len(columns) > 1)} {' and '.join(map(repr, columns))}"
+    matched = f"{len(file_of):,} {'row was' if len(file_of) == 1 else 'rows were'} matched {by}"
+    if n_by_id == 0:
+        return f"no value of {sheet.id_column!r} is a repertoire of the container; {matched}"
+    return f"{n_by_id:,} {'row was' if n_by_id == 1 else 'rows were'} matched by column {sheet.id_column!r}; {matched}"
+
+
+def _is_named(name: str, file: Path) -> bool:
+    return bool(name) and not set(list_stems(name)).isdisjoint(list_stems(file.name))
 
 
 def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
@@ -164,9 +210,11 @@ def _check_unmatched(
     """Refuse rows that have no repertoire and repertoires that have no row; log them if this is allowed."""
     by = f"(by column {sheet.id_column!r})"
     if len(rows_without_repertoire) == len(sheet.repertoire_ids):
+        remark = explain_different_names([[name] for name in rows_without_repertoire], repertoires_without_row)
         raise InputError(
             f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has "
-            f"{rows_without_repertoire[0]!r}, the container {repertoires_without_row[0]!r}. Is `id_column` right?"
+            f"{rows_without_repertoire[0]!r}, the container {repertoires_without_row[0]!r}"
+            f"{f' ({remark})' if remark else ''}. Is `id_column` right?"
         )
     faults = {}
     if rows_without_repertoire:

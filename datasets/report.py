@@ -11,7 +11,7 @@ from typing import Any
 from deeprc.datasets.cleaning import CleanedTable, Cleaning
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
-from deeprc.errors import group_errors
+from deeprc.errors import group_errors, show_parameters
 
 __all__ = ["PreprocessingReport", "RepertoireReport", "describe_counts", "format_table"]
 
@@ -239,9 +239,25 @@ class PreprocessingReport:
         rows.append(["total", "", *numbers, *map(self.dropped.__getitem__, reasons)])
         return "\n".join([format_table(rows), *self._list_remarks()])
 
+    def describe_result(self) -> str:
+        """Return how many repertoires are in the container, and what was left out: 12 repertoires (left out: ...)."""
+        left_out = {
+            ("without a kept sequence",) * 2: sum(not each.kept for each in self.repertoires),
+            ("unreadable file", "unreadable files"): len(self.skipped_files),
+            ("row without a file", "rows without a file"): len(self.rows_without_file),
+            ("file without a row", "files without a row"): len(self.files_without_row),
+            ("repertoire without a row", "repertoires without a row"): sum(
+                map(len, self.repertoires_without_row.values())
+            ),
+        }
+        shown = ", ".join(f"{n:,} {one if n == 1 else many}" for (one, many), n in left_out.items() if n)
+        n_written = sum(each.kept > 0 for each in self.repertoires)
+        written = f"{n_written:,} repertoire{'s' * (n_written != 1)}"
+        return f"{written} (left out: {shown})" if shown else written
+
     def _list_remarks(self) -> list[str]:
         """Return lines about what a table of numbers does not show."""
-        lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped)
+        lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped, are_merged=self.merged > 0)
         if set(self.sequences_from) - {"junction_aa"}:
             origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())
             lines.append("junctions from: " + ", ".join(origins))
@@ -255,16 +271,19 @@ class PreprocessingReport:
                 more = f" and {len(changed) - 3:,} more names" if len(changed) > 3 else ""
                 lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
         if self.skipped_files:
-            lines.append(f"skipped {len(self.skipped_files)} files that cannot be read:")
-            lines += [f"  {reason}" for reason in group_errors(self.skipped_files)]
+            n = len(self.skipped_files)
+            lines.append(f"skipped {n:,} file{'s' * (n != 1)} that cannot be read:")
+            lines += [f"  {show_parameters(reason)}" for reason in group_errors(self.skipped_files)]
         return lines
 
 
-def describe_counts(counts_from: Mapping[str, int], rounded: int, capped: int) -> list[str]:
-    """Return lines that say where the counts come from."""
+def describe_counts(
+    counts_from: Mapping[str, int], rounded: int, capped: int, *, are_merged: bool = False
+) -> list[str]:
+    """Return lines that say where the counts come from; they count rows before any are merged."""
     names = {COUNT_ONE: "1, none given", COUNT_CELLS: "the number of cells"}
     origins = (f"{names.get(name, name)} ({n:,})" for name, n in counts_from.items())
-    lines = ["counts from: " + ", ".join(origins)]
+    lines = [f"counts from{' (rows before merging)' if are_merged else ''}: {', '.join(origins)}"]
     if rounded:
         lines.append(f"counts rounded to a whole number of at least 1: {rounded:,}")
     if capped:

@@ -201,7 +201,12 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
         format_table(rows),
         *(
             "  " + line
-            for line in describe_counts(report["counts_from"], report["counts_rounded"], report.get("counts_capped", 0))
+            for line in describe_counts(
+                report["counts_from"],
+                report["counts_rounded"],
+                report.get("counts_capped", 0),
+                are_merged=report.get("merged", 0) > 0,
+            )
         ),
     ]
     unknown = report.get("repertoires_without_row", {}).values()

@@ -20,10 +20,10 @@ __all__ = [
     "Calibration",
     "calibrate_probabilities",
     "choose_cutoff",
+    "compute_mean_and_sd",
     "fit_calibration",
     "fit_platt_scaling",
     "fit_temperature",
-    "measure_units",
 ]
 
 _PRIOR_SD = 0.5
@@ -150,7 +150,7 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
     return np.array([found[0] / unit, found[1] - found[0] * centre / unit])
 
 
-def measure_units(scores: Floats) -> tuple[Floats, Floats]:
+def compute_mean_and_sd(scores: Floats) -> tuple[Floats, Floats]:
     """Return the mean and standard deviation, (..., 1), of the scores of a model's training repertoires, (..., B).
 
     If all scores are equal up to rounding, the standard deviation is infinite, so that the standardised scores are 0.

@@ -355,7 +355,7 @@ def _override_value(text: str) -> Any:
 
 def _find_similar_key(key: str) -> list[str]:
     """Return the known key that is most similar to an unknown one, or nothing if none is similar."""
-    return difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
+    return difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1)
 
 
 def _describe_unknown_key(key: str) -> str:

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.inner_folds import assign_grouped_folds
-from deeprc.calibration import IDENTITY, fit_platt_scaling, measure_units
+from deeprc.calibration import IDENTITY, compute_mean_and_sd, fit_platt_scaling
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
@@ -169,8 +169,8 @@ class BinaryClassifier(RepertoireClassifier):
     probabilities: a model that separates its training repertoires would give them a probability of nearly 0 or 1. So
     `fit` also cross-fits scores: each fifth of the training repertoires is scored by a model that was fitted to the
     others. Platt scaling of these scores gives the slope and the intercept that turn a score into log-odds. Scores are
-    compared in the units of their model, see `deeprc.calibration.measure_units`, because models of different folds may
-    differ in their units.
+    compared in the units of their model, see `deeprc.calibration.compute_mean_and_sd`, because models of different
+    folds may differ in their units.
 
     Attributes
     ----------
@@ -200,12 +200,14 @@ class BinaryClassifier(RepertoireClassifier):
             If X and y differ in length, if y does not have two classes, if a label is missing, if a parameter is out of
             range, or if X lacks something that the method needs.
         """
-        self.fit_scores(X, y, groups=groups)
+        self.fit_uncalibrated(X, y, groups=groups)
         if not self.calibrates_itself:
             self.calibration_ = self._calibrate(X, y, groups)
         return self
 
-    def fit_scores(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
+    def fit_uncalibrated(
+        self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None
+    ) -> _Binary:
         """Learn as `fit` does, but without calibration, if only `decision_function` is needed.
 
         The scores are the same as after `fit`. `predict_proba` then uses them as log-odds, unless `calibrates_itself`.
@@ -233,16 +235,16 @@ class BinaryClassifier(RepertoireClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         own = self.decision_function(X)
-        mean, spread = (each.item() for each in measure_units(own))
+        mean, spread = (each.item() for each in compute_mean_and_sd(own))
         scores = (own - mean) / spread
         fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             inside, outside = fold_of != fold, fold_of == fold
             if len(np.unique(positive[inside])) == 2:
                 own_donors = None if donors is None else donors[inside]
-                fitted = self._copy_for_fold().fit_scores(X[inside], positive[inside], groups=own_donors)
+                fitted = self._copy_for_fold().fit_uncalibrated(X[inside], positive[inside], groups=own_donors)
                 found = fitted.decision_function(X)
-                centre, scale = measure_units(found[inside])
+                centre, scale = compute_mean_and_sd(found[inside])
                 scores[outside] = (found[outside] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
         return np.array([slope / spread, intercept - slope * mean / spread])
@@ -281,12 +283,12 @@ class BinaryClassifier(RepertoireClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is the same as from `fit_scores(X, y).decision_function(X_new)` with each value. Subclasses share
-        work between the values. `self` does not change.
+        The result is the same as from `fit_uncalibrated(X, y).decision_function(X_new)` with each value. Subclasses
+        share work between the values. `self` does not change.
         """
         assert self.path_parameter is not None
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
-        scores = [model.fit_scores(X, y).decision_function(X_new) for model in models]
+        scores = [model.fit_uncalibrated(X, y).decision_function(X_new) for model in models]
         return np.array(scores).reshape(len(values), len(X_new))
 
 

@@ -43,6 +43,10 @@ _MAX_LINKS = 40
 _OTHER_FILES = 256
 """Number of files that a process may open besides those that it has asked for, see `allow_open_files`."""
 _MAX_HEADER = 1 << 20
+_OTHER_ENDINGS = frozenset(
+    [".csv", ".xls", ".xlsx", ".ods", ".json", ".html", ".h5", ".hdf5", ".parquet", ".pdf", ".png", ".svg", ".zip"]
+)
+"""Endings of files that are no tab-separated tables."""
 WRITE_ERROR_CODES = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
 """Error codes of the system that only writing can cause."""
 
@@ -351,7 +355,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
     Raises
     ------
     InputError
-        As in `check_output_path`; or if the path is an existing file of another kind.
+        As in `check_output_path`; or if the path is an existing file of another kind, or has the ending of one.
     """
     check_output_path(path)
     if path.exists():
@@ -363,3 +367,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
             header = []
         if not set(columns) <= set(header):
             raise InputError(f"{path}: exists and is no table of this kind; choose another `output`")
+    if path.suffix.lower() in _OTHER_ENDINGS:
+        raise InputError(
+            f"{path}: `output` is a tab-separated table; expected a name that ends in .tsv, not {path.suffix}"
+        )

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 
 __all__ = [
     "Comparison",
@@ -47,6 +47,7 @@ _KIND = re.compile(rf"(?P<body>.*):(?P<kind>{'|'.join(_KINDS)})", re.DOTALL)
 _VERSUS = re.compile(r"\s+vs\.?\s+", re.IGNORECASE)
 _COMPARISON = re.compile("[<>]=?")
 _SHOWN = 20
+_MAX_SHOWN_LETTERS = 60
 
 
 class UnknownColumnError(InputError):
@@ -110,8 +111,12 @@ def format_labels(values: pd.Series[Any]) -> list[str | None]:
 def format_class_counts(values: pd.Series[Any]) -> str:
     """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
     counts = Counter(text for text in format_labels(values) if text is not None)
-    shown = [f"{name} ({n})" for name, n in sorted(counts.items())]
+    shown = [f"{_cut(name)} ({n})" for name, n in sorted(counts.items())]
     return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MAX_SHOWN_LETTERS else quote(name)
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
@@ -273,14 +278,14 @@ class _Problem:
                 return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
             near = suggest_nearest(unknown.strip('" '), known)
             classes = format_class_counts(reader.metadata[column]) or "all labels are missing"
-            named = f"target {column!r} has no class {unknown.strip()!r}{near}"
+            named = f"target {quote(column)} has no class {quote(unknown.strip())}{near}"
             return f"{named}{'' if near else ';'} its classes: {classes}"
         return None
 
     def _describe_threshold(self) -> str | None:
         for column, comparison, right in self._reader.comparisons(self._stripped):
             found = self._reader.plain(right)
-            return f"target {column!r}: expected a number after '{comparison}', found {found!r}"
+            return f"target {quote(column)}: expected a number after '{comparison}', found {quote(found)}"
         return None
 
     def _describe_column(self) -> str:

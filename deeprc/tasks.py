@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, read_target
 
 __all__ = [
@@ -176,7 +176,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         different = values.nunique()
         if different < 2:
             raise InputError(
-                f"{source}: target {target.column!r} has {different} different values; expected at least 2"
+                f"{source}: target {quote(target.column)} has {different} different values; expected at least 2"
             )
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
@@ -184,7 +184,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     found = sorted({value for value in format_labels(values) if value is not None})
     if len(found) < 2:
         raise InputError(
-            f"{source}: target {target.column!r} has {len(found)} class{'es' * (len(found) != 1)}"
+            f"{source}: target {quote(target.column)} has {len(found)} class{'es' * (len(found) != 1)}"
             f" ({', '.join(found) or 'all labels are missing'}); expected at least 2"
         )
     if target.kind == "multiclass":
@@ -199,7 +199,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
 def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
     others = tuple(value for value in found if value not in target.positive)
     if not others:
-        raise InputError(f"{source}: target {target.column!r}: all its classes are positive; expected another one")
+        raise InputError(f"{source}: target {quote(target.column)}: all its classes are positive; expected another one")
     sides = [side for side in (target.positive, target.negative) if side]
     named = " vs ".join(",".join(side) for side in sides)
     if named in found and sides != [(named,)]:  # there is a class with the same name as this list
@@ -227,8 +227,8 @@ def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[An
     if n_positive in (0, len(known)):
         limits = f", which are from {known.min():g} to {known.max():g}" if len(known) else ""
         raise InputError(
-            f"{source}: target {target.column!r}: {'all' if n_positive else 'none'} of the {len(known)} known values"
-            f"{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{number}; expected some on each side"
+            f"{source}: target {quote(target.column)}: {'all' if n_positive else 'none'} of the {len(known)} known "
+            f"values{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{number}; expected some on each side"
         )
     return Task(
         f"{target.column}{comparison}{number}",
@@ -244,11 +244,11 @@ def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[An
 def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) -> None:
     known = values.dropna()
     if len(known) and not pd.api.types.is_numeric_dtype(known):
-        raise InputError(f"{source}: target {column!r}: {what} needs numbers, found for example {known.iloc[0]!r}")
+        raise InputError(f"{source}: target {quote(column)}: {what} needs numbers, found for example {known.iloc[0]!r}")
     largest = float(known.astype(np.float64).abs().max()) if len(known) else 0.0
     if largest > LARGEST_NUMBER:
         raise InputError(
-            f"{source}: target {column!r}: {what} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
+            f"{source}: target {quote(column)}: {what} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
         )
 
 
@@ -260,7 +260,8 @@ def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], s
         ways += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
         said = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
         raise InputError(
-            f"{source}: target {column!r} has {len(found)} classes ({format_class_counts(values)}); say {said}"
+            f"{source}: target {quote(column)} has {len(found)} classes ({format_class_counts(values)}); say {said},"
+            " in quotes"
         )
     likely = [value for value in found if value.lower() in _POSITIVE]
     unlikely = [value for value in found if value.lower() in _NEGATIVE]

@@ -79,7 +79,7 @@ def test_units_do_not_matter(data: RepertoireDataset) -> None:
 
 
 def test_scores_alone_need_one_fit(data: RepertoireDataset) -> None:
-    model, whole = Memory().fit_scores(data, Y), Memory().fit(data, Y)
+    model, whole = Memory().fit_uncalibrated(data, Y), Memory().fit(data, Y)
     assert len(Memory.fits) == 1 + 6
     np.testing.assert_array_equal(model.decision_function(data), whole.decision_function(data))
     np.testing.assert_allclose(model.predict_proba(data)[:, 1], expit(model.decision_function(data)))

@@ -258,6 +258,7 @@ READERS = re.compile(
 )
 DOORS = {
     "deeprc/available_memory.py": "Linux's own /proc and /sys",
+    "deeprc/cli/paths.py": "looks at the first bytes of a regular file",
     "deeprc/compilation.py": "the package's own sources",
     "deeprc/config.py": "the package's own presets",
     "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_output_path`",

@@ -53,8 +53,8 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
     [
         ("cmv", "no metadata column 'cmv' .* did you mean 'CMV'"),
         ("batch", r"target 'batch' has 1 class \(a\); expected at least 2"),
-        ("severity", "has 3 classes .* 'severity=CLASS', 'severity=CLASS vs CLASS' or 'severity:multiclass'$"),
-        ("age", "'age=CLASS vs CLASS', 'age>NUMBER', 'age:multiclass' or 'age:regression'$"),
+        ("severity", "has 3 classes .* 'severity=CLASS vs CLASS' or 'severity:multiclass', in quotes$"),
+        ("age", "'age=CLASS vs CLASS', 'age>NUMBER', 'age:multiclass' or 'age:regression', in quotes$"),
         ("severity=bad", r"no class 'bad'; its classes: mild \(2\), none \(1\), severe \(1\)"),
         ("status:regression", "regression needs numbers, found for example 'healthy'"),
         ("CMV@x", "expected a weight of at least 0 after '@', found 'x'"),

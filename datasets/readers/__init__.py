@@ -7,6 +7,7 @@ The format is recognised from the header alone. A new format is one module with 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -84,6 +85,8 @@ FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), Generi
 
 _SHOWN_COLUMNS = 8
 _SHOWN_LETTERS = 40
+_JUNCTION = re.compile("C[ACDEFGHIKLMNPQRSTVWY]{4,}[FW]")
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?([eE][+-]?\d+)?")
 _FILLED = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}
 
 
@@ -165,11 +168,17 @@ def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     formats = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
+    remark = ". The first row looks like data: is the header missing?" if _is_data(header.columns) else "."
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
-        f"{shown}{more}. Known formats: {formats}. "
+        f"{shown}{more}{remark} Known formats: {formats}. "
         "Any other table is read with `sequence_column` and `count_column`."
     )
+
+
+def _is_data(columns: Sequence[str]) -> bool:
+    """Return whether the names of columns look like values: a junction, or at least two numbers."""
+    return any(map(_JUNCTION.fullmatch, columns)) or sum(map(bool, map(_NUMBER.fullmatch, columns))) > 1
 
 
 def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:

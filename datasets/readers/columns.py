@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.raw_texts import RawTexts
@@ -28,6 +30,8 @@ __all__ = [
 
 _QUOTE = ord('"')
 _SMALL_BYTES = 1 << 14
+_BYTES_PER_ROW, _BYTES_PER_NAME = 100, 200
+_UNCHECKED_BYTES = 1 << 28
 
 
 def factorize(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,22 +77,27 @@ def read_columns(
     ------
     InputError
         If the file is damaged, a column is there twice, or a row has more or fewer fields than the header; rows are
-        numbered as in a spreadsheet, the header being row 1.
+        numbered as in a spreadsheet, the header being row 1. Or if the rows need more memory than is available: a small
+        packed file may hold very many rows.
     """
     check_column_names(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
     blocks_of: dict[str, list[RawTexts]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
     code_of: dict[str, dict[bytes, int]] = {name: {} for name in coded}
+    memory = _Memory(header)
     for table, quoted in _parse_tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
+        n_letters = 0
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
                 blocks_of[name].append(
                     _convert_to_raw_texts(chunk) if quoted else _strip_quotes(_convert_to_raw_texts(chunk))
                 )
+                n_letters += len(blocks_of[name][-1].letters)
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
                 codes[name].append(_encode_chunk(chunk, code_of[name], quoted))
+        memory.check(table.num_rows, n_letters, sum(map(len, code_of.values())))
     return (
         {name: RawTexts.concatenate(blocks) for name, blocks in blocks_of.items()},
         {
@@ -96,6 +105,31 @@ def read_columns(
             for name, blocks in codes.items()
         },
     )
+
+
+class _Memory:
+    """The memory that the rows of a file need until they are cleaned, roughly, and the memory that is available."""
+
+    def __init__(self, header: Header) -> None:
+        self._path = header.path
+        self._n_rows = self._n_letters = 0
+        self._available: float = math.inf
+        self._next_look = _UNCHECKED_BYTES
+
+    def check(self, n_more_rows: int, n_more_letters: int, n_names: int) -> None:
+        """Add rows with letters in texts; raise InputError if they do not fit. `n_names`: all different values."""
+        self._n_rows, self._n_letters = self._n_rows + n_more_rows, self._n_letters + n_more_letters
+        needed = _BYTES_PER_ROW * self._n_rows + 2 * self._n_letters + _BYTES_PER_NAME * n_names
+        if needed > self._next_look:  # other processes take memory, too, so look again from time to time
+            self._next_look = 2 * needed
+            available = count_available_bytes()
+            if available is not None:
+                self._available = min(self._available, available + needed // 4)  # what was read holds a quarter
+        if needed > self._available:
+            raise InputError(
+                f"{self._path}: {self._n_rows:,} rows or more, which need {needed / 2**30:,.1f} GiB of memory; "
+                f"{self._available / 2**30:,.1f} GiB are available"
+            )
 
 
 def _concatenate_codes(codes: list[NDArray[np.int32]]) -> NDArray[np.int32]:

@@ -5,6 +5,7 @@ Letters: N rows, R residues.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.columns import factorize, find_first_rows, read_columns
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
-from deeprc.datasets.readers.text import decode_name, find_row_number
+from deeprc.datasets.readers.text import decode_name, find_decimal_comma, find_row_number
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
@@ -45,6 +46,9 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
+_THOUSANDS = re.compile(r"\d{1,3}(\.\d{3})+", re.ASCII)
+_MILLIONS = re.compile(r"\d{1,3}(\.\d{3}){2,}|\d{1,3}(,\d{3})+", re.ASCII)
+_SHORTENED = re.compile(r"\d+([.,]\d+)?[eE][+-]?\d+", re.ASCII)
 _MAX_LETTERS = 1_000
 """Largest number of letters of a gene or a repertoire: in a container, all names take as many bytes as the longest."""
 
@@ -105,7 +109,37 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
     texts, coded = read_columns(header, list(layout.sequences.values()), list_coded_columns(layout))
-    return make_rows(texts, coded, layout, lambda row: f"{header.path}: row {find_row_number(header, row)}")
+
+    def locate(row: int) -> str:
+        return f"{header.path}: row {find_row_number(header, row)}"
+
+    rows = make_rows(texts, coded, layout, locate)
+    _check_thousands(header, coded, rows, locate)
+    return rows
+
+
+def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: RawRows, locate: Locate) -> None:
+    """Refuse counts such as 1.319 in a file with decimal commas: there, the point separates thousands.
+
+    Raises
+    ------
+    InputError
+        If there is such a count.
+    """
+    for index, name in enumerate(rows.count_sources[:-1]):
+        column = coded[name]
+        suspects = [code for code, value in enumerate(column.vocabulary) if _THOUSANDS.fullmatch(value.strip())]
+        if not suspects:
+            continue
+        found = np.flatnonzero(np.isin(column.codes, suspects) & (rows.count_source == index))
+        with_comma = find_decimal_comma(header, name) if len(found) else None
+        if with_comma is not None:
+            row = int(found[0])
+            raise InputError(
+                f"{locate(row)}, column {name!r}: the point in {column.name(row)!r} looks like a thousands separator, "
+                f"because column {with_comma[0]!r} has a decimal comma ({with_comma[1]}); "
+                "write counts without separators, or the whole table with decimal points"
+            )
 
 
 def list_coded_columns(layout: Layout) -> list[str]:
@@ -275,7 +309,8 @@ def _parse_counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            raise _error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
+            error = _error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
+            raise InputError(f"{error}{_explain_invalid_count(column.name(wrong[0]))}")
         exact[here], source[here] = parsed[here], index
     exact[exact == _NO_COUNT] = 1
     whole = np.maximum(np.rint(exact), 1)
@@ -292,6 +327,15 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     if negative_is_one and count == -1:
         return 1.0
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
+
+
+def _explain_invalid_count(value: str) -> str:
+    """Return what a spreadsheet program probably did to a count, for the end of a message; "" if it is not known."""
+    if _MILLIONS.fullmatch(value.strip()):
+        return "; it looks like a count with thousands separators: write counts without them"
+    if _SHORTENED.fullmatch(value.strip()):
+        return "; a spreadsheet program has shortened this count: take it from the original file, not from this one"
+    return ""
 
 
 def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:

@@ -30,6 +30,7 @@ __all__ = [
     "MAX_LINE_BYTES",
     "PACKED",
     "decode_name",
+    "find_decimal_comma",
     "find_ragged_row",
     "find_row_number",
     "open_text",
@@ -50,9 +51,13 @@ MAX_COLUMNS = 1 << 14
 _HEADER_BYTES = 1 << 22
 _BLOCK_BYTES = 1 << 21  # stays in the processor's cache
 _START_BYTES = 1 << 16
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
+_SEARCHED_ROWS = 1000
+_MAX_REASON = 200
 _MAX_DOUBT_BYTES = MAX_LINE_BYTES >> 1
 csv.field_size_limit(MAX_LINE_BYTES)
 _MARKED = re.compile(rb'#|"##')
@@ -75,7 +80,8 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _DAMAGED as error:
-        raise InputError(f"{path}: the {kind or 'packed'} file is damaged or cut short ({error})") from error
+        reason = str(error)[:_MAX_REASON]  # zipfile names members, whose names may be long
+        raise InputError(f"{path}: the {kind or 'packed'} file is damaged or cut short ({reason})") from error
     except OSError as error:
         if kind == "bzip2" and error.errno is None:  # bz2 raises this for damaged data
             raise InputError(f"{path}: the bzip2 file is damaged or cut short ({error})") from error
@@ -89,13 +95,27 @@ def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
         return bz2.BZ2File(raw)
     if kind == "xz":
         return lzma.LZMAFile(raw)
-    archive = zipfile.ZipFile(raw)
-    members = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
+    with _refuse_damaged_names():
+        archive = zipfile.ZipFile(raw)
+    if "[Content_Types].xml" in archive.namelist():
+        raise InputError(f"{path}: an Excel file, which is not read; save it as tab-separated text")
+    members = [info for info in archive.infolist() if not info.filename.endswith("/")]
+    members = [info for info in members if not info.filename.startswith("__MACOSX/")]
     if len(members) != 1:
         raise InputError(f"{path}: the zip file holds {len(members)} files; expected one, unpack it first")
     if members[0].flag_bits & 1:
         raise InputError(f"{path}: the zip file is encrypted")
-    return archive.open(members[0])
+    with _refuse_damaged_names():
+        return archive.open(members[0])
+
+
+@contextmanager
+def _refuse_damaged_names() -> Iterator[None]:
+    """Turn the error of zipfile for a name that is no UTF-8, although the file says so, into its error for damage."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise zipfile.BadZipFile(f"a name in it is not UTF-8: {error.reason}") from error
 
 
 def read_header(path: Path) -> Header:
@@ -113,6 +133,8 @@ def read_header(path: Path) -> Header:
     with open_text(path) as stream:
         for block in _normalise_newlines(stream):
             start += block
+            if start.startswith(_OLD_EXCEL):
+                raise NoTableError(f"{path}: an Excel file, which is not read; save it as tab-separated text")
             number = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
             if number is not None:
                 break
@@ -189,9 +211,16 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
             open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
             if open_line > MAX_LINE_BYTES:
                 raise _make_too_long_error(path)
-    for _ in range(header.n_comments):
-        del data[: data.find(b"\n") + 1 or len(data)]
-    return header, decode_name(data)
+    start, n_missing = _find_line(data, header.n_comments)
+    return header, "" if n_missing else decode_name(data[start:])
+
+
+def _find_line(data: bytes | bytearray, number: int) -> tuple[int, int]:
+    """Return where a line begins, lines numbered from 0; and if there are fewer lines, how many are missing."""
+    start = 0
+    while number and (end := data.find(b"\n", start)) >= 0:
+        start, number = end + 1, number - 1
+    return start, number
 
 
 def _make_too_long_error(path: Path) -> InputError:
@@ -218,8 +247,9 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
             rest += block
-            while to_skip and b"\n" in rest:
-                rest, to_skip = rest.partition(b"\n")[2], to_skip - 1
+            if to_skip:
+                start, to_skip = _find_line(rest, to_skip)
+                rest = rest[start:]
             if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
                 continue
             whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
@@ -294,17 +324,32 @@ def find_row_number(header: Header, index: int) -> int:
     return next(islice(_number_rows(header), index, None))[0]
 
 
+def find_decimal_comma(header: Header, ignored: str) -> tuple[str, str] | None:
+    """Return a column with a number that has a decimal comma, such as 0,0074, and this number; None without any.
+
+    It looks at the first thousand rows. The column `ignored` is not searched.
+    """
+    for _, fields in islice(_number_rows(header), _SEARCHED_ROWS):
+        for column, value in zip(header.columns, fields, strict=False):
+            if column != ignored and _DECIMAL_COMMA.fullmatch(value.strip()):
+                return column, value.strip()
+    return None
+
+
 def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
     """Yield all rows that are not blank, with their numbers. This is slow, and used to name a row in a message."""
     numbers = count(2 + header.n_comments)
     for block, quoted in read_line_blocks(header):
         lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
-        for fields in csv.reader(
-            lines, delimiter=header.delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        ):
-            number = next(numbers)
-            if fields:
-                yield number, fields
+        try:
+            for fields in csv.reader(
+                lines, delimiter=header.delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            ):
+                number = next(numbers)
+                if fields:
+                    yield number, fields
+        except csv.Error as error:  # a field is longer than the csv module's limit, which is set above
+            raise _make_too_long_error(header.path) from error
 
 
 def decode_name(data: bytes | bytearray) -> str:

@@ -1,4 +1,4 @@
-"""Find the clones that go with a class: `deeprc clones`."""
+"""Find the clones that are associated with a class: `deeprc clones`."""
 
 from deeprc.associations.clones import COLUMNS, CloneAssociations, associate_clones
 

@@ -1,4 +1,4 @@
-"""A table of the clones that go with a class, with tests that count donors; `deeprc.clones` is `associate_clones`.
+"""A table of the clones associated with a class, with tests that count donors; `deeprc.clones` is `associate_clones`.
 
 Letters: n rows of the table, C classes, K strata, U pairs of a donor and a class (see `DonorsByClass`).
 """
@@ -47,7 +47,7 @@ _MAX_METACLONES = 20_000  # number of clones, those with the smallest p-values, 
 
 @dataclass(frozen=True)
 class CloneAssociations:
-    """The clones that go with a class, as `associate_clones` finds them.
+    """The clones associated with a class, as `associate_clones` finds them.
 
     Attributes
     ----------
@@ -57,6 +57,8 @@ class CloneAssociations:
         Number of donors of each class.
     n_tested
         Number of tests, which is the number of pairs of a class and a clone that could reach the p-value.
+    max_p
+        Largest p-value of a row of the table.
     notes
         Sentences about donors that were left out, and about other properties of the donors.
     """
@@ -64,6 +66,7 @@ class CloneAssociations:
     table: pd.DataFrame
     class_sizes: Mapping[str, int]
     n_tested: int
+    max_p: float
     notes: tuple[str, ...]
 
     def count(self, column: str, level: float = _LEVEL) -> int:
@@ -78,12 +81,15 @@ class CloneAssociations:
         if self.n_tested == 0:
             none = "tests: none, as no clone is carried by so many donors that its p-value could reach `max_p`"
             return [f"donors: {sizes}", *map(show_parameters, [*self.notes, none])]
+        is_empty = show_parameters(" (`max_p`); the table is empty") if self.table.empty else ""
         return [
             f"donors: {sizes}",
             *map(show_parameters, self.notes),
-            f"tests: {self.n_tested:,} pairs of a clone and a class, of which {len(self.table):,} have a low p-value",
-            f"clones that go with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(found)}",
-            f"rows whose neighbours go with the class, too, at the same rate: {self.count('q_neighbours'):,}",
+            f"tests: {self.n_tested:,} pairs of a clone and a class, of which {len(self.table):,} have a p-value of at"
+            f" most {self.max_p:g}{is_empty}",
+            f"clones that are associated with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(found)}",
+            "rows whose neighbours are associated with the class, too, at the same rate:"
+            f" {self.count('q_neighbours'):,}",
         ]
 
 
@@ -146,7 +152,7 @@ def associate_clones(
 
     Returns
     -------
-    The clones that go with a class. The columns of the table are described in docs/clones.md.
+    The clones that are associated with a class. The columns of the table are described in docs/clones.md.
 
     Raises
     ------
@@ -167,7 +173,8 @@ def associate_clones(
     if probabilities is not None:
         table["generation_probability"] = probabilities
     sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
-    return CloneAssociations(table, sizes, hits.n_tested, (*donors.notes, *_describe_unexchanged_donors(labels)))
+    notes = (*donors.notes, *_describe_unexchanged_donors(labels))
+    return CloneAssociations(table, sizes, hits.n_tested, max_p, notes)
 
 
 def _describe_unexchanged_donors(labels: Integers) -> list[str]:

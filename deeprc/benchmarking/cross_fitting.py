@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
-from deeprc.calibration import measure_units
+from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
@@ -37,8 +37,8 @@ class CrossFitted:
         AUC of this setting, the mean over folds.
     scores
         Score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in the
-        units of this model, see `deeprc.calibration.measure_units`, because models of different folds may differ in
-        their units.
+        units of this model, see `deeprc.calibration.compute_mean_and_sd`, because models of different folds may differ
+        in their units.
     """
 
     setting: Setting
@@ -88,11 +88,11 @@ def cross_fit(
             donors = None if groups is None else groups[is_fitted]
             X_fitted, y_fitted = X[is_fitted], y[is_fitted]
             if path is None or path not in settings[rows[0]]:
-                fold_scores = model.fit_scores(X_fitted, y_fitted, groups=donors).decision_function(X)[None]
+                fold_scores = model.fit_uncalibrated(X_fitted, y_fitted, groups=donors).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
                 fold_scores = model.decision_path(X_fitted, y_fitted, X, values, **pass_path_groups(model, donors))
-            mean, sd = measure_units(fold_scores[:, is_fitted])
+            mean, sd = compute_mean_and_sd(fold_scores[:, is_fitted])
             scores[np.ix_(rows, is_scored)] = (fold_scores[:, is_scored] - mean) / sd
     aucs = compute_fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())

@@ -58,6 +58,7 @@ class Execution:
         finals = {(name, fold): self._find_final_job(name, fold) for name, fold in self.searches}
         without_search = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
         jobs = [job for job in finals.values() if job is not None]
+        self.n_total -= len(finals) - len(jobs)  # a method whose search failed has no last job
         self._run(
             sorted(jobs, key=lambda job: job.method not in without_search)
         )  # so that the time left is known early

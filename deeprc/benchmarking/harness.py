@@ -171,7 +171,7 @@ def _make_plan(
         content=digest_cohort(dataset),
         methods=tuple(set_seed(method, options.seed) for method in methods),
         groups=donors.index_if_known(),
-        validation_of=folds.validation_of,
+        inner_fold_of=folds.inner_fold_of,
         adjust_for=tuple(options.adjust_for),
     )
     return plan, skipped

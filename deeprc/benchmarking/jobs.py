@@ -221,7 +221,7 @@ def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> 
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
     if isinstance(estimator, BinaryClassifier | OneVsRest) and not calibrate:
-        return estimator.fit_scores(X, y, **arguments)
+        return estimator.fit_uncalibrated(X, y, **arguments)
     return estimator.fit(X, y, **arguments)
 
 
@@ -264,7 +264,8 @@ def estimate_seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence
     """Estimate the seconds of the waiting jobs, from ended jobs of the same method and kind, or else from all."""
     spent: dict[tuple[str, str], list[float]] = {}
     for job, outcome in done:
-        spent.setdefault((job.method, job.kind), []).append(float(outcome.get("seconds", 0.0)))
+        if "error" not in outcome:  # a failed job has no seconds
+            spent.setdefault((job.method, job.kind), []).append(float(outcome["seconds"]))
     if not spent:
         return None
     mean = {key: float(np.mean(values)) for key, values in spent.items()}

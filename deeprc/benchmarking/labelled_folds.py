@@ -40,7 +40,7 @@ class LabelledFolds:
         number, float64, NaN if missing or in no fold.
     fold_of
         Index of the fold of each repertoire, (B,); -1 if it is in none.
-    validation_of
+    inner_fold_of
         Only if the values of a column are left out: inner folds of the other repertoires for each test fold, (F, B), of
         which the first is for validation. None: the fold after the test fold is for validation.
     """
@@ -48,7 +48,7 @@ class LabelledFolds:
     task: Task
     labels: NDArray[Any]
     fold_of: NDArray[np.int64]
-    validation_of: NDArray[np.int64] | None = None
+    inner_fold_of: NDArray[np.int64] | None = None
 
     @classmethod
     def assign(cls, dataset: RepertoireDataset, target: str, options: BenchmarkOptions) -> LabelledFolds:
@@ -79,7 +79,7 @@ class LabelledFolds:
             labels: NDArray[Any] = np.where(fold_of < 0, np.nan, label)
         else:
             labels = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
-        return cls(task=task, labels=labels, fold_of=fold_of, validation_of=folds.validation_of)
+        return cls(task=task, labels=labels, fold_of=fold_of, inner_fold_of=folds.inner_fold_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class _Folds:
 
     Attributes
     ----------
-    fold_of, validation_of
+    fold_of, inner_fold_of
         As in `LabelledFolds`.
     n_folds
         Number of folds, F, also of those without any label.
@@ -100,7 +100,7 @@ class _Folds:
 
     fold_of: NDArray[np.int64]
     n_folds: int
-    validation_of: NDArray[np.int64] | None = None
+    inner_fold_of: NDArray[np.int64] | None = None
     describe: Callable[[int], str] = "fold {}".format
     advice: str = _OTHER_FOLDS
 
@@ -122,7 +122,7 @@ class _Folds:
         return cls(
             fold_of=fold_of,
             n_folds=len(values),
-            validation_of=_assign_validation_folds(dataset, task, fold_of, len(values), options),
+            inner_fold_of=_assign_inner_folds(dataset, task, fold_of, len(values), options),
             describe=lambda fold: f"fold {fold} ({column}={values[fold]})",
             advice="join this value with another one, or remove its label to leave it out",
         )
@@ -153,7 +153,7 @@ class _Folds:
             raise InputError(f"{source}: {where} has fewer than 2 different values of {task.name!r}; {self.advice}")
 
 
-def _assign_validation_folds(
+def _assign_inner_folds(
     dataset: RepertoireDataset, task: Task, fold_of: NDArray[np.int64], n_folds: int, options: BenchmarkOptions
 ) -> NDArray[np.int64]:
     """Return the inner folds of the other repertoires for each test fold, (F, B), of which fold 0 is for validation.
@@ -162,7 +162,7 @@ def _assign_validation_folds(
     """
     source, metadata = str(dataset.container.path), dataset.metadata
     label = encode_labels([task], metadata)[:, 0]
-    validation_of = np.full((n_folds, len(dataset)), -1)
+    inner_fold_of = np.full((n_folds, len(dataset)), -1)
     for fold in range(n_folds):
         rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
         where = f"{source}, without fold {fold}"
@@ -173,8 +173,8 @@ def _assign_validation_folds(
                 f"{source}: without fold {fold}, no validation fold leaves every class of {task.name!r} for both "
                 f"validation and training; {_OTHER_FOLDS}"
             )
-        validation_of[fold, rest] = (inner - first) % N_FOLDS
-    return validation_of
+        inner_fold_of[fold, rest] = (inner - first) % N_FOLDS
+    return inner_fold_of
 
 
 def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.float64]) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 from deeprc.benchmarking.registry import METHODS
-from deeprc.benchmarking.search import Search, apply_setting, parse_search
+from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError
@@ -58,7 +58,7 @@ class Method:
     name: str
     label: str
     estimator: BaseEstimator
-    search: Search = field(default_factory=Search)
+    search: SearchSpace = field(default_factory=SearchSpace)
     kind: Literal["method", "control", "truth"] = "method"
 
 

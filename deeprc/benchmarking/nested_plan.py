@@ -50,7 +50,7 @@ class NestedPlan:
     ----------
     dataset
         Repertoires, (B,).
-    fold_of, labels, task, validation_of
+    fold_of, labels, task, inner_fold_of
         Folds and labels of the repertoires, and the task of the target, see `LabelledFolds`.
     seed
         Seed of the drawn settings.
@@ -72,7 +72,7 @@ class NestedPlan:
     content: str
     methods: tuple[Method, ...]
     groups: NDArray[np.int64] | None = None
-    validation_of: NDArray[np.int64] | None = None
+    inner_fold_of: NDArray[np.int64] | None = None
     adjust_for: tuple[str, ...] = ()
 
     @property
@@ -82,15 +82,15 @@ class NestedPlan:
 
     @cached_property
     def splits(self) -> list[Split]:
-        """Split for each test fold; `validation_of` says what is for validation, and the rest is for training."""
+        """Split for each test fold; `inner_fold_of` says what is for validation, and the rest is for training."""
         return [self._split(fold) for fold in range(self.n_folds)]
 
     def _split(self, fold: int) -> Split:
         test, rest = self.fold_of == fold, (self.fold_of >= 0) & (self.fold_of != fold)
-        if self.validation_of is None:
+        if self.inner_fold_of is None:
             validation = self.fold_of == (fold + 1) % self.n_folds
         else:
-            validation = self.validation_of[fold] == 0
+            validation = self.inner_fold_of[fold] == 0
         split = Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
         donors = np.arange(len(self.dataset)) if self.groups is None else self.groups
         source, metadata = f"{self.dataset.container.path}: fold {fold}", self.dataset.metadata
@@ -129,7 +129,7 @@ class NestedPlan:
         )
         groups = None if self.groups is None else self.groups.tolist()
         folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
-        folds += () if self.validation_of is None else (self.validation_of.tolist(),)
+        folds += () if self.inner_fold_of is None else (self.inner_fold_of.tolist(),)
         split = self.splits[fold]
         folds += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff

@@ -53,10 +53,10 @@ class OneVsRest:
         self.members = [clone(self.estimator).fit(X, labels, **arguments) for labels in self._make_binary_labels(y)]
         return self
 
-    def fit_scores(self, X: RepertoireDataset, y: NDArray[np.int64], **arguments: Any) -> OneVsRest:
+    def fit_uncalibrated(self, X: RepertoireDataset, y: NDArray[np.int64], **arguments: Any) -> OneVsRest:
         """Learn as `fit` does, but without calibration, if only `decision_function` is needed."""
         self.members = [
-            clone(self.estimator).fit_scores(X, labels, **arguments) for labels in self._make_binary_labels(y)
+            clone(self.estimator).fit_uncalibrated(X, labels, **arguments) for labels in self._make_binary_labels(y)
         ]
         return self
 

@@ -19,7 +19,13 @@ from deeprc.benchmarking.markdown import render_markdown
 from deeprc.benchmarking.tables import format_results_tsv
 from deeprc.drawing import SCREEN_DPI, save_figure
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.comparison import MethodInfo, compare, compare_probabilities, control_verdict, fold_metrics
+from deeprc.evaluation.comparison import (
+    MethodInfo,
+    compare,
+    compare_probabilities,
+    find_comparison_cautions,
+    fold_metrics,
+)
 from deeprc.evaluation.curves import draw_curves, make_curves_table
 from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import BINARY
@@ -128,7 +134,7 @@ class BenchmarkResult:
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
         few_donors = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
-        verdict = control_verdict(self.comparison, self.methods, self.scoring, few_donors=few_donors)
+        verdict = find_comparison_cautions(self.comparison, self.methods, self.scoring, few_donors=few_donors)
         return [*self.known, *self._find_strata_cautions(), *verdict]
 
     def _find_strata_cautions(self) -> Iterator[Caution]:

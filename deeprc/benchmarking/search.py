@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "apply_setting", "find_path_parameter", "parse_search", "remove_path_parameter"]
+__all__ = ["SearchSpace", "Setting", "apply_setting", "find_path_parameter", "parse_search", "remove_path_parameter"]
 
 Setting = dict[str, Any]
 
@@ -24,7 +24,7 @@ _MAX_EXPONENT = 300  # largest exponent of 10 for a number of 64 bits
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSpace:
     """A search space: the settings to try for one method.
 
     Attributes
@@ -66,7 +66,7 @@ def _draw(rng: np.random.Generator, kind: str, low: float, high: float) -> float
     return int(rng.integers(int(low), int(high) + 1))
 
 
-def parse_search(body: object, *, trials: object, source: str) -> Search:
+def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
     """Parse a search space from a YAML value: `name: [values]`, `{from: 1, to: 9}`, `{log10: [low, high]}`, ...
 
     Raises
@@ -91,7 +91,7 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
             lists[str(name)] = range(int(low), int(high) + 1)
         else:
             ranges[str(name)] = (kind, low, high)
-    return Search(lists, ranges, trials)
+    return SearchSpace(lists, ranges, trials)
 
 
 def _parse_limits(values: object, source: str) -> tuple[str, float, float]:

@@ -42,7 +42,7 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
-    """Return a sentence that says how much each branch lowers the loss of held-out repertoires.
+    """Return sentences that name the branches in use, say how much each lowers the loss, and name the others.
 
     Parameters
     ----------
@@ -56,16 +56,18 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     sought = [name for name in _TYPES if getattr(config, name)]
     if not sought:
         return "The network has no branch besides its attention."
-    loss_decreases = {each.branch.name: each.loss_decreases for each in fitted}
-    parts = []
-    for name in sought:
+    used: list[str] = []
+    for each in fitted:
         useful = [
-            f"{decrease:.3f} ({output})"
-            for decrease, output in zip(loss_decreases.get(name, ()), output_names(tasks), strict=False)
+            f"{decrease:.3f} for {output}"
+            for decrease, output in zip(each.loss_decreases, output_names(tasks), strict=True)
             if decrease > 0
         ]
-        parts.append(f"{name}: {', '.join(useful) or 'nothing'}")
-    return f"By how much a branch lowers the loss on repertoires left out of its fit: {'; '.join(parts)}"
+        what = "by" if used else "lowers the loss on left-out repertoires by"
+        used.append(f"{each.branch.name} ({what} {' and '.join(useful)})" if useful else each.branch.name)
+    unused = [name for name in sought if name not in {each.branch.name for each in fitted}]
+    text = f"Branches used: {', '.join(used) or 'only the attention'}."
+    return f"{text} Not used: {', '.join(unused)}." if unused else text
 
 
 def describe_branches(branches: Branches | None) -> dict[str, Any]:

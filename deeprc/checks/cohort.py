@@ -13,7 +13,7 @@ from deeprc.checks.findings import Finding, Severity, name_few, sort_by_severity
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, find_label_problems, find_subject_problems, find_targets
 from deeprc.datasets.file_reading import FileToRead, choose_workers, note_failure, read_file, read_files
-from deeprc.datasets.matching import find_files
+from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import Plan, describe_missing, plan_files
@@ -87,7 +87,7 @@ def check_cohort(
     profiled = _profile_files(plan.files_to_read, jobs, progress)
     findings += [
         *_make_unreadable_findings(plan, profiled),
-        *_make_unmatched_findings(sheet, plan, options.allow_missing),
+        *_make_unmatched_findings(sheet, plan, found, options.allow_missing),
     ]
     if options.allow_missing:
         sheet = _drop_missing(sheet, plan.rows_without_file)
@@ -134,9 +134,15 @@ def _profile_file(file: FileToRead) -> tuple[list[RepertoireProfile], str | None
 
 def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Finding]:
     """Return one finding for each fault, even if many files have it; the report names all of these files."""
-    advice = "Export or copy the file again, or leave it out with `skip_bad_files`."
+    advice = (
+        "Do what the message says; if a file is damaged, export or copy it again. `deeprc preprocess` with "
+        "`skip_bad_files` leaves such files out."
+    )
     if not profiled.profiles:
-        advice = "No file can be read. Check `reader_format`. A table of an unknown format needs `sequence_column`."
+        advice = (
+            "No file can be read. Do what the message says. Otherwise check `reader_format`. A table of an unknown "
+            "format needs `sequence_column`."
+        )
     faults = group_errors({**plan.skipped, **profiled.failed})
     return [
         Finding("error", "unreadable-file", text, advice, files, numbers={"files": len(files)})
@@ -144,19 +150,21 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
     ]
 
 
-def _make_unmatched_findings(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
+def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
     advice = "Add the missing files or rows, or leave these out with `allow_missing`."
+    if allow_missing:
+        advice = "These are left out, as you asked (`allow_missing`). Add what is missing if they belong to the cohort."
     if plan.rows_without_file:
         none = len(plan.rows_without_file) == len(sheet.repertoire_ids)
-        message = describe_missing(sheet, plan.rows_without_file)
+        message = describe_missing(sheet, plan, files)
         found.append(
             Finding(
                 "error" if none else severity,
                 "row-without-file",
                 message,
-                "No file matches a row. Check `id_column`." if none else advice,
+                "No file matches a row. Check `id_column` and the names of the files." if none else advice,
                 repertoires=plan.rows_without_file,
                 column=sheet.id_column,
             )
@@ -166,9 +174,9 @@ def _make_unmatched_findings(sheet: Metadata, plan: Plan, allow_missing: bool) -
         message = f"the sheet has no row for {name_few(names, 'file', 'files')}"
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
     if plan.repertoires_without_row:
-        files = [file.name for file in plan.repertoires_without_row]
+        holders = [file.name for file in plan.repertoires_without_row]
         unknown = tuple(name for of_file in plan.repertoires_without_row.values() for name in of_file)
-        where = name_few(files, "file", "files")
+        where = name_few(holders, "file", "files")
         message = f"the sheet has no row for {name_few(unknown, 'repertoire', 'repertoires')}, in {where}"
         paths = tuple(map(str, plan.repertoires_without_row))
         found.append(Finding(severity, "file-without-row", message, advice, paths, unknown))

@@ -75,6 +75,8 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
     message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''}, in {_name_repertoires(empty)}"
     advice = "Leave such repertoires out with `allow_missing`."
+    if allow_empty:
+        advice = "`deeprc preprocess` with `allow_missing` leaves such repertoires out."
     if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
         advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
     severity: Severity = "warning" if allow_empty else "error"
@@ -92,7 +94,8 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
     if len(holders) > 1:
         frequent = rows.most_common()
         shown = "; ".join(
-            f"{locus} in {rows[locus]:,} rows of {_name_repertoires(holders[locus])}" for locus, _ in frequent
+            f"{locus} in {rows[locus]:,} row{'s' * (rows[locus] != 1)} of {_name_repertoires(holders[locus])}"
+            for locus, _ in frequent
         )
         fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]
         yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -191,7 +192,7 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
             "repeated-subject",
             f"several repertoires come from the same donor (column {subjects.column!r}), for "
             f"{name_few(repeated, 'donor', 'donors')}",
-            f"Train with `group_by={subjects.column}`, so that no donor is in two parts of a split.",
+            f"Train with `group_by={shlex.quote(str(subjects.column))}`, so that no donor is in two parts of a split.",
             column=subjects.column,
             repertoires=tuple(names.index[names.isin(repeated)]),
             numbers={"subjects": len(repeated)},
@@ -213,7 +214,9 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
                 "subject-in-both-classes",
                 f"target {task.name!r}: repertoires of the same donor have different labels"
                 f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
-                f"Train with `group_by={subjects.column}`." if paired else "Check the labels and donor names.",
+                f"Train with `group_by={shlex.quote(str(subjects.column))}`."
+                if paired
+                else "Check the labels and donor names.",
                 column=task.column,
                 repertoires=tuple(names.index[names.isin(both)]),
                 target=task.name,

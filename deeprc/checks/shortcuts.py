@@ -11,8 +11,7 @@ Letters: B repertoires, U units (subjects with a label), G genes, K levels of a 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +24,7 @@ from sklearn.model_selection import StratifiedKFold
 from deeprc.checks.contingency import compute_cramers_v, compute_permutation_p
 from deeprc.checks.features import Feature
 from deeprc.checks.findings import Finding
+from deeprc.checks.questions import MIN_UNITS, Question, aggregate_by_unit, make_question
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.tasks import Task
@@ -34,7 +34,6 @@ __all__ = ["Shortcut", "find_shortcuts", "make_shortcut_findings"]
 ALPHA = 0.01
 """Largest probability of any false alarm in one cohort."""
 
-_MIN_UNITS = 8  # smallest number of units in each class
 _STRONG_AUC, _STRONG_V = 0.6, 0.2  # from these values on, an association is a warning
 _FOLDS, _REPEATS = 5, 3  # numbers of the cross-validation of several features together
 _INVERSE_PENALTY = 0.05  # C of the logistic regression
@@ -93,23 +92,6 @@ class Shortcut:
         return f"{name} {self.value:.2f}{limits}"
 
 
-@dataclass(frozen=True)
-class _Question:
-    """The labels of one target: the index of the class of each unit, `codes` (U,), and its repertoires, `rows`."""
-
-    task: Task
-    names: tuple[str, ...]
-    codes: NDArray[np.int64]
-    rows: list[NDArray[np.int64]]
-
-    def find_testable_classes(self, known: NDArray[np.bool_] | None = None) -> list[int]:
-        """Return the classes that can be compared: class and others have enough units with a known value."""
-        codes = self.codes if known is None else self.codes[known]
-        sizes = np.bincount(codes, minlength=len(self.names)).tolist()
-        candidates = [1] if len(self.names) == 2 else range(len(self.names))
-        return [code for code in candidates if min(sizes[code], len(codes) - sizes[code]) >= _MIN_UNITS]
-
-
 def find_shortcuts(
     tasks: Sequence[Task], labels: NDArray[np.float64], subjects: Sequence[str | None], features: Sequence[Feature]
 ) -> tuple[list[Shortcut], list[Finding]]:
@@ -126,11 +108,11 @@ def find_shortcuts(
 
     Returns
     -------
-    The result of every test, and findings about targets with too few repertoires.
+    The result of every test, and findings about targets with too few repertoires and about copies of the label.
     """
     questions, found = [], []
     for task, values in zip(tasks, labels.T, strict=True):
-        question = _make_question(task, values, subjects)
+        question = make_question(task, values, subjects)
         if not question.find_testable_classes():
             sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
             shown = ", ".join(
@@ -142,7 +124,7 @@ def find_shortcuts(
                     "note",
                     "too-few",
                     f"target {task.name!r}: too few to test for shortcuts: {shown} (donors, or repertoires of an "
-                    f"unknown donor); a test needs at least {_MIN_UNITS} in a class and in the rest",
+                    f"unknown donor); a test needs at least {MIN_UNITS} in a class and in the rest",
                     "Check yourself whether batches, dates and repertoire sizes differ between the classes.",
                     column=task.column,
                     target=task.name,
@@ -150,6 +132,7 @@ def find_shortcuts(
             )
         else:
             questions.append(question)
+    found += _make_copy_findings(questions, features)
     pairs = [(question, feature) for question in questions for feature in _select_usable(question, features)]
     pairs = _drop_repeated_pairs(pairs)
     n_tests = sum(1 if feature.is_text else len(question.find_testable_classes()) for question, feature in pairs)
@@ -196,65 +179,21 @@ _ADVICE = {
 }
 
 
-def _is_in_upper_half(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether each number is in the upper half, (B,), to which the median belongs if it is then more even."""
-    halves = [values > np.nanmedian(values), values >= np.nanmedian(values)]
-    return min(halves, key=lambda half: abs(half[~np.isnan(values)].mean() - 0.5))
-
-
-def _make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> _Question:
-    if task.kind == "regression":
-        names: tuple[str, ...] = ("lower half", "upper half")
-        codes = np.where(np.isnan(values), -1, _is_in_upper_half(values)).astype(np.int64)
-    else:
-        names = task.class_names
-        codes = np.where(np.isnan(values), -1, values).astype(np.int64)
-    units: dict[tuple[str | int, int], list[int]] = {}
-    for row, (code, subject) in enumerate(zip(codes.tolist(), subjects, strict=True)):
-        if code >= 0:
-            units.setdefault((row if subject is None else subject, code), []).append(row)
-    return _Question(
-        task, names, np.array([code for _, code in units], np.int64), [np.array(rows) for rows in units.values()]
-    )
-
-
-def _aggregate_by_unit(question: _Question, feature: Feature) -> NDArray[Any]:
-    """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
-    if feature.is_text:
-        return np.array([_find_most_frequent(feature.by_repertoire[rows].tolist()) for rows in question.rows], object)
-    means = np.empty((len(question.rows), *feature.by_repertoire.shape[1:]))
-    sizes = np.array([len(rows) for rows in question.rows])
-    for size in np.unique(sizes):
-        units = np.flatnonzero(sizes == size)
-        rows = np.stack([question.rows[unit] for unit in units])
-        values = feature.by_repertoire[rows].astype(float)  # (units, size, ...)
-        n_known = (~np.isnan(values)).sum(axis=1)
-        means[units] = np.where(n_known == 0, np.nan, np.nansum(values, axis=1) / np.maximum(n_known, 1))
-    return means
-
-
-def _find_most_frequent(texts: Sequence[str]) -> str:
-    """Return the most frequent text; among equally frequent ones the first in sorted order."""
-    counts = Counter(texts)
-    return min(counts, key=lambda text: (-counts[text], text))
-
-
-def _select_usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
+def _select_usable(question: Question, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
     Left out are the target itself, categories that are the same or different in all units, and copies of the label.
     """
     usable, seen = [], set()
-    classes = [question.names[code] for code in question.codes]
     for feature in features:
-        values = _aggregate_by_unit(question, feature)
+        values = aggregate_by_unit(question, feature)
         if feature.column == question.task.column:
             continue
         if feature.is_text:
             partition = tuple(pd.factorize(values)[0].tolist())
             levels = len(set(partition))
-            copies = all(_simplify_name(a) == _simplify_name(b) for a, b in zip(values, classes, strict=True))
-            if not 2 <= levels <= len(values) / 2 or (feature.column is None and (copies or partition in seen)):
+            repeated = feature.column is None and (partition in seen or _is_copy(question, values))
+            if not 2 <= levels <= len(values) / 2 or repeated:
                 continue
             seen.add(partition)
         elif values.ndim == 1:
@@ -265,11 +204,35 @@ def _select_usable(question: _Question, features: Sequence[Feature]) -> list[Fea
     return usable
 
 
+def _is_copy(question: Question, values: Sequence[str] | NDArray[np.object_]) -> bool:
+    """Return whether categories are the label itself, apart from case and punctuation."""
+    classes = (question.names[code] for code in question.codes)
+    return all(_simplify_name(a) == _simplify_name(b) for a, b in zip(values, classes, strict=True))
+
+
+def _make_copy_findings(questions: Sequence[Question], features: Sequence[Feature]) -> Iterator[Finding]:
+    """Yield a note for each target that a folder, or a part of the file name, equals; such a copy is not tested."""
+    texts = [feature for feature in features if feature.is_text and feature.code == "label-from-name"]
+    for question in questions:
+        names = [each.name for each in texts if _is_copy(question, aggregate_by_unit(question, each))]
+        if names:
+            verb = "equals" if len(names) == 1 else "equal"
+            was = "was" if len(names) == 1 else "were"
+            yield Finding(
+                "note",
+                "label-from-name",
+                f"target {question.task.name!r}: {' and '.join(names)} {verb} the label, and {was} not tested",
+                "Nothing, if the names only sort the files by label. Training does not use file names.",
+                column=question.task.column,
+                target=question.task.name,
+            )
+
+
 def _simplify_name(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
-def _drop_repeated_pairs(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
+def _drop_repeated_pairs(pairs: Sequence[tuple[Question, Feature]]) -> list[tuple[Question, Feature]]:
     """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
     kept, seen = [], set[tuple[str, str]]()  # column of the target, column of the feature
     for question, feature in pairs:
@@ -281,8 +244,8 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[_Question, Feature]]) -> list[tup
     return kept
 
 
-def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortcut:
-    values = _aggregate_by_unit(question, feature)
+def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcut:
+    values = aggregate_by_unit(question, feature)
     if feature.is_text:
         return _test_categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
@@ -317,7 +280,7 @@ def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortc
     )
 
 
-def _describe_contrast(question: _Question, code: int) -> str:
+def _describe_contrast(question: Question, code: int) -> str:
     others = repr(question.names[0]) if len(question.names) == 2 else "the other classes"
     return f"{question.names[code]!r} against {others}"
 
@@ -331,7 +294,7 @@ class _ClassAuc(NamedTuple):
     n_negative: int
 
 
-def _compute_class_auc(question: _Question, code: int, values: NDArray[np.float64]) -> _ClassAuc:
+def _compute_class_auc(question: Question, code: int, values: NDArray[np.float64]) -> _ClassAuc:
     """Return the AUC of one class against the others; units with a missing number are left out."""
     label = question.codes == code
     if values.ndim == 2:
@@ -359,7 +322,7 @@ def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -
     return float(np.mean(aucs))
 
 
-def _test_categories(question: _Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
+def _test_categories(question: Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
     levels, names = pd.factorize(values, sort=True)
     counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
     np.add.at(counts, (levels, question.codes), 1)
@@ -379,7 +342,7 @@ def _test_categories(question: _Question, feature: Feature, values: NDArray[np.o
     )
 
 
-def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:
+def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], question: Question) -> str:
     """Return the three levels that deviate most from independence, with their numbers, as text."""
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
     order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]

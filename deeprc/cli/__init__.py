@@ -5,16 +5,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import io
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from deeprc.caches import prepare_caches
-from deeprc.cli.flags import COMMANDS, MessageFormatter, load_command, name_flags
+from deeprc.cli.flags import (
+    COMMANDS,
+    MessageFormatter,
+    expand_subcommands,
+    explain_unknown_option,
+    load_command,
+    name_flags,
+)
 from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import handle_signals
 from deeprc.errors import InputError, use_parameter_renderer
@@ -39,17 +48,28 @@ class _Group(click.Group):
         if cmd_name != "train" and launch is not None and launch.size > 1:
             raise click.UsageError(f"torchrun starts `deeprc train` only; start `deeprc {cmd_name}` without it")
         command = load_command(cmd_name)
-        if all(parameter.name != "debug" for parameter in command.params):
-            command.params.append(_debug_option())
+        for each in expand_subcommands(command):
+            if all(parameter.name != "debug" for parameter in each.params):
+                each.params.append(_debug_option())
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = "".join(f" Did you mean {name!r}?" for name in get_close_matches(args[0], COMMANDS, n=1))
+            raise click.UsageError(f"No such command {args[0]!r}.{near}", ctx)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise click.UsageError(explain_unknown_option(error), error.ctx) from error
         except BrokenPipeError:
             sys.stderr.close()  # the reader of a pipe has ended; without this, Python shows an error at exit
             ctx.exit(1)
@@ -108,6 +128,9 @@ def prepare_process() -> None:
 
     Call it before anything is computed.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a redirect on Windows is not UTF-8, but names may be
     prepare_caches()
     share_cores()
     # Python searches for garbage in cycles after every 700 new objects, but imports and compilation make millions of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.options import device_option
+from deeprc.cli.paths import runs_and_container
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.tables import format_heads
 
@@ -12,8 +13,6 @@ __all__ = ["attention"]
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
 @click.option("--top", type=click.IntRange(1), help="Write only the N top sequences of each repertoire.")
 @click.option("--top-overall", type=click.IntRange(1), help="Write only the N top sequences of the whole cohort.")
@@ -40,6 +39,7 @@ __all__ = ["attention"]
 )
 @scheduler_option
 @device_option
+@runs_and_container
 def attention(
     runs: tuple[str, ...],
     container: str,

@@ -142,7 +142,7 @@ def cv(
             jobs=jobs or os.cpu_count() or 1,
             **others,
         )
-    click.echo(format_metrics({"out of fold": found.metrics}))
+    click.echo(format_metrics({"out-of-fold": found.metrics}))
     for target, metrics in found.metrics.items():
         for line in _describe_performance(target, metrics):
             click.echo(line)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
 from deeprc.cli.options import device_option
+from deeprc.cli.paths import runs_and_container
 from deeprc.cli.tables import format_cautions, format_metrics
+from deeprc.errors import InputError
 
 __all__ = ["evaluate"]
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.argument("container")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the metrics as JSON, as in metrics.json, with the warnings."
 )
+@click.option("-o", "--output", metavar="FILE", help="Also write the metrics and the warnings to this file (JSON).")
 @device_option
-def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
+@runs_and_container
+def evaluate(runs: tuple[str, ...], container: str, as_json: bool, output: str | None, device: str) -> None:
     """Measure how well RUN predicts CONTAINER, and compare it with control methods that see no amino-acid sequence.
 
     The metrics are the AUC for classes, and r2, rank correlation and mean absolute error for a numeric target, with 95%
@@ -31,9 +34,18 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) 
       deeprc evaluate runs/cmv new_cohort.h5
       deeprc evaluate runs/cmv-1 runs/cmv-2 runs/cmv-3 cohort.h5
     """
+    from deeprc.files import check_output_path, write_text
     from deeprc.runs.ensemble import assess_runs
 
+    if output is not None:
+        check_output_path(Path(output))
+        if Path(output).exists():
+            raise InputError(f"{output}: exists already; choose another --output")
     found = assess_runs(runs, container, device=device)
-    click.echo(json.dumps(found.to_dict(), indent=1) if as_json else format_metrics(found.metrics))
+    text = json.dumps(found.to_dict(), indent=1)
+    click.echo(text if as_json else format_metrics(found.metrics))
     for line in format_cautions(found.cautions):
         click.echo(line, err=as_json)
+    if output is not None:
+        write_text(Path(output), text + "\n")
+        click.echo(f"Wrote {output}", err=as_json)

@@ -7,6 +7,7 @@ Some functions of the library are replaced by the command that calls them.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import itertools
 import logging
@@ -17,7 +18,14 @@ import click
 
 from deeprc.errors import PARAMETER
 
-__all__ = ["COMMANDS", "MessageFormatter", "load_command", "name_flags"]
+__all__ = [
+    "COMMANDS",
+    "MessageFormatter",
+    "expand_subcommands",
+    "explain_unknown_option",
+    "load_command",
+    "name_flags",
+]
 
 COMMANDS = {
     "quickstart": "Run the whole workflow once on a small simulated cohort.",
@@ -107,16 +115,48 @@ def _iterate_running_commands() -> Iterator[click.Command]:
         yield context.command
         called = context.find_root().invoked_subcommand
         if called in COMMANDS:
-            yield from _expand_subcommands(load_command(called))
+            yield from expand_subcommands(load_command(called))
 
 
 def _iterate_commands() -> Iterator[click.Command]:
     """Yield all commands with their subcommands; each is imported only when it is needed, because this is slow."""
     for name in COMMANDS:
-        yield from _expand_subcommands(load_command(name))
+        yield from expand_subcommands(load_command(name))
 
 
-def _expand_subcommands(command: click.Command) -> Iterator[click.Command]:
+def expand_subcommands(command: click.Command) -> Iterator[click.Command]:
+    """Yield a command and its subcommands."""
     yield command
     if isinstance(command, click.Group):
         yield from command.commands.values()
+
+
+def explain_unknown_option(error: click.NoSuchOption) -> str:
+    """Return a message for an option that a command lacks: what may be meant instead."""
+    name = error.option_name.lstrip("-")
+    own = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
+    known = {opt.lstrip("-"): opt for opt in own if opt.startswith("--")}
+    message = f"No such option {error.option_name!r}."
+    if (
+        "overrides" in {each.name for each in (error.ctx.command.params if error.ctx else ())}
+        and name in _list_settings()
+    ):
+        return f"{message} {name} is a setting: write {name}=VALUE."
+    if name.replace("_", "-") in known:
+        return f"{message} Did you mean {known[name.replace('_', '-')]!r}?"
+    others = [command for command in COMMANDS if _has_option(command, error.option_name)]
+    if len(error.option_name) > len("--o") and others:
+        return f"{message} Commands with this option: {', '.join(others)}."
+    near = difflib.get_close_matches(name, known, n=1)
+    return message + "".join(f" Did you mean {known[each]!r}?" for each in near)
+
+
+def _has_option(name: str, option: str) -> bool:
+    """Return whether a command, or one of its subcommands, has an option with this name."""
+    return any(option in parameter.opts for each in expand_subcommands(load_command(name)) for parameter in each.params)
+
+
+def _list_settings() -> set[str]:
+    from deeprc.settings import list_settings
+
+    return {setting.name for setting in list_settings()}

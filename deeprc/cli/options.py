@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from difflib import get_close_matches
 
 import click
 
@@ -40,13 +41,21 @@ def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
 
 
 def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Return settings unchanged, after a check that none is meant as an option, such as `seed=3` for `--seed 3`."""
+    """Return settings unchanged, after a check that each is KEY=VALUE, and none an option, such as `seed=3`."""
+    from deeprc.settings import list_settings
+
+    quotes = "If it belongs to a name with a blank, put the whole name in quotes, as in --group-by 'Donor ID'"
+    known = [setting.name for setting in list_settings()] if settings else []
     options = {name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")}
     for text in settings:
-        key, value = text.partition("=")[::2]
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"{text!r}: expected KEY=VALUE, without blanks, as in n_updates=5000. {quotes}")
         option = "--" + key.replace("_", "-")
         if option in options:
             raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {option} {value}")
+        if not get_close_matches(key.rpartition(".")[2], known, n=1):
+            raise click.UsageError(f"{text!r}: no setting has the name {key!r}. {quotes}")
     return settings
 
 

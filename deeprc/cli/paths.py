@@ -1,11 +1,41 @@
-"""Division of a command's arguments into runs and an optional container."""
+"""Division of a command's arguments into runs and a container."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
-__all__ = ["split_runs_and_container"]
+import click
+
+__all__ = ["runs_and_container", "split_runs_and_container"]
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments RUN... CONTAINER to a command, which gets `runs` and `container`.
+
+    click alone would take a run for the container if the container is missing.
+    """
+
+    @click.argument("paths", nargs=-1, metavar="RUN... CONTAINER")
+    @wraps(command)
+    def run(paths: tuple[str, ...], **options: Any) -> None:
+        if not paths:
+            raise click.UsageError("expected RUN... CONTAINER: at least one run, and then a container")
+        runs, container = paths[:-1], paths[-1]
+        if not runs and _is_hdf5(container):
+            raise click.UsageError(f"expected a RUN before the CONTAINER {container}")
+        if not runs:
+            raise click.UsageError(f"expected a CONTAINER after {container}")
+        misplaced = next((path for path in runs if _is_hdf5(path)), None)
+        if misplaced is not None:
+            raise click.UsageError(f"expected RUN... CONTAINER, but {misplaced} is a container; give it last")
+        command(runs=runs, container=container, **options)
+
+    return run
 
 
 def split_runs_and_container(paths: Sequence[str]) -> tuple[list[str], str | None]:
@@ -13,3 +43,14 @@ def split_runs_and_container(paths: Sequence[str]) -> tuple[list[str], str | Non
     if len(paths) > 1 and not Path(paths[-1]).is_dir() and Path(paths[-1]).suffix != ".deeprc":
         return list(paths[:-1]), paths[-1]
     return list(paths), None
+
+
+def _is_hdf5(path: str) -> bool:
+    """Return whether a path is a file that begins like a container; a pipe is not opened, because this may wait."""
+    if not Path(path).is_file():
+        return False
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_HDF5)) == _HDF5
+    except OSError:
+        return False

@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 
 from deeprc.cli.options import device_option
+from deeprc.cli.paths import runs_and_container
 from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["predict"]
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")
 @click.option(
     "--abstain",
@@ -23,6 +22,7 @@ __all__ = ["predict"]
 )
 @scheduler_option
 @device_option
+@runs_and_container
 def predict(
     runs: tuple[str, ...], container: str, output: str, abstain: bool, scheduler: str | None, device: str
 ) -> None:

@@ -63,4 +63,4 @@ def preprocess(
         scheduler=scheduler,
     )
     click.echo(report.to_text())
-    click.echo(f"wrote {output}")
+    click.echo(f"Wrote {output}: {report.describe_result()}")

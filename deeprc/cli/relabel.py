@@ -21,6 +21,12 @@ __all__ = ["relabel"]
 @click.option("--id-column", help="The sheet's column with the repertoire ids.  [default: found by its name]")
 @click.option("--keep-columns", is_flag=True, help="Keep columns of the old sheet that the new sheet does not have.")
 @click.option(
+    "--drop-columns",
+    is_flag=True,
+    help="Drop columns of the old sheet that the new sheet does not have.  [default: this is an error if CONTAINER is"
+    " replaced]",
+)
+@click.option(
     "--allow-missing",
     is_flag=True,
     help="Leave out rows without a repertoire, and keep repertoires without a row, whose labels are then missing, with"
@@ -32,6 +38,7 @@ def relabel(
     output: Path | None,
     id_column: str | None,
     keep_columns: bool,
+    drop_columns: bool,
     allow_missing: bool,
 ) -> None:
     """Replace the columns of CONTAINER with those of another metadata sheet, without reading repertoire files again.
@@ -45,6 +52,12 @@ def relabel(
     from deeprc.datasets.relabelling import relabel as relabel_container
 
     done = relabel_container(
-        container, metadata, output, id_column=id_column, keep_columns=keep_columns, allow_missing=allow_missing
+        container,
+        metadata,
+        output,
+        id_column=id_column,
+        keep_columns=keep_columns,
+        drop_columns=drop_columns,
+        allow_missing=allow_missing,
     )
     click.echo(done.to_text())

@@ -100,10 +100,10 @@ def cohort(
     if output is not None:
         write_container(simulated, output, recipe=mapping)
         n = int(simulated.all_sizes.sum())
-        click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
+        click.echo(f"Wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
     if as_airr is not None:  # last: if the folder exists, the command cannot be repeated
         sheet = write_airr(simulated, as_airr)
-        click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
+        click.echo(f"Wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
 
 
 @simulate.command("train-lstm")
@@ -129,4 +129,4 @@ def train_lstm(background: Path, output: Path, hidden: int, epochs: int, limit: 
         seed=seed,
         progress=lambda epoch, loss: click.echo(f"epoch {epoch}: {loss:.4f} nats per residue, held out"),
     )
-    click.echo(f"wrote {output}")
+    click.echo(f"Wrote {output}")

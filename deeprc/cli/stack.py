@@ -64,8 +64,15 @@ def fit(
     names = MEMBERS if members is None else split_names([members])
     model = Stack(members=list(names), preset=preset, n_folds=folds, device=device, seed=seed)
     fitted = fit_stack(container, target, output, group_by=group_by, stack=model)
-    click.echo(fitted.member_table().to_string(float_format="{:.3f}".format))
+    table = fitted.member_table().reset_index()
+    click.echo(table.to_string(index=False, float_format="{:.3f}".format))
     click.echo(f"AUC of the stack in cross-validation: {fitted.auc_:.3f}")
+    best = table.iloc[int(table["auc"].argmax())]
+    if best["auc"] > fitted.auc_:
+        click.echo(
+            f"Note: {best['member']} alone has a higher AUC ({best['auc']:.3f}). With few repertoires this may be "
+            "chance. `deeprc benchmark` compares both on test folds."
+        )
     click.echo(f"Wrote {output}")
 
 
@@ -76,8 +83,9 @@ def fit(
 def predict(model: str, container: str, output: str) -> None:
     """Predict the repertoires of CONTAINER with MODEL, a file that `deeprc stack fit` wrote.
 
-    The table has the columns "repertoire_id", "probability", "log_odds", and for each member "contribution=MEMBER":
-    what it adds to the log-odds of this repertoire.
+    The table has the columns "repertoire_id", "split" ("train" if MODEL was fitted to the repertoire, else "new"),
+    "probability", "positive_class", "log_odds", and for each member "contribution=MEMBER": what it adds to the log-odds
+    of this repertoire. Judge MODEL by new repertoires only.
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.files import check_table_output

@@ -89,12 +89,12 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
     for part, targets in metrics.items():
         for target, values in targets.items():
             told = [
-                f"{each['column']} {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
+                f"{each['column']}: {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
                 for each in values.get("within", [])
             ]
             if told:
                 among = _name_repertoires(part)
-                yield f"AUC of {target} among {among} with the same value of a column: {', '.join(told)}"
+                yield f"AUC of {target} among {among} with the same {', with the same '.join(told)}"
 
 
 def _name_repertoires(part: str) -> str:

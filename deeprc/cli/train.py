@@ -206,6 +206,8 @@ def train(
         raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
     if "=" in container:
         raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
+    if not Path(container).exists():  # before PyTorch is loaded, which takes seconds
+        raise InputError(f"{container}: no such file")
     common = {
         "targets": targets,
         "config": load_config(config, overrides),
@@ -291,10 +293,10 @@ def _show_results(run: Path) -> None:
         return
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.stored_tables import read_clones, read_seeds
+    from deeprc.evaluation.stored_tables import read_clones, read_start_motifs
     from deeprc.training.motif_search import MOTIF_LEVEL
 
-    seeds = read_seeds(run / "seeds.tsv")
+    seeds = read_start_motifs(run / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]

@@ -16,8 +16,8 @@ from deeprc.evaluation.auc_intervals import auc_influences, clustered_variance, 
 
 __all__ = [
     "PairedTest",
+    "adjust_by_holm",
     "delong_covariance",
-    "holm",
     "midrank_aucs",
     "paired_auc_test",
     "paired_error_test",
@@ -262,7 +262,7 @@ def midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArr
     return aucs
 
 
-def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+def adjust_by_holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return p-values corrected for their number by Holm's step-down method, in the same order, (M,).
 
     Holm, Scandinavian Journal of Statistics 1979, 6:65-70.

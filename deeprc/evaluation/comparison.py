@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import holm
+from deeprc.evaluation.auc_comparison import adjust_by_holm
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
@@ -24,7 +24,7 @@ __all__ = [
     "MethodInfo",
     "compare",
     "compare_probabilities",
-    "control_verdict",
+    "find_comparison_cautions",
     "fold_metrics",
     "format_p_value",
     "validate_predictions",
@@ -229,7 +229,7 @@ def compare(
     ]
     comparison = pd.DataFrame(rows, columns=columns)
     family = comparison["p_value"].notna() & (comparison["kind"] != "truth")
-    comparison.loc[family, "p_holm"] = holm(comparison.loc[family, "p_value"].to_numpy(np.float64))
+    comparison.loc[family, "p_holm"] = adjust_by_holm(comparison.loc[family, "p_value"].to_numpy(np.float64))
     return comparison.astype({"p_holm": np.float64})
 
 
@@ -258,7 +258,7 @@ def _test_against_best(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best
     return scoring.test([folds[f] for f in common], [best[f] for f in common], seed=seed)._asdict()
 
 
-def control_verdict(
+def find_comparison_cautions(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_donors: bool = False
 ) -> list[Caution]:
     """Return warnings if the best method does not beat chance or the controls, or if repertoires are few.

@@ -27,7 +27,7 @@ from deeprc.evaluation.intervals import compute_r2, r2_interval, rank_correlatio
 from deeprc.evaluation.metrics import binary_metrics, macro_auc, macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring_base import (
-    PLACE,
+    KEY_COLUMNS,
     Estimate,
     Scoring,
     compute_sd,
@@ -75,7 +75,7 @@ class BinaryScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        return (*PLACE, "label", "score", "probability", "cutoff")
+        return (*KEY_COLUMNS, "label", "score", "probability", "cutoff")
 
     def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
@@ -156,11 +156,11 @@ class MulticlassScoring(Scoring):
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
         scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
-        return (*PLACE, "label", *scores, *probabilities)
+        return (*KEY_COLUMNS, "label", *scores, *probabilities)
 
     def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = convert_to_numbers(table, self.columns[len(PLACE) + 1 :])
+        table = convert_to_numbers(table, self.columns[len(KEY_COLUMNS) + 1 :])
         table["label"] = table["label"].astype(str)
         refuse(table, ~table["label"].isin(self.classes), f"expected a label of {', '.join(self.classes)}")
         for name in self.classes:
@@ -247,7 +247,7 @@ class RegressionScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        return (*PLACE, "label", "prediction")
+        return (*KEY_COLUMNS, "label", "prediction")
 
     def validate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""

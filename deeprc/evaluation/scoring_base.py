@@ -20,7 +20,7 @@ from deeprc.tasks import TaskKind
 
 __all__ = [
     "DONOR",
-    "PLACE",
+    "KEY_COLUMNS",
     "Estimate",
     "Scoring",
     "compute_sd",
@@ -32,7 +32,7 @@ __all__ = [
 DONOR = "donor"
 """The column of a fold with the index of each repertoire's donor; without it, each repertoire has its own donor."""
 
-PLACE = ("method", "fold", "repertoire_id")
+KEY_COLUMNS = ("method", "fold", "repertoire_id")
 """The columns that name a prediction, in every table of predictions."""
 
 

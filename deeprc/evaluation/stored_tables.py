@@ -11,7 +11,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.tables import Column, read_table
-from deeprc.training.history import DECISIVE
+from deeprc.training.history import WHOLE_VALIDATION_PREFIXES
 
 __all__ = [
     "read_choices",
@@ -24,7 +24,7 @@ __all__ = [
     "read_out_of_fold",
     "read_results",
     "read_run_predictions",
-    "read_seeds",
+    "read_start_motifs",
 ]
 
 _COUNT = Column("whole", low=0)
@@ -73,8 +73,11 @@ _HISTORY = {
     "seconds": Column("number", low=0),
     "best_update": Column("whole", low=0, optional=True),
     "fitted": Column("whole", low=0, high=1, may_be_empty=True, optional=True),
-    **{f"{name}_loss": Column("number", low=0, may_be_empty=True, optional=True) for name in DECISIVE},
-    **{f"{name}_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True) for name in DECISIVE},
+    **{f"{name}_loss": Column("number", low=0, may_be_empty=True, optional=True) for name in WHOLE_VALIDATION_PREFIXES},
+    **{
+        f"{name}_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True)
+        for name in WHOLE_VALIDATION_PREFIXES
+    },
 }
 _SEEDS = {
     "kernel": Column("whole", low=1),
@@ -166,7 +169,7 @@ def read_history(path: Path) -> pd.DataFrame:
     return table
 
 
-def read_seeds(path: Path) -> pd.DataFrame:
+def read_start_motifs(path: Path) -> pd.DataFrame:
     """Read a run's `seeds.tsv`; raises as `read_table`."""
     return read_table(path, _SEEDS)
 

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.nn.averages import KnownAverages, PooledAccumulator
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC, choose_chunk_size
+from deeprc.nn.pooled_values import PooledAccumulator, PooledValueCache
 from deeprc.nn.sampling import select_top_rows
 
 __all__ = ["Inference", "compute_attention_weights", "select_kept_rows"]
@@ -62,7 +62,7 @@ class Inference:
         Share of a repertoire's sequences that the prediction averages over, see `DeepRC.forward`.
     chunk
         Number of sequences that are computed at a time; None chooses it by the device.
-    known_averages
+    pooled_value_cache
         Pooled values of whole repertoires that were computed before, which are not computed again; None keeps none.
     """
 
@@ -70,7 +70,7 @@ class Inference:
     collator: Collator
     top_fraction: float = 1.0
     chunk: int | None = None
-    known_averages: KnownAverages | None = None
+    pooled_value_cache: PooledValueCache | None = None
 
     @property
     def device(self) -> torch.device:
@@ -133,10 +133,10 @@ class Inference:
         yielded.
         """
         listed = self._list_positions(positions)
-        if self.known_averages is None:
+        if self.pooled_value_cache is None:
             yield from (pooled for pooled, _ in self._iterate_pooled(listed, None))
             return
-        dataset, known_pooled = self.collator.dataset, self.known_averages.find(self.network)
+        dataset, known_pooled = self.collator.dataset, self.pooled_value_cache.find(self.network)
         key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
         keys = [(*key_of_batches, int(dataset.rows[position])) for position in listed]
         missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}

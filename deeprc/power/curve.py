@@ -71,8 +71,8 @@ class LearningCurve:
             limits += f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
         if _is_reached(needed):
             number = _format_number(needed, smallest)
-            return f"AUC {self.target_auc:g} needs {number} repertoires (95% interval {limits})"
-        return f"AUC {self.target_auc:g} is not reached with any number of repertoires (95% interval {limits})"
+            return f"AUC {self.target_auc:g} needs {number} repertoires (95% interval: {limits})"
+        return f"AUC {self.target_auc:g} is not reached with any number of repertoires (95% interval: {limits})"
 
 
 def _is_reached(n: float) -> bool:
@@ -85,7 +85,7 @@ def _format_limits(low: float, high: float, smallest: float) -> str:
         return "not reached"
     first = _format_number(low, smallest)
     if not _is_reached(high):
-        return f"from {first} upwards, or never"
+        return f"any number from {first} on, or never"
     last = _format_number(high, smallest)
     return first if first == last else f"{first} to {last}"
 

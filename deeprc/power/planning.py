@@ -196,18 +196,20 @@ class SearchRule:
             verdict = f"{n:.0f} training repertoires are too few: the search needs {_MIN_TRAINING}"
         else:
             verdict = (
-                f"{n:.0f} training repertoires find a motif from a correlation of {self.needed_correlation:.2f} on "
-                f"(5 / √n): it is {'clear' if self.is_clear else 'not clear'}"
+                f"With {n:.0f} training repertoires, the search finds a motif whose correlation is at least "
+                f"{self.needed_correlation:.2f} (5 / √n): it "
+                f"{'should find' if self.is_clear else 'will hardly find'} this one"
             )
         lines = [
             f"A motif of {study.motif_length} residues in {study.witness_rate:.3g} of the sequences, and in "
-            f"{study.background_rate:.2g} by chance: its frequency correlates with the label by {self.correlation:.2f}",
+            f"{study.background_rate:.2g} by chance: the correlation of its frequency with the label is "
+            f"{self.correlation:.2f}",
             verdict,
-            f"At this depth and witness rate it takes {self.min_repertoires:,} repertoires",
+            f"At this depth and witness rate, it takes at least {self.min_repertoires:,} repertoires",
         ]
         if not math.isnan(self.min_witness_rate):
-            rate = f"it takes a witness rate of {self.min_witness_rate:.2g}"
-            lines.append(f"With {study.n_repertoires:,} repertoires {rate}")
+            rate = f"it takes a witness rate of at least {self.min_witness_rate:.2g}"
+            lines.append(f"With {study.n_repertoires:,} repertoires, {rate}")
         return lines
 
 

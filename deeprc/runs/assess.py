@@ -22,11 +22,12 @@ from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_colu
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
+from deeprc.runs.model_cautions import find_packed_cautions, find_unused_attention_cautions
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
-from deeprc.runs.variation import Variation, share_variation
+from deeprc.runs.variation import VarianceShares, compute_variance_shares
 
 __all__ = ["Assessment", "assess_outputs", "assess_predictor"]
 
@@ -50,7 +51,7 @@ class Assessment:
     performance: Performance
     controls: Sequence[Controls]
     cautions: Sequence[Caution]
-    variation: Sequence[Variation] = ()
+    variation: Sequence[VarianceShares] = ()
     within: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
 
     @property
@@ -141,7 +142,11 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     within = _measure_within_strata(predictor, dataset, performance)
-    cautions = find_run_cautions(performance, controls, metadata=dataset.metadata, within=within)
+    cautions = [
+        *find_packed_cautions(predictor.runs, performance.splits.tolist()),
+        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=within),
+        *find_unused_attention_cautions(predictor.runs),
+    ]
     if any(each.measures for each in controls):
         cautions += find_target_like_cautions(columns)
     cautions += [
@@ -150,7 +155,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *shift.cautions(),
     ]
     held_out = performance.rows(performance.held_out)
-    variation = share_variation(output_parts, held_out, predictor.model.tasks)
+    variation = compute_variance_shares(output_parts, held_out, predictor.model.tasks)
     cautions += find_strata_cautions(within, performance, _list_adjusted_columns(predictor))
     return Assessment(performance, controls, cautions, variation, within)
 

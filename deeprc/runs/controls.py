@@ -114,6 +114,10 @@ class Controls:
         values = self.comparison[self.scoring.estimate_column].astype(float)
         return dict(zip(self.comparison["method"], values, strict=True))
 
+    def is_above_chance(self, name: str) -> bool:
+        """Return whether the network or a control is significantly better than chance."""
+        return bool(self._rows[name]["ci_low"] > self.scoring.chance_level)  # no interval (NaN) shows nothing
+
     @cached_property
     def _rows(self) -> dict[str, Mapping[Any, Any]]:
         """Rows of the comparison by name; they are cached, because a report needs them many times."""
@@ -130,13 +134,18 @@ class Controls:
         if relation == "worse":
             control = f"a control method that sees only {sees}"
             return f"The network{named} is significantly better than {control} ({numbers})."
+        if relation == "equal" and not self.is_above_chance(name):
+            return (
+                f"There are too few tested repertoires to tell whether the network{named} is better than a control "
+                f"method that sees only {sees.removesuffix(',')} ({numbers})."
+            )
         how = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
         differ = "values" if isinstance(self.contrast, Numbers) else "classes"
         text = (
             f"A control method that sees only {sees} {how} the network{named} ({numbers}). These repertoires do not "
             "show that receptor sequences add information"
         )
-        if value > self.scoring.chance_level:
+        if self.is_above_chance(name):
             text += f", and the motifs may reflect this difference between the {differ} instead of the target"
         text += "."
         if name == "sheet":
@@ -269,7 +278,7 @@ def _fit_controls(
         np.flatnonzero(is_known & performance.rows("train")),
         np.flatnonzero(is_known & performance.rows(performance.held_out)),
     )
-    problem = _find_problem(contrast, training, tested, performance.held_out)
+    problem = _find_problem(contrast, training, tested, performance)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))
     answers = contrast.predicted if isinstance(contrast, Numbers) else contrast.score
@@ -361,10 +370,12 @@ def _fit_and_predict(
 
 
 def _find_problem(
-    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], part: str | None
+    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], performance: Performance
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""
-    none = f"No control method could be compared{contrast.named}"
+    none, part = f"No control method could be compared{contrast.named}", performance.held_out
+    if performance.is_packed:
+        return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
     one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
     for rows, name in ((training, "training"), (tested, SPLIT_NAMES[part] if part else "test")):
         if len(rows) == 0:

@@ -6,9 +6,10 @@ import json
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.evaluation.adjustment import find_adjustment_cautions, to_column_names
-from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.caution import Caution, read_cautions, write_cautions
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.evaluation.significance import is_few
 from deeprc.evaluation.splits import N_FOLDS
-from deeprc.evaluation.stored_tables import read_seeds
+from deeprc.evaluation.stored_tables import read_start_motifs
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.progress import open_step
@@ -48,6 +49,7 @@ from deeprc.runs.cross_plan import (
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import read_splits, save_predictions
+from deeprc.runs.run_cautions import ONE_CLASS_PART
 from deeprc.runs.several import train_runs
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
@@ -206,8 +208,11 @@ def cross_validate(
         *_find_cohort_check_cautions(dataset, tasks, folder, header, folds_by_repeat),
         *_find_metric_cautions(dataset, tasks, folder, header, folds_by_repeat[0]),
     ]
+    cautions += _find_run_cautions([folder / RUNS / name for name in index_runs(header)])
     runs = index_runs(header).items()
-    motifs = count_motifs({run_index: read_seeds(folder / RUNS / name / "seeds.tsv") for name, run_index in runs})
+    motifs = count_motifs(
+        {run_index: read_start_motifs(folder / RUNS / name / "seeds.tsv") for name, run_index in runs}
+    )
     return _write(folder, dataset, metrics, fold_predictions, motifs, cautions)
 
 
@@ -246,6 +251,16 @@ def _find_cohort_check_cautions(
     return [
         *find_duplicate_cautions(checks.findings, folds_of, apart="folds"),
         *find_shortcut_cautions(checks.findings),
+    ]
+
+
+def _find_run_cautions(runs: Sequence[Path]) -> list[Caution]:
+    """Return the warnings of runs whose training or validation repertoires have one class, with how many have each."""
+    found = [each for run in runs for each in read_cautions(run) if each.name == ONE_CLASS_PART]
+    counts = Counter(each.text for each in found)
+    return [
+        replace(each, text=f"{counts[each.text]} of {len(runs)} runs: {each.text}")
+        for each in {each.text: each for each in found}.values()
     ]
 
 

@@ -41,7 +41,7 @@ from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
-from deeprc.runs.seeds_table import make_seeds_table
+from deeprc.runs.start_motifs_table import make_start_motifs_table
 from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
@@ -52,7 +52,7 @@ from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 
-__all__ = ["describe_end", "hash_cohort", "resume_run", "train_run"]
+__all__ = ["describe_end", "digest_training_data", "resume_run", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
@@ -134,7 +134,7 @@ def train_run(
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
-        fingerprint=hash_cohort(dataset, tasks, config),
+        fingerprint=digest_training_data(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),
         **vars(options),
@@ -150,8 +150,11 @@ def train_run(
 
 def _check_output(folder: Path) -> None:
     """Raise InputError if a folder cannot become a run directory."""
-    is_run = folder.is_dir() and (folder / "config.yaml").exists()
-    check_new_folder(folder, hint="continue it with `resume_run`, or " if is_run else "")
+    hint = ""
+    if (folder / "config.yaml").exists():
+        is_finished = (folder / "metrics.json").exists()
+        hint = "it is a finished run; " if is_finished else "continue it with `resume_run`, or "
+    check_new_folder(folder, hint=hint)
 
 
 def _begin(prepared: _PreparedRun, keep_sketches: bool) -> None:
@@ -230,7 +233,7 @@ def resume_run(
     missing = [repertoire_id for part in SPLITS for repertoire_id in ids[part] if repertoire_id not in row_of]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
-    if hash_cohort(dataset, settings.tasks, settings.config) != settings.fingerprint:
+    if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in SPLITS})
     prepared = _PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
@@ -245,7 +248,7 @@ def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]
     return settings, read_splits(folder)[0]
 
 
-def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
+def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
     digest = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
     container, network = dataset.sequence_container, config.network
@@ -296,7 +299,7 @@ def _train(prepared: _PreparedRun, logger: str | None, progress: Progress | None
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
-    return Run(folder, settings, splits, identities, replace(model, name=str(folder), known_averages=None))
+    return Run(folder, settings, splits, identities, replace(model, name=str(folder), pooled_value_cache=None))
 
 
 @contextmanager
@@ -331,7 +334,7 @@ def _fit(
 ) -> TrainedModel:
     """Train and return the model; write history, seeds and clones during the training and at its end."""
     trainer.start()
-    _write_table(folder / "seeds.tsv", make_seeds_table(trainer.start_motifs, settings.tasks))
+    _write_table(folder / "seeds.tsv", make_start_motifs_table(trainer.start_motifs, settings.tasks))
     _write_table(folder / "clones.tsv", make_clones_table(trainer.make_model()))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
@@ -388,11 +391,10 @@ def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputPar
 
 
 def _compute_validation_auc(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
-    """Return the AUC of the first binary task, for the history and the progress bar."""
-    for i, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        is_known = ~torch.isnan(labels[:, i])
-        label = labels[is_known, i]
-        if task.kind == "binary" and len(label.unique()) == 2:
+    """Return the AUC of the first binary task whose known labels have both classes; empty if there is none."""
+    for task, columns, label_column in zip(tasks, output_slices(tasks), labels.T, strict=True):
+        is_known = ~torch.isnan(label_column)
+        if task.kind == "binary" and len(label_column[is_known].unique()) == 2:
             score = outputs[:, columns][is_known, 0]
-            return {"validation_auc": float(roc_auc_score(label, score))}
+            return {"validation_auc": float(roc_auc_score(label_column[is_known], score))}
     return {}

@@ -30,8 +30,7 @@ The file holds the configuration, the weights, the metrics, summary statistics o
 variances and ranges over repertoires, rounded), and the clones that the model stores, each found in at least two
 {carriers}. It does not hold ids, labels, predictions, numbers, digests or hashes of single repertoires, or paths.
 
-The packed model cannot recognise its training repertoires. Predictions for them look better than they should, without
-a warning.
+The packed model cannot recognise its training repertoires. Predictions for them look better than they should.
 
 The file is a zip of data. Nothing in it is executed. Its digests show damage, but they are not a signature."""
 

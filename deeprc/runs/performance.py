@@ -170,6 +170,8 @@ class Performance:
     subject_column, donors
         Metadata column that names the donor of a repertoire, and index of each repertoire's donor, (B,); None if
         there is no such column.
+    is_packed
+        Whether all runs of the model are packed: then it cannot recognise its training repertoires.
     """
 
     ids: NDArray[np.object_]
@@ -182,6 +184,7 @@ class Performance:
     held_out: str | None
     subject_column: str | None = None
     donors: NDArray[np.int64] | None = None
+    is_packed: bool = False
 
     @property
     def donors_by_id(self) -> dict[str, int] | None:
@@ -241,6 +244,7 @@ def measure_performance(
         held_out=choose_held_out_split(splits, labels),
         subject_column=donor_column.name,
         donors=donors,
+        is_packed=bool(predictor.runs) and all(run.bundle is not None for run in predictor.runs),
     )
 
 

@@ -21,6 +21,7 @@ from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS
 from deeprc.runs.metrics import Metrics
+from deeprc.runs.model_cautions import find_packed_cautions
 from deeprc.runs.results import make_predictions_table
 from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.shift.summary import TrainingSummary
@@ -85,7 +86,7 @@ def predict(
     """
     model, splits = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, splits)
-    for caution in shift.cautions():
+    for caution in (*find_packed_cautions(predictor.runs, splits), *shift.cautions()):
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     outputs, labels = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
     table = make_predictions_table(dataset.repertoire_ids, splits, outputs, labels, model.tasks)

@@ -26,7 +26,7 @@ from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS, Split
-from deeprc.evaluation.stored_tables import read_clones, read_history, read_seeds
+from deeprc.evaluation.stored_tables import read_clones, read_history, read_start_motifs
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
@@ -115,10 +115,10 @@ class Run:
         """Return the history by the name of the run."""
         return {self.model.name: self.history()}
 
-    def seeds(self) -> pd.DataFrame:
+    def start_motifs(self) -> pd.DataFrame:
         """Return `seeds.tsv`, the motifs from which kernels started; empty for a run of a version that lacks it."""
         file = self.path / "seeds.tsv"
-        return read_seeds(file) if file.exists() else pd.DataFrame()
+        return read_start_motifs(file) if file.exists() else pd.DataFrame()
 
     def clones(self) -> pd.DataFrame:
         """Return `clones.tsv`, the clones that the model stores; empty for a run of a version that lacks it."""

@@ -18,12 +18,16 @@ from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Perform
 from deeprc.tasks import TaskKind
 
 __all__ = [
+    "ONE_CLASS_PART",
     "find_control_cautions",
     "find_cross_validated_chance_cautions",
     "find_cross_validated_strata_cautions",
     "find_run_cautions",
     "find_strata_cautions",
 ]
+
+ONE_CLASS_PART = "one-class-part"
+"""Name of the warning about training or validation repertoires of one class."""
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
@@ -48,6 +52,7 @@ def find_run_cautions(
     """
     return [
         *_warn_of_no_held_out(performance),
+        *_warn_of_one_class_parts(performance),
         *_warn_of_chance(performance),
         *_warn_of_shared_donors(metadata, performance),
         *find_control_cautions(controls, within or {}),
@@ -106,15 +111,32 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
 
 
+def _warn_of_one_class_parts(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target whose training or validation repertoires have one class only."""
+    effects = {
+        "train": "the network could not learn to separate the classes",
+        "validation": "they could not show which weights and which cutoff separate the classes best",
+    }
+    for target, contrasts in _group_by_target(performance):
+        for part, effect in effects.items():
+            labels = [each.label[performance.rows(part) & ~np.isnan(each.label)] for each in contrasts]
+            n_present = sum(bool(label.any()) for label in labels)
+            if len(contrasts) == 1:
+                n_present += bool((labels[0] == 0).any())
+            if n_present == 1:
+                text = (
+                    f"The {SPLIT_NAMES[part]} repertoires have only one class of {target!r}, so {effect}. Try another "
+                    "`seed` or fewer `folds`."
+                )
+                yield Caution("warning", text, "setup", ONE_CLASS_PART, {"target": target, "part": part})
+
+
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
     for target, aucs in _iterate_aucs(performance):
         poor = [(each, auc) for each, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
             ((contrast, auc),) = poor
-            text = (
-                f"The network{contrast.named} is not significantly better than chance: its AUC is {auc.value:.3f}, "
-                f"with a 95% interval from {auc.low:.3f} to {auc.high:.3f}. Do not interpret its sequences and motifs."
-            )
+            text = f"{_describe_chance(contrast, auc, performance)} Do not interpret its sequences and motifs."
             details = {"target": target, "auc": auc.value, "low": auc.low, "high": auc.high}
             yield Caution("warning", text, "performance", "chance", details)
         elif poor:
@@ -137,6 +159,22 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
             )
             values = {"target": numbers.target, "r2": r2.value, "interval": list(r2.interval or ())}
             yield Caution("warning", text, "performance", "chance", values)
+
+
+def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> str:
+    """Return a sentence that says why an AUC does not show that the network is better than chance."""
+    few_donors = performance.has_few_donors(contrast.target)
+    if auc.value > 0.5 and (few_donors or is_few("binary", min(auc.n_positive, auc.n_negative))):
+        few = "donors" if few_donors else f"{SPLIT_NAMES[performance.held_out or 'test']} repertoires"
+        return (
+            f"The AUC of the network{contrast.named} is {auc.value:.3f}, but with so few {few} it could be as low as "
+            f"{auc.low:.3f} (95% interval from {auc.low:.3f} to {auc.high:.3f}). So it is not evidence that the "
+            "network is better than chance."
+        )
+    return (
+        f"The network{contrast.named} is not significantly better than chance: its AUC is {auc.value:.3f}, with a 95% "
+        f"interval from {auc.low:.3f} to {auc.high:.3f}."
+    )
 
 
 def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
@@ -168,7 +206,10 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
 def find_control_cautions(
     controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]
 ) -> Iterator[Caution]:
-    """Yield a warning for each control that is not worse than the network, and a note if there is none.
+    """Yield a warning for each control that is not worse than the network, and a note if no control was compared.
+
+    There is no warning if the network is not better than chance, which has a warning of its own, unless a control that
+    is better than chance is better than the network.
 
     If the control reads columns of the sheet, and the network is better than chance within the values of each of them
     (`within`, by target), the warning also says so: then none of these columns alone explains what it has learned.
@@ -177,9 +218,12 @@ def find_control_cautions(
         if contrast_controls.is_of_class:
             continue
         for entry in contrast_controls.to_list():
-            if entry["relation"] != "worse":
-                text = contrast_controls.sentence(entry["control"])
-                if entry["control"] == "sheet":
+            name, is_better = entry["control"], entry["relation"] == "better"
+            is_control_above_chance = contrast_controls.is_above_chance(name)
+            may_warn = contrast_controls.is_above_chance("network") or (is_better and is_control_above_chance)
+            if entry["relation"] != "worse" and may_warn:
+                text = contrast_controls.sentence(name)
+                if name == "sheet" and is_control_above_chance:
                     text += _describe_auc_within(
                         within.get(contrast_controls.contrast.target, []), contrast_controls.columns
                     )

@@ -84,7 +84,7 @@ def read_settings(path: Path) -> RunSettings:
     """
     file = path / "config.yaml"
     if not file.exists():
-        raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
+        raise InputError(_explain_missing_settings(path))
     body = validate(read_yaml(file), dict[str, Any], str(file))
     stated = (body.get("format"), body.get("version"))
     if stated != (FORMAT, VERSION):
@@ -103,6 +103,17 @@ def read_settings(path: Path) -> RunSettings:
         named = f"{stored.fold} and {stored.validation_fold}"
         raise InputError(f"{file}: expected two folds of {stored.folds} to test and to validate on, found {named}")
     return RunSettings(config=config, **vars(stored))
+
+
+def _explain_missing_settings(path: Path) -> str:
+    """Return a message for a folder without `config.yaml`: what it is, if it is another result of deeprc."""
+    if (path / "cv.yaml").exists():
+        return f"{path}: is a cross-validation; its runs are {path / 'runs' / '*'}"
+    if (path / "benchmark.yaml").exists():
+        return f"{path}: is a benchmark, which keeps no trained run; train one with `deeprc train`"
+    if path.is_dir() and any(path.glob("*/config.yaml")):
+        return f"{path}: is not a run directory, but a folder of several: {path / '*'}"
+    return f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
-from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
+from deeprc.runs.experiment import Progress, digest_training_data, resume_run, train_run
 from deeprc.runs.run import read_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.shift.sketches import SKETCHES_FILE
@@ -173,11 +173,15 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
     """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
     failures = []
     train = partial(_train, progress)
+    unfinished = [each for each in trainings if not (each.folder / "metrics.json").exists()]
+    n_finished = len(trainings) - len(unfinished)
+    if n_finished:
+        _logger.info("%d of %d runs were finished already", n_finished, len(trainings))
     with (
-        open_step("runs", len(trainings)) as step,
-        closing(run_jobs(train, trainings, workers, hint="the same call continues")) as ended,
+        open_step("runs", len(trainings), done=n_finished) as step,
+        closing(run_jobs(train, unfinished, workers, hint="the same call continues")) as ended,
     ):
-        for n_done, (training, future) in enumerate(ended, start=1):
+        for n_done, (training, future) in enumerate(ended, start=n_finished + 1):
             step.advance()
             failure = _find_failure(future, training.name)
             if failure is None:
@@ -246,7 +250,7 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
 def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
     """Raise InputError if runs that have begun have other settings, or if the cohort has changed since then."""
     all_settings = [_check_same_settings(training) for training in begun]
-    fingerprint = hash_cohort(dataset, all_settings[0].tasks, all_settings[0].config)
+    fingerprint = digest_training_data(dataset, all_settings[0].tasks, all_settings[0].config)
     for training, settings in zip(begun, all_settings, strict=True):
         if settings.fingerprint != fingerprint:
             cohort = dataset.container.path

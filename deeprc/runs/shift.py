@@ -60,6 +60,8 @@ class Shift:
         Number of models without a summary of their training repertoires, and number of all models.
     read_otherwise
         Texts that say how files were read differently from all files of the training.
+    part
+        Name in texts of the repertoires that are compared: "test", "new" or "test or new".
     """
 
     ids: NDArray[np.object_]
@@ -71,6 +73,7 @@ class Shift:
     n_unknown: int
     n_models: int
     read_otherwise: Sequence[str]
+    part: str = NEW
 
     @property
     def is_beyond(self) -> NDArray[np.bool_]:
@@ -108,8 +111,8 @@ class Shift:
         )
         are_many, is_far = p < _ALPHA, np.nan_to_num(self.distance) > _FAR
         text = (
-            f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
-            f"training repertoires than 95% of these are from each other (expected: {SHARE_BEYOND * n:.3g}). "
+            f"{self._count(k, n)} {'is' if k == 1 else 'are'} unusual: farther from the training repertoires than 95% "
+            f"of these are from each other ({SHARE_BEYOND * n:.3g} expected by chance). "
         )
         if is_far.any() and not are_many:
             far = describe_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
@@ -120,6 +123,9 @@ class Shift:
             text += " Their predictions may be wrong, and the metrics of the training cohort do not hold for them."
         details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}
         yield Caution(level, text, "setup", "shift", details)
+
+    def _count(self, k: int, n: int) -> str:
+        return f"{k:,} of the {n:,} {self.part} repertoires" if n > 1 else f"The {self.part} repertoire"
 
     def _describe_common_reasons(self) -> str:
         """Return the most frequent reasons, each with its number of repertoires and the text of the median one."""
@@ -148,10 +154,9 @@ class Shift:
              for name, each in named], "repertoire", "repertoires", _SHOWN
         )  # fmt: skip
         text = (
-            f"{n:,} of {int(self.is_new.sum()):,} repertoires that count as not seen share{'s' * (n == 1)} far more "
-            f"junctions with a training or validation repertoire than expected by chance. Such repertoires are copies "
-            f"under a different name or from different processing, or samples of one donor. {shown}. Metrics that "
-            f"include them are too good."
+            f"{self._count(n, int(self.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a training or "
+            f"validation repertoire than expected by chance. Such repertoires are copies under a different name or "
+            f"from different processing, or samples of one donor. {shown}. Metrics that include them are too good."
         )
         details = {name: [each.repertoire_id, each.overlap] for name, each in named}
         yield Caution("warning", text, "setup", "copies-of-training", details)
@@ -225,6 +230,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
         n_unknown,
         len(summaries),
         tuple(reading_differences),
+        " or ".join(part for part in HELD_OUT if part in splits),
     )
 
 

@@ -15,11 +15,11 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_names
 from deeprc.tasks import Task
 
-__all__ = ["Variation", "share_variation"]
+__all__ = ["VarianceShares", "compute_variance_shares"]
 
 
 @dataclass(frozen=True)
-class Variation:
+class VarianceShares:
     """Shares of the variance of one output between repertoires.
 
     Attributes
@@ -36,7 +36,7 @@ class Variation:
     shares: Mapping[str, float]
 
 
-def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence[Task]) -> list[Variation]:
+def compute_variance_shares(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence[Task]) -> list[VarianceShares]:
     """Return the shares of the variance of each output between some repertoires.
 
     The share of a part is its covariance with the output over repertoires, divided by the variance of the output.
@@ -52,7 +52,7 @@ def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence
 
     Returns
     -------
-    A `Variation` for each output that varies between these repertoires; empty if there are no branches.
+    A `VarianceShares` for each output that varies between these repertoires; empty if there are no branches.
     """
     if not parts.beside_attention:
         return []
@@ -64,5 +64,5 @@ def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence
         variance = float(centred @ centred)
         if variance > 0:
             shares = {source: float(centred @ part[rows, t]) / variance for source, part in parts.by_branch.items()}
-            variations.append(Variation(target, name, shares))
+            variations.append(VarianceShares(target, name, shares))
     return variations

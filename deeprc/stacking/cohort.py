@@ -18,6 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions
 from deeprc.evaluation.donors import DonorColumn, count_divided_donors
+from deeprc.evaluation.splits import NEW
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
 from deeprc.tasks import encode_labels, parse_tasks
@@ -79,7 +80,7 @@ def fit_stack(
         raise
     except ValueError as error:
         raise InputError(f"{source}: {error}") from error
-    stack.target_ = task.title
+    stack.target_, stack.positive_class_ = task.title, task.positive
     if output is not None:
         stack.save(Path(output))
     return stack
@@ -97,14 +98,16 @@ def _warn_of_donors_in_several_folds(
 
 def list_prediction_columns(stack: Stack) -> list[str]:
     """Return the columns of `predict_with_stack`."""
-    return ["repertoire_id", "probability", "log_odds", *(f"contribution={name}" for name in stack.member_names_)]
+    contributions = [f"contribution={name}" for name in stack.member_names_]
+    return ["repertoire_id", "split", "probability", "positive_class", "log_odds", *contributions]
 
 
 def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame:
     """Return the predictions for repertoires, one row each, in their order.
 
-    `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is the part of the log-odds that
-    a member adds; the sum of these parts and of the stack's intercept is the log-odds.
+    `split` is "train" for training repertoires of the stack, else "new"; it is empty for a stack of an earlier version,
+    which does not know them. `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is
+    the part of the log-odds that a member adds; the sum of these parts and of the stack's intercept is the log-odds.
 
     Raises
     ------
@@ -115,6 +118,32 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
     log_odds = stack.combination_.intercept + added.to_numpy().sum(axis=1)
     if not np.isfinite(log_odds).all():
         raise InputError("the stack: its numbers give no finite prediction; the file is damaged")
-    columns = {"probability": expit(log_odds), "log_odds": log_odds}
-    contributions = {f"contribution={name}": added[name].to_numpy() for name in added}
-    return pd.DataFrame({"repertoire_id": dataset.repertoire_ids, **columns, **contributions})
+    return pd.DataFrame(
+        {
+            "repertoire_id": dataset.repertoire_ids,
+            "split": _find_splits(stack, dataset),
+            "probability": expit(log_odds),
+            "positive_class": stack.positive_class_,
+            "log_odds": log_odds,
+            **{f"contribution={name}": added[name].to_numpy() for name in added},
+        }
+    )
+
+
+def _find_splits(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_]:
+    """Return the part of the split of each repertoire, (B,), and warn of predictions that are too good."""
+    if not len(stack.training_identities_):
+        _logger.warning(
+            "A stack of an earlier version cannot recognise its training repertoires. If this is its training cohort, "
+            "the predictions are too good."
+        )
+        return np.full(len(dataset), "", object)
+    known = stack.is_known(dataset)
+    if known.any():
+        _logger.warning(
+            "%d of %d repertoires are training repertoires of the stack (split 'train'): their predictions are too "
+            "good. Judge the stack by the others.",
+            known.sum(),
+            len(known),
+        )
+    return np.where(known, "train", NEW).astype(object)

@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import mannwhitneyu
 
 from deeprc.arrays import Floats
-from deeprc.calibration import measure_units
+from deeprc.calibration import compute_mean_and_sd
 
 __all__ = ["STRENGTHS", "Combination", "FittedCombination", "fit_combination"]
 
@@ -154,7 +154,7 @@ def _solve(
     scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float, donors: NDArray[np.int64]
 ) -> Combination:
     """Fit the weights of the informative members with one strength of the penalty; all other weights are 0."""
-    centres, scales = (each[:, 0] for each in measure_units(scores.T))
+    centres, scales = (each[:, 0] for each in compute_mean_and_sd(scores.T))
     features = _standardise(scores, centres, scales)
     informative = np.flatnonzero(_select_informative_members(features, positive, slopes, donors))
     features = features[:, informative]

@@ -17,7 +17,7 @@ from deeprc.arrays import Floats
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, apply_setting
-from deeprc.calibration import measure_units
+from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import pass_groups
 
@@ -61,7 +61,7 @@ class Member:
     models
         Fitted estimators, whose scores are averaged.
     centre, scale
-        Units of the score; see `deeprc.calibration.measure_units`.
+        Units of the score; see `deeprc.calibration.compute_mean_and_sd`.
     """
 
     name: str
@@ -109,8 +109,8 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
         return _fit_per_fold(method.name, estimator, training)
     fitted = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.donors)
     _logger.info("%s: AUC %.3f with %s", method.name, fitted.auc, _format_setting(fitted.setting))
-    model = apply_setting(estimator, fitted.setting).fit_scores(training.X, training.y, groups=training.donors)
-    mean, spread = measure_units(score_with(model, training.X))
+    model = apply_setting(estimator, fitted.setting).fit_uncalibrated(training.X, training.y, groups=training.donors)
+    mean, spread = compute_mean_and_sd(score_with(model, training.X))
     return Member(method.name, [model], mean.item(), spread.item()), fitted.scores
 
 

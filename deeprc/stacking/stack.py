@@ -23,6 +23,7 @@ from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import apply_setting
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, collect_fitted_state
@@ -84,8 +85,12 @@ class Stack(BinaryClassifier):
         the penalty of the weights were chosen on the same folds.
     importance_
         Share of the variance of the stack's cross-fitted log-odds that comes from each member, (M,); the sum is 1.
-    target_
-        Name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; otherwise "".
+    target_, positive_class_
+        Name of the target and of its positive class, if `deeprc.stacking.cohort.fit_stack` has fitted the stack;
+        otherwise "".
+    training_identities_
+        Identity of each different training repertoire, text, see `identify_repertoires`; empty for the file of an
+        earlier version.
     """
 
     calibrates_itself = True
@@ -96,6 +101,8 @@ class Stack(BinaryClassifier):
     auc_: float
     importance_: Floats
     target_: str
+    positive_class_: str
+    training_identities_: NDArray[np.str_]
 
     def __init__(
         self,
@@ -137,7 +144,7 @@ class Stack(BinaryClassifier):
         for method in self._select_usable_methods(X):
             method.estimator.prepare(X)
 
-    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> Stack:
+    def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> Stack:
         """Learn from the repertoires X, (B,), with labels y, (B,), of two classes, at least three of each.
 
         Repertoires with equal `groups`, (B,), are of one donor: no fold separates them. The order of X does not matter.
@@ -164,7 +171,9 @@ class Stack(BinaryClassifier):
             members.append(member)
             cross_fitted_scores.append(scores)
         self._members = members
-        self.classes_, self.calibration_, self.target_ = classes, np.array([1.0, 0.0]), ""
+        self.classes_, self.calibration_ = classes, np.array([1.0, 0.0])
+        self.target_, self.positive_class_ = "", ""
+        self.training_identities_ = np.array(sorted(set(identify_repertoires(X))))
         self._combine(np.stack(cross_fitted_scores, axis=1), training)
         return self
 
@@ -204,9 +213,6 @@ class Stack(BinaryClassifier):
         self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
         self.auc_ = compute_fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
         self.importance_ = self.combination_.variance_shares(scores)
-        shown = zip(self.member_names_.tolist(), self.member_aucs_.tolist(), self.importance_.tolist(), strict=True)
-        text = ", ".join(f"{name} {auc:.3f} ({share:.0%})" for name, auc, share in shown)
-        _logger.info("stack: AUC %.3f; members: AUC (share of the stack): %s", self.auc_, text)
 
     def _make_methods(self) -> list[Method]:
         """Return the members, unfitted, with the parameters of the stack."""
@@ -250,6 +256,12 @@ class Stack(BinaryClassifier):
         scores = self.member_scores(X)
         return pd.DataFrame(self.combination_.contributions(scores.to_numpy()), scores.index, scores.columns)
 
+    def is_known(self, X: RepertoireDataset) -> NDArray[np.bool_]:
+        """Return whether each repertoire was among the training repertoires, (B,), by its content; genes may differ."""
+        check_is_fitted(self)
+        known = KnownRepertoires(self.training_identities_.tolist())
+        return np.array([known.find(each, with_other_genes=True) is not None for each in identify_repertoires(X)])
+
     def member_table(self) -> pd.DataFrame:
         """Return a row per member: its cross-fitted AUC, its weight, and its share of the stack's variance."""
         check_is_fitted(self)
@@ -286,6 +298,7 @@ class Stack(BinaryClassifier):
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         stack_arrays = {name: array for name, array in arrays.items() if "." not in name}
+        self.positive_class_, self.training_identities_ = "", np.array([], dtype=str)  # files of earlier versions
         super()._restore(stack_arrays, {name: value for name, value in values.items() if name != "members_"})
         self._members = restore_members(arrays, values["members_"]["value"])
         centres, scales, weights, intercept = (arrays[f"combination.{each.name}"] for each in fields(Combination))

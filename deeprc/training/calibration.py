@@ -63,7 +63,7 @@ def calibrate_tasks(
         if task.kind == "binary":
             _logger.info(
                 "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g; "
-                "%r is called from a probability of %.3g",
+                "a repertoire is called %r if its probability is at least %.3g",
                 *(task.name, known.sum(), fitted.slope, fitted.intercept, task.positive, fitted.min_probability),
             )
         elif task.kind == "multiclass":

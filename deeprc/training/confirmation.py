@@ -26,7 +26,7 @@ from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import find_start_motifs
-from deeprc.training.search_targets import make_target_of_output
+from deeprc.training.search_outputs import make_search_output
 
 __all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
@@ -103,7 +103,7 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
 
     The true labels count as one of the permutations.
     """
-    target, _ = make_target_of_output(fold, tasks, motif.output)
+    target, _ = make_search_output(fold, tasks, motif.output)
     if target.n_donors < 2:
         return 1.0
     labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)

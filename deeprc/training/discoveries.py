@@ -1,4 +1,4 @@
-"""False discovery rates of a few k-mers that are tested together for association with a label, by permutations.
+"""q-values of a few k-mers that are tested together for association with a label, by permutations.
 
 Letters: B repertoires, n k-mers, P permutations.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from deeprc.arrays import Floats
 from deeprc.training.kmer_correlations import correlate_columns
 
-__all__ = ["N_DISCOVERY_PERMUTATIONS", "FalseDiscoveries"]
+__all__ = ["N_DISCOVERY_PERMUTATIONS", "FalseDiscoveryTest"]
 
 N_DISCOVERY_PERMUTATIONS = 2000
 """Number of permutations of the labels for the false discovery rates."""
@@ -18,14 +18,15 @@ N_DISCOVERY_PERMUTATIONS = 2000
 _ROUNDING = 1e-12  # correlations that differ by less are equal
 
 
-class FalseDiscoveries:
-    """False discovery rates: the share of chance findings among k-mers that are at least as correlated as a given one.
+class FalseDiscoveryTest:
+    """A permutation test of several k-mers together, which gives each k-mer a q-value, its false discovery rate.
 
-    The rate is the mean number of such k-mers with permuted labels, divided by their number with the true labels (the
-    false discovery rate of Benjamini and Hochberg). If several k-mers are associated with the label, each needs less
-    evidence than if it were alone. k-mers with a rate of at most the level are significant. Then the number that is
-    expected by chance is counted again, only among the other k-mers (the adaptive rate of Benjamini, Krieger and
-    Yekutieli). Without any signal, the probability that some k-mer reaches the level is about the level.
+    The q-value is the mean number of k-mers that are at least as correlated with permuted labels, divided by their
+    number with the true labels (the false discovery rate of Benjamini and Hochberg). If several k-mers are
+    associated with the label, each needs less evidence than if it were alone. k-mers with a q-value of at most the
+    level are significant. Then the number that is expected by chance is counted again, only among the other k-mers
+    (the adaptive rate of Benjamini, Krieger and Yekutieli). Without any signal, the probability that some k-mer
+    reaches the level is about the level.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class FalseDiscoveries:
     weights
         Weights of the repertoires, (B,).
     level
-        Largest rate of a significant k-mer.
+        Largest q-value of a significant k-mer.
 
     Attributes
     ----------
@@ -49,25 +50,25 @@ class FalseDiscoveries:
         r = correlate_columns(frequencies, labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
         observed, permuted = np.abs(self.correlation), np.abs(r[:, 1:])
-        self._observed, self._monotone_rates = np.sort(observed), np.ones(len(observed))
+        self._observed, self._q_values_of_observed = np.sort(observed), np.ones(len(observed))
         significant = np.zeros(len(observed), np.bool_)
         while True:
             self._permuted = np.sort(permuted[~significant], axis=None)
-            # stronger k-mers have no higher rate
-            self._monotone_rates = np.minimum.accumulate(self._compute_rates(self._observed))
-            now_significant = self.compute_adjusted_rates(self.correlation) <= level
+            # stronger k-mers have no higher q-value
+            self._q_values_of_observed = np.minimum.accumulate(self._compute_raw_q_values(self._observed))
+            now_significant = self.compute_q_values(self.correlation) <= level
             if (significant == now_significant).all():
                 return
             significant = now_significant
 
-    def compute_adjusted_rates(self, correlation: Floats) -> Floats:
-        """Return the rates of k-mers with these correlations."""
+    def compute_q_values(self, correlation: Floats) -> Floats:
+        """Return the q-values of k-mers with these correlations."""
         abs_r = np.abs(correlation)
         weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
-        lowest = np.concatenate([[1.0], self._monotone_rates])[weaker]
-        return np.asarray(np.minimum(lowest, self._compute_rates(abs_r)))
+        lowest = np.concatenate([[1.0], self._q_values_of_observed])[weaker]
+        return np.asarray(np.minimum(lowest, self._compute_raw_q_values(abs_r)))
 
-    def _compute_rates(self, abs_r: Floats) -> Floats:
+    def _compute_raw_q_values(self, abs_r: Floats) -> Floats:
         """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
         by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
         seen = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)

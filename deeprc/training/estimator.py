@@ -79,7 +79,7 @@ class DeepRCEstimator(RepertoireEstimator):
         config = replace_log_abundance(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
-        self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), known_averages=None)
+        self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), pooled_value_cache=None)
         self.train_digests_, self.validation_digests_ = (
             np.array(identify_repertoires(fold.dataset), dtype=str) for fold in (train, validation)
         )

@@ -27,7 +27,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_frequencies import BlockSequences, iterate_blocks
 from deeprc.training.kmer_sets import ANY
-from deeprc.training.search_targets import make_target_of_output
+from deeprc.training.search_outputs import make_search_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
 
@@ -72,7 +72,7 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     counts, n_excluded = _count_letters(fold.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
-        target, labelled_rows = make_target_of_output(fold, tasks, motifs[m].output)
+        target, labelled_rows = make_search_output(fold, tasks, motifs[m].output)
         sizes = target.dataset.n_sequences - n_excluded[labelled_rows, m]
         found = None
         if sizes.any():

@@ -9,9 +9,9 @@ import pandas as pd
 
 from deeprc.errors import InputError
 
-__all__ = ["DECISIVE", "KeptWeights", "find_kept_weights"]
+__all__ = ["WHOLE_VALIDATION_PREFIXES", "KeptWeights", "find_kept_weights"]
 
-DECISIVE = ("whole_validation", "fitted_validation")
+WHOLE_VALIDATION_PREFIXES = ("whole_validation", "fitted_validation")
 """Prefixes of the columns with losses and AUCs of whole validation repertoires; the latter are of a fitted output."""
 
 

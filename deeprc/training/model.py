@@ -24,13 +24,13 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
-from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.progress import open_step
 from deeprc.tasks import Task, encode_labels
 from deeprc.training.building import build_network
@@ -154,14 +154,14 @@ class TrainedModel(Model):
         Configuration of network and training. It determines how batches are made, and which sequences inference keeps.
     name
         Name of the model in messages: its run directory.
-    known_averages
+    pooled_value_cache
         Averages of whole repertoires that its training has computed; None keeps none.
     """
 
     network: DeepRC
     config: Config
     name: str = "the model"
-    known_averages: KnownAverages | None = None
+    pooled_value_cache: PooledValueCache | None = None
 
     @property
     def members(self) -> tuple[TrainedModel, ...]:
@@ -178,7 +178,7 @@ class TrainedModel(Model):
         branches = None if self.network.branches is None else BranchScores(self.network.branches, dataset)
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, branches=branches)
         fraction = self.config.training.averaged_fraction
-        return Inference(self.network, collator, fraction, known_averages=self.known_averages)
+        return Inference(self.network, collator, fraction, pooled_value_cache=self.pooled_value_cache)
 
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
         """Yield the outputs of each repertoire, (T,), with their parts."""

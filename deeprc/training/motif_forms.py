@@ -16,12 +16,12 @@ import numpy as np
 from deeprc.arrays import Flags, Floats
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
-from deeprc.training.search_targets import SearchTarget
+from deeprc.training.search_outputs import SearchOutputs
 
 __all__ = ["Form", "find_forms", "list_forms"]
 
@@ -32,12 +32,12 @@ class Form(NamedTuple):
     """A form of a motif that is associated with the label.
 
     `letters` are amino-acid indices, `ANY` for any residue; `correlation` is that of its frequency with the label, and
-    `rate` the false discovery rate among all forms.
+    `q_value` the false discovery rate among all forms.
     """
 
     letters: Letters
     correlation: float
-    rate: float
+    q_value: float
 
 
 def list_forms(letters: Letters) -> list[Letters]:
@@ -49,7 +49,7 @@ def list_forms(letters: Letters) -> list[Letters]:
 
 def find_forms(
     motifs: Mapping[Letters, float],
-    target: SearchTarget,
+    target: SearchOutputs,
     spacings: Sequence[Spacing],
     has_motif: Flags,
     *,
@@ -95,8 +95,8 @@ def find_forms(
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     tested = {form: i for i, form in enumerate(searched) if float(np.sign(r[i])) in signs[form]}
-    tests = FalseDiscoveries(frequencies[:, list(tested.values())], labels, weights, level)
-    numbers = zip(tested, tests.correlation, tests.compute_adjusted_rates(tests.correlation), strict=True)
+    tests = FalseDiscoveryTest(frequencies[:, list(tested.values())], labels, weights, level)
+    numbers = zip(tested, tests.correlation, tests.compute_q_values(tests.correlation), strict=True)
     forms = [Form(form, float(correlation), float(rate)) for form, correlation, rate in numbers if rate <= level]
     return sorted(forms, key=lambda form: -abs(form.correlation))
 

@@ -19,7 +19,7 @@ from deeprc.training.kmer_sets import Spacing
 from deeprc.training.kmer_summaries import summarise_spacings
 from deeprc.training.output_search import OutputSearch
 from deeprc.training.permutations import N_PERMUTATIONS
-from deeprc.training.search_targets import SearchTarget, iterate_targets
+from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 
 __all__ = ["MOTIF_LEVEL", "MotifLimits", "find_enriched_motifs"]
 
@@ -68,8 +68,8 @@ def find_enriched_motifs(
     k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
 
     A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
-    repertoires than counting explains, which is known without labels, are also tested alone, see `FalseDiscoveries`. If
-    there are such k-mers, all p-values of this search are multiplied by two.
+    repertoires than counting explains, which is known without labels, are also tested alone, see
+    `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
     strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
@@ -93,7 +93,7 @@ def find_enriched_motifs(
     if not spacings or limits.max_motifs < 1:
         return []
     rng, form_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
-    targets = list(iterate_targets(fold, tasks, max(limits.min_donors, 2)))
+    targets = list(iterate_search_outputs(fold, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
     by_output: list[list[EnrichedMotif]] = []
     forms_by_output: list[list[EnrichedMotif]] = []
@@ -115,7 +115,7 @@ def find_enriched_motifs(
 
 
 def _start_searches(
-    target: SearchTarget, spacings: Sequence[Spacing], level: float, rng: np.random.Generator
+    target: SearchOutputs, spacings: Sequence[Spacing], level: float, rng: np.random.Generator
 ) -> Iterator[OutputSearch]:
     """Yield a search for each output of a target, after one pass with the true and the permuted labels of all."""
     labels = target.permute_labels(N_PERMUTATIONS, rng)  # (B, T', 1 + P)

@@ -24,9 +24,9 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import enumerate_spacings
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.output_fit import fit_output
-from deeprc.training.search_targets import MIN_MEMBERS, iterate_targets, make_target
+from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_outputs
 
-__all__ = ["describe_start", "find_start_motifs", "start_network"]
+__all__ = ["describe_start_motifs", "find_start_motifs", "start_network"]
 
 _ATTENTION = 4.0  # amount that a whole match adds to the attention logit
 _FALL = 3.0  # amount by which a match lowers the unit that the query reads
@@ -72,7 +72,7 @@ def _list_spacings(config: Config) -> list[tuple[int, ...]]:
     return [spacing for k in _RESIDUES if k <= span for spacing in enumerate_spacings(k, span)]
 
 
-def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], config: Config) -> str:
+def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], config: Config) -> str:
     """Return sentences that name the motifs from which kernels start, or say why there are none.
 
     Parameters
@@ -109,10 +109,10 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return f"seeded_start={share:g} of {n_kernels} kernels is less than one kernel"
     if not _list_spacings(config):
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
-    if any(True for _ in iterate_targets(fold, tasks, _MIN_DONORS)):
+    if any(True for _ in iterate_search_outputs(fold, tasks, _MIN_DONORS)):
         return ""
     targets = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
-    n_donors = [make_target(fold, task, outputs, column).n_donors for task, outputs, column in targets]
+    n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in targets]
     whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
     return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))
 

@@ -12,14 +12,14 @@ from deeprc.training.branch_start import learn_branches, leave_out_clones
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.motif_start import describe_start
+from deeprc.training.motif_start import describe_start_motifs
 
-__all__ = ["learn_start"]
+__all__ = ["fit_branches_and_find_motifs"]
 
 _logger = logging.getLogger(__name__)
 
 
-def learn_start(
+def fit_branches_and_find_motifs(
     network: DeepRC, config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
 ) -> list[EnrichedMotif]:
     """Attach branches to a new network, and return the motifs from which `start_network` may start its kernels.
@@ -52,5 +52,5 @@ def learn_start(
         return []
     searched, confirming = (leave_out_clones(network, fold) for fold in (train, validation))
     motifs = find_confirmed_motifs(config, tasks, searched, confirming, seed=seed)
-    _logger.info("%s", describe_start(motifs, searched, tasks, config))
+    _logger.info("%s", describe_start_motifs(motifs, searched, tasks, config))
     return motifs

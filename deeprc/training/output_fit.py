@@ -48,7 +48,7 @@ def fit_output(
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
     if len(filled) == 0:
         return
-    representation = _average_repertoires(inference, filled)
+    representation = _pool_repertoires(inference, filled)
     moments = _set_moments(network, representation)
     if network.linear_output is not None:
         scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without branches
@@ -61,7 +61,7 @@ def fit_output(
         _write_output(network, weight, bias, moments)
 
 
-def _average_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor:
+def _pool_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor:
     """Return the representations of whole repertoires, (n, H * S) float64, by their positions, (n,).
 
     The ranks share the repertoires, and all get the representations of all.

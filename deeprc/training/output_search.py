@@ -12,7 +12,7 @@ import numpy as np
 
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.kmer_candidates import Candidates
 from deeprc.training.kmer_correlations import correlate_columns
@@ -23,7 +23,7 @@ from deeprc.training.kmer_sets import KmerSet, Spacing
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
 from deeprc.training.motif_forms import find_forms
 from deeprc.training.permutations import PermutationNull
-from deeprc.training.search_targets import SearchTarget
+from deeprc.training.search_outputs import SearchOutputs
 
 __all__ = ["OutputSearch"]
 
@@ -44,7 +44,7 @@ class _KmerTest:
     """
 
     null: PermutationNull
-    discoveries: FalseDiscoveries | None
+    discoveries: FalseDiscoveryTest | None
 
     def compute_p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
         """Return the p-values that candidates have with these correlations, (n,)."""
@@ -56,7 +56,7 @@ class _KmerTest:
         if self.discoveries is None:
             return p
         some = candidates.overdispersed
-        p[some] = np.minimum(p[some], self.discoveries.compute_adjusted_rates(correlation[some]))
+        p[some] = np.minimum(p[some], self.discoveries.compute_q_values(correlation[some]))
         return np.asarray(np.minimum(2 * p, 1))
 
 
@@ -81,7 +81,7 @@ class OutputSearch:
 
     def __init__(
         self,
-        target: SearchTarget,
+        target: SearchOutputs,
         spacings: Sequence[Spacing],
         level: float,
         strongest: Sequence[tuple[int, StrongestKmers]],
@@ -97,7 +97,7 @@ class OutputSearch:
         discoveries, correlation = None, np.zeros(0)
         if len(overdispersed):
             labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
-            discoveries = FalseDiscoveries(overdispersed.frequencies, labels, target.compute_weights(), level / 2)
+            discoveries = FalseDiscoveryTest(overdispersed.frequencies, labels, target.compute_weights(), level / 2)
             correlation = discoveries.correlation
         self._test = _KmerTest(null, discoveries)
         order = np.argsort(-np.abs(correlation), kind="stable")
@@ -146,7 +146,7 @@ class OutputSearch:
         correlations = {motif.letters: motif.correlation for motif in motifs}
         forms = find_forms(correlations, self._target, self._spacings, has_motif, level=self._level, rng=rng)
         output = self._target.outputs[0]
-        return [EnrichedMotif(form.letters, output, form.correlation, form.rate) for form in forms]
+        return [EnrichedMotif(form.letters, output, form.correlation, form.q_value) for form in forms]
 
     def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
         """Return the strongest k-mers of all spacings as candidates, strongest first."""

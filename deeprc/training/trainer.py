@@ -26,13 +26,13 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
 from deeprc.labels import validate_sequences
-from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
+from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.progress import open_step
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -44,7 +44,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
-from deeprc.training.network_start import learn_start
+from deeprc.training.network_start import fit_branches_and_find_motifs
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
@@ -110,7 +110,7 @@ class Trainer:
         self._start_weights: Weights = {}
         self._train_collator = self._make_collator(self.train.dataset)
         validation_collator = self._make_collator(self.validation.dataset)
-        self._known_averages = KnownAverages()
+        self._pooled_value_cache = PooledValueCache()
         self._evaluator = Evaluator(
             self.validation,
             validation_collator,
@@ -118,7 +118,7 @@ class Trainer:
             self.tasks,
             seed=seed,
             monitor=monitor,
-            known_averages=self._known_averages,
+            pooled_value_cache=self._pooled_value_cache,
         )
         self._losses: list[Tensor] = []
         self._began: float | None = None  # set by the first call of `start`
@@ -218,7 +218,7 @@ class Trainer:
 
     def make_model(self) -> TrainedModel:
         """Return the network as a model that knows what this training has computed about whole repertoires."""
-        return TrainedModel(self.tasks, self.network, self.config, known_averages=self._known_averages)
+        return TrainedModel(self.tasks, self.network, self.config, pooled_value_cache=self._pooled_value_cache)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
@@ -226,7 +226,7 @@ class Trainer:
         return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
     def start(self) -> None:
-        """Learn branches and motifs, and start the network from both, see `learn_start`.
+        """Learn branches and motifs, and start the network from both, see `fit_branches_and_find_motifs`.
 
         `fit` calls this before the first update; a second call changes nothing.
         """
@@ -234,7 +234,9 @@ class Trainer:
             self._began = time.monotonic() - self.state.seconds
         if self.state.started or self.state.update > 0:
             return
-        motifs = learn_start(self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed)
+        motifs = fit_branches_and_find_motifs(
+            self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed
+        )
         self._use_branches()
         self.state.start_motifs = [asdict(motif) for motif in motifs]
         self._start_from(motifs)
@@ -262,8 +264,8 @@ class Trainer:
 
     def _make_training_inference(self) -> Inference:
         """Return the network with the training repertoires, of which it reads all sequences."""
-        fraction, known = self.config.training.averaged_fraction, self._known_averages
-        return Inference(self.network, self._train_collator, fraction, known_averages=known)
+        fraction, known = self.config.training.averaged_fraction, self._pooled_value_cache
+        return Inference(self.network, self._train_collator, fraction, pooled_value_cache=known)
 
     def _use_branches(self) -> None:
         """Let updates and evaluations use the branches that were attached, and updates learn their gains."""

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from deeprc import ranks
 from deeprc.config import TrainingConfig
-from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import Branches, BranchScores
 from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
+from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
@@ -52,7 +52,7 @@ class Evaluator:
         Seed of the sample.
     monitor
         Function of outputs and labels that returns additional numbers.
-    known_averages
+    pooled_value_cache
         Averages of whole repertoires that are not computed again; None keeps none.
 
     Attributes
@@ -72,10 +72,10 @@ class Evaluator:
         *,
         seed: int,
         monitor: Monitor | None = None,
-        known_averages: KnownAverages | None = None,
+        pooled_value_cache: PooledValueCache | None = None,
     ) -> None:
         self.fold, self.collator, self.settings, self.tasks, self.monitor = fold, collator, settings, tasks, monitor
-        self._known_averages, self._top_fraction = known_averages, settings.averaged_fraction
+        self._pooled_value_cache, self._top_fraction = pooled_value_cache, settings.averaged_fraction
         sizes = fold.dataset.n_sequences
         max_rows = settings.validation_sequences or int(sizes.max(initial=0))
         keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
@@ -93,7 +93,9 @@ class Evaluator:
         The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike. If the
         loss is not finite, there are no other numbers.
         """
-        inference = Inference(network.eval(), self.collator, self._top_fraction, known_averages=self._known_averages)
+        inference = Inference(
+            network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache
+        )
         own = ranks.take_share(len(self.fold.labels))
         rows = None if whole else self._rows[own]
         outputs = inference.iterate_outputs(range(own.start, own.stop), rows=rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from itertools import combinations
 from math import prod
@@ -90,6 +91,57 @@ def test_rarefaction_of_deep_repertoires_is_exact() -> None:
     expected = 50_000 * float(1 - missed[1]) + 300 * float(1 - missed[10]) + 2
     assert rarefied_richness(*histogram(counts), 1000) == pytest.approx(expected, rel=1e-9)
     assert rarefied_richness(*histogram([1] * 100), 40) == pytest.approx(40)
+
+
+def rarefy_count_by_count(counts: list[int], depth: int) -> float:
+    """Multiply the probability that a clone is missed by one factor per count, as the definition says."""
+    values, times = histogram(counts)
+    total, largest = sum(counts), int(values[-1])
+    factors = np.maximum(total - depth - np.arange(largest), 0) / (total - np.arange(largest))
+    return float(times @ (1 - np.cumprod(factors)[values - 1]))
+
+
+@pytest.mark.parametrize("depth", [1, 300, 1_001, 4_000, 50_000, 500_000])
+def test_rarefaction_is_that_of_a_product_count_by_count(depth: int) -> None:
+    ordinary = np.random.default_rng(0).zipf(1.6, 5_000).clip(max=200_000).tolist()
+    for counts in (ordinary, [1, 5, 2_000, 2_010, 30_000, 700_000], [1_500] * 400, [1_000_000]):
+        if depth < sum(counts):
+            assert rarefied_richness(*histogram(counts), depth) == pytest.approx(
+                rarefy_count_by_count(counts, depth), rel=1e-11
+            )
+
+
+@pytest.mark.parametrize(
+    ("counts", "depth"),
+    [
+        ([1, 900, 1_001, 1_700, 2_900, 4_000], 1_300),
+        ([1_001, 9_999], 1_002),
+        ([1_100] * 1_500 + [2_500] * 3, 1_050),  # the factors are few, and the sums large
+        ([1, 2, 1_200, 6_000_000], 1_500),
+    ],
+)
+def test_rarefaction_is_that_of_fractions(counts: list[int], depth: int) -> None:
+    total = sum(counts)
+    values, times = histogram(counts)
+    missed = [
+        Fraction(prod(range(total - c - depth + 1, total - c + 1)), prod(range(total - depth + 1, total + 1)))
+        if total - c >= depth
+        else Fraction(0)
+        for c in values.tolist()
+    ]
+    expected = float(sum(n * (1 - each) for n, each in zip(times.tolist(), missed, strict=True)))
+    assert rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-11)
+
+
+def test_the_largest_counts_take_no_time() -> None:
+    largest = 2**32 - 1
+    values, times = np.array([1, largest - 1, largest]), np.array([3, 5_000, 1_000_000])
+    started = time.perf_counter()
+    for depth in (1, 10**6, largest, 10**15):
+        share = depth / int(values @ times)
+        expected = -times @ np.expm1(values * np.log1p(-share))  # drawn with replacement, nearly the same
+        assert rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-6)
+    assert time.perf_counter() - started < 5
 
 
 def test_rows_of_one_clone_are_one_clone(tmp_path: Path) -> None:

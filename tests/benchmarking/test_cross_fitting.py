@@ -13,7 +13,7 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
 from deeprc.benchmarking.cross_fitting import are_mixed, assign_mixed_folds, compute_fold_aucs, cross_fit
 from deeprc.benchmarking.search import apply_setting
-from deeprc.calibration import measure_units
+from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
@@ -52,7 +52,7 @@ def test_each_setting_is_fitted_without_the_fold(
 
 
 def test_units_are_mean_and_deviation() -> None:
-    mean, spread = measure_units(np.array([[1.0, 3.0], [0.1 + 1e-17, 0.1]]))
+    mean, spread = compute_mean_and_sd(np.array([[1.0, 3.0], [0.1 + 1e-17, 0.1]]))
     np.testing.assert_array_equal(mean, [[2.0], [0.1]])
     np.testing.assert_array_equal(spread, [[1.0], [np.inf]])
 

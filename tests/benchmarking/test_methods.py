@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking import methods
 from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, search_presets
 from deeprc.benchmarking.registry import METHODS, RegisteredMethod
-from deeprc.benchmarking.search import Search
+from deeprc.benchmarking.search import SearchSpace
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.tasks import Task
@@ -102,9 +102,9 @@ def test_all_are_the_known_ones_and_those_of_the_preset(few: None, choose: Calla
         ("mine", "My own", "method"),
     ]
     assert skipped == {"moon": "needs the moon's phase"}
-    assert found[0].search == Search({"salt": [1, 2]})
+    assert found[0].search == SearchSpace({"salt": [1, 2]})
     assert found[0].estimator.salt == 3
-    assert found[1].search == Search()
+    assert found[1].search == SearchSpace()
 
 
 def test_methods_are_chosen_once_and_in_the_order_asked_for(few: None, choose: Callable[..., Any]) -> None:
@@ -122,15 +122,15 @@ def test_a_preset_changes_parameters_label_and_search(few: None, choose: Callabl
     preset = "noise: {label: Louder, fixed: {salt: 1e-3}, search: {seconds: {log10: [0, 1]}}, trials: 4}"
     (found,), _ = choose(["noise"], preset)
     assert (found.name, found.label, found.estimator.salt) == ("noise", "Louder", 0.001)
-    assert found.search == Search({}, {"seconds": ("log10", 0, 1)}, 4)
+    assert found.search == SearchSpace({}, {"seconds": ("log10", 0, 1)}, 4)
 
 
 def test_classes_of_a_users_own(toys: ModuleType, choose: Callable[..., Any]) -> None:
     preset = {"toy_methods:Noise": {"search": {"salt": [5]}}}
     (found, other), _ = choose(["toy_methods:Noise", "toy_methods:Memory"], preset)
     assert (found.name, found.label, type(found.estimator)) == ("Noise", "Noise", toys.Noise)
-    assert found.search == Search({"salt": [5]})
-    assert (other.name, other.search) == ("Memory", Search())
+    assert found.search == SearchSpace({"salt": [5]})
+    assert (other.name, other.search) == ("Memory", SearchSpace())
 
 
 def test_a_class_of_a_users_own_can_be_given_a_name(toys: ModuleType, choose: Callable[..., Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_class_of_a_users_own_can_be_given_a_name(toys: ModuleType, choose: Ca
         "b": {"label": "B", "estimator": "toy_methods:Noise", "fixed": {"salt": 2}},
     }
     (first, second), _ = choose(["a=toy_methods:Noise", "b=toy_methods:Noise"], preset)
-    assert (first.name, first.label, first.search, first.estimator.salt) == ("a", "a", Search({"salt": [5]}), 0)
+    assert (first.name, first.label, first.search, first.estimator.salt) == ("a", "a", SearchSpace({"salt": [5]}), 0)
     assert (second.name, second.label, type(second.estimator), second.estimator.salt) == ("b", "B", toys.Noise, 2)
 
 
@@ -177,7 +177,7 @@ def test_estimators_of_a_users_own(toys: ModuleType, choose: Callable[..., Any])
     mine = toys.Noise(salt=9)
     (found,), _ = choose([], {"mine": {"search": {"salt": [1]}, "label": "Mine"}}, {"mine": mine})
     assert (found.name, found.label, found.kind, found.estimator.salt) == ("mine", "Mine", "method", 9)
-    assert found.search == Search({"salt": [1]})
+    assert found.search == SearchSpace({"salt": [1]})
 
 
 @pytest.mark.parametrize(

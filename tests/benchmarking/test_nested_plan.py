@@ -38,9 +38,9 @@ def test_the_validation_fold_of_a_left_out_site_has_both_classes() -> None:
     for seed in range(4):
         options = BenchmarkOptions(folds=FOLDS.folds, group_by="donor", seed=seed)
         folds = LabelledFolds.assign(dataset, "status=+", options)
-        fold_of, labels, validation_of = folds.fold_of, folds.labels, folds.validation_of
-        assert validation_of is not None
-        for fold, inner in enumerate(validation_of):
+        fold_of, labels, inner_fold_of = folds.fold_of, folds.labels, folds.inner_fold_of
+        assert inner_fold_of is not None
+        for fold, inner in enumerate(inner_fold_of):
             rest = dataset.metadata[fold_of != fold]
             first = assign_folds(rest, [task], group_by="donor", seed=seed) == 0
             n_lacking += len(np.unique(labels[fold_of != fold][first])) < 2

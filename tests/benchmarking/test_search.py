@@ -9,14 +9,14 @@ import yaml
 from scipy.stats import kstest
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.search import Search, apply_setting, parse_search
+from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.config import load_config
 from deeprc.errors import InputError
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "benchmark"
 
 
-def parsed(text: str, trials: object = 1) -> Search:
+def parsed(text: str, trials: object = 1) -> SearchSpace:
     return parse_search(yaml.safe_load(text), trials=trials, source="mine.yaml: svm.search")
 
 
@@ -33,7 +33,7 @@ def test_a_grid_is_tried_in_the_order_in_which_it_is_written() -> None:
 
 
 def test_without_a_search_there_is_one_setting() -> None:
-    assert Search().settings([0]) == [{}]
+    assert SearchSpace().settings([0]) == [{}]
     assert parsed("{}").settings([3, 4]) == [{}]
 
 
@@ -173,7 +173,7 @@ def test_unknown_parameters(setting: dict[str, object], message: str) -> None:
         apply_setting(Thing(), setting)
 
 
-def paper_search(preset: str, name: str) -> tuple[Search, dict[str, Any]]:
+def paper_search(preset: str, name: str) -> tuple[SearchSpace, dict[str, Any]]:
     entry = yaml.safe_load((CONFIGS / f"{preset}.yaml").read_text())[name]
     return parse_search(entry["search"], trials=entry.get("trials", 1), source=name), entry.get("fixed", {})
 

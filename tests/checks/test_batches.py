@@ -151,7 +151,7 @@ def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -
     expected = auc_within("batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float))
     assert expected is not None
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
-    assert "among test repertoires with the same value of a column: batch 0." in format_metrics(metrics)
+    assert "among test repertoires with the same batch: 0." in format_metrics(metrics)
     assert "within" not in metrics["train"]["status=sick"]
     shown = make_within_table(assess_predictor(run, cohort).within)
     assert shown is not None

@@ -50,3 +50,17 @@ def test_numbers_of_which_most_are_the_largest_have_two_halves() -> None:
     (found,) = find(pd.DataFrame({"score": score}), ["score:regression"], Feature("depth", "label-from-size", depth))
     assert found.label == "'upper half' against 'lower half'"
     assert found.value > 0.95
+
+
+def test_a_part_of_the_name_that_is_the_label_is_not_tested_but_named() -> None:
+    sheet = pd.DataFrame({"cell": np.repeat(["CD4", "CD8"], 20)})
+    part = Feature("part 2 of the file name", "label-from-name", np.repeat(["cd4", "cd8"], 20).astype(object))
+    folder = Feature("folder", "label-from-name", np.repeat(["CD-4", "CD-8"], 20).astype(object))
+    other = Feature("part 1 of the file name", "label-from-name", np.tile(["x", "y"], 20).astype(object))
+    tasks = parse_tasks(["cell"], sheet)
+    shortcuts, (note,) = find_shortcuts(tasks, encode_labels(tasks, sheet), [None] * 40, [part, folder, other])
+    assert [each.property for each in shortcuts] == ["part 1 of the file name"]
+    assert (note.severity, note.code, note.target) == ("note", "label-from-name", "cell")
+    assert note.message == ("target 'cell': part 2 of the file name and folder equal the label, and were not tested")
+    _, (note,) = find_shortcuts(tasks, encode_labels(tasks, sheet), [None] * 40, [part, other])
+    assert note.message == "target 'cell': part 2 of the file name equals the label, and was not tested"

@@ -160,6 +160,37 @@ def test_tables_name_options_and_json_names_parameters(
     assert "Name what you want to predict with `targets`." in [each["advice"] for each in stored]
 
 
+def test_advice_is_for_the_command_line(cohort: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    """Names are quoted for the shell, options are those that a command has, and what was asked for is not advised."""
+    labels = "".join(f"r{number}\tpatient {number // 2}\t{'ab'[number % 2]}\n" for number in range(6))
+    (cohort / "sheet.tsv").write_text(f"repertoire_id\tDonor ID\tstatus\n{labels}gone\tnobody\ta\n")
+    rows = "my sample\tjunction_aa\tduplicate_count\n1\tCASSF\t1\n2\tCASSF\t1\n"
+    (cohort / "files" / "r1.tsv").write_text(rows)
+    (cohort / "files" / "r2.tsv").write_text(rows.replace("my sample", "sample"))
+    given = ["check", cohort / "files", "--metadata", cohort / "sheet.tsv"]
+    _, out, _ = deeprc(*given)
+    assert "    -> Train with --group-by 'Donor ID'.\n" in out
+    assert "    -> Add the missing files or rows, or leave these out with --allow-missing.\n" in out
+    assert (
+        "    -> Do what the message says; if a file is damaged, export or copy it again. "
+        "`deeprc preprocess` with --skip-bad-files leaves such files out.\n"
+    ) in out
+    assert out.count("--split-by sample takes them apart, --split-by none keeps them together") == 2
+    assert "skipped 1 file that cannot be read:" in out
+    assert "split_by" not in out
+    _, out, _ = deeprc(*given, "--allow-missing")
+    assert (
+        "    -> These are left out, as you asked (--allow-missing). Add what is missing if they belong to the cohort.\n"
+    ) in out
+    assert "leave these out" not in out
+
+
+def test_counts_are_said_to_be_those_before_merging(cohort: Path) -> None:
+    table = cohort / "files" / "r0.tsv"
+    table.write_text(table.read_text() + "s\tCASACASSF\t1\tT\tTRBV2\n")
+    assert "\ncounts from (rows before merging): duplicate_count (13)\n" in run(cohort).output
+
+
 def test_a_folder_holds_everything_and_is_replaced(cohort: Path) -> None:
     table = (cohort / "files" / "r2.tsv").read_text()
     rows = "".join(f"s\tCAS{a}{b}WWF\t{9 + (a == b)}\tT\tTRBV2\n" for a in "ACDEF" for b in "ACDEF")

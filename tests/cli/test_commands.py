@@ -115,7 +115,7 @@ def test_several_runs_predict_together(
     assert not (tmp_path / "q.tsv").exists()
     code, _, err = deeprc("evaluate", container)
     assert code == 2
-    assert "Missing argument 'RUN...'" in err
+    assert f"expected a RUN before the CONTAINER {container}" in err
 
 
 def test_attention(
@@ -241,6 +241,17 @@ def test_nothing_of_the_users_is_overwritten(
         "predict",
         "sheet.tsv",
     ]
+
+
+def test_metrics_are_written_as_json(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    output = tmp_path / "metrics.json"
+    code, out, _ = deeprc("evaluate", run, cohort.container.path, "-o", output, "--json")
+    assert code == 0
+    assert json.loads(output.read_text()) == json.loads(out)
+    code, _, error = deeprc("evaluate", run, cohort.container.path, "-o", output)
+    assert (code, "exists already; choose another --output" in error) == (2, True)
 
 
 COMMANDS = [

@@ -25,7 +25,7 @@ def test_join_gives_the_cohort_again_and_other_commands_take_it(
     whole = cohort_factory(20, 20)
     parts = [write_part(whole[:7], tmp_path / "1.h5"), write_part(whole[7:], tmp_path / "2.h5")]
     joined = tmp_path / "cohort.h5"
-    assert deeprc("join", *parts, "-o", joined) == (0, f"20 repertoires of 2 containers\nwrote {joined}\n", "")
+    assert deeprc("join", *parts, "-o", joined) == (0, f"20 repertoires of 2 containers\nWrote {joined}\n", "")
     cohort = open_dataset(joined)
     assert [each.digest() for each in cohort] == [each.digest() for each in whole]
     pd.testing.assert_frame_equal(cohort.metadata, whole.metadata)

@@ -145,7 +145,7 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
     ("arguments", "message"),
     [
         (["roc"], "expected one target (--target): status, grade=high, grade=low, grade=mid"),
-        (["roc", "--target", "age"], "the predictions have no target 'age' with a probability in them"),
+        (["roc", "--target", "age"], "the predictions have no target 'age' with classes; choose one of "),
         (["attention"], "attention needs the cohort: deeprc plot attention {run} COHORT"),
         (["logos"], "logos needs the cohort"),
         (["history", "{cohort}"], "history needs no cohort"),

@@ -23,7 +23,7 @@ def test_relabel_and_train_on_a_threshold(
     assert out == (
         "labels for 20 of 20 repertoires\n"
         "columns: repertoire_id, donor_age, status, grade, age, patient_id\n"
-        f"wrote {new}\n"
+        f"Wrote {new}\n"
     )
     assert "relabelled with the metadata sheet ages.csv" in deeprc("info", new)[1]
     code, out, _ = deeprc(
@@ -50,3 +50,20 @@ def test_a_sheet_that_does_not_fit_gets_one_line(
         "Give what is missing, or go on without with --allow-missing\n"
     )
     assert "status" in open_dataset(cohort).metadata
+
+
+def test_columns_are_lost_only_if_this_is_asked_for(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Call
+) -> None:
+    cohort = tmp_path / "cohort.h5"
+    cohort.write_bytes(cohort_factory(2, 20).container.path.read_bytes())
+    (tmp_path / "new.tsv").write_text("repertoire_id\tstatus\tgrade\tage\nrep.0\ta\tb\t1\nrep.1\tb\tc\t2\n")
+    code, out, err = deeprc("relabel", cohort, "--metadata", tmp_path / "new.tsv")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"Error: {cohort}: would lose the column 'patient_id', which {tmp_path}/new.tsv does not have; "
+        "choose --keep-columns or --drop-columns, or another --output\n"
+    )
+    code, out, _ = deeprc("relabel", cohort, "--metadata", tmp_path / "new.tsv", "--drop-columns")
+    assert code == 0
+    assert out.splitlines()[-2:] == ["columns that are gone: patient_id (--keep-columns keeps them)", f"Wrote {cohort}"]

@@ -35,7 +35,7 @@ def test_help_shows_the_options_and_the_examples(deeprc: Run) -> None:
 def test_a_run_writes_the_recipes_cohort(deeprc: Run, tmp_path: Path) -> None:
     code, out, err = deeprc("simulate", "simulated-0", "-o", tmp_path / "c.h5", *SMALL)
     assert code == 0
-    assert out == f"wrote 4 repertoires of 80 sequences to {tmp_path}/c.h5\n"
+    assert out == f"Wrote 4 repertoires of 80 sequences to {tmp_path}/c.h5\n"
     assert "Traceback" not in err
     dataset, expected = open_dataset(tmp_path / "c.h5"), SimulatedDataset(load_recipe("simulated-0", SMALL)[0])
     assert [each.digest() for each in dataset] == [each.digest() for each in expected]
@@ -71,7 +71,7 @@ def test_scale_leaves_out_the_last_repertoires(deeprc: Run, tmp_path: Path) -> N
 def test_as_airr_alone_and_beside_a_container(deeprc: Run, tmp_path: Path) -> None:
     code, out, _ = deeprc("simulate", "quickstart", "--as-airr", tmp_path / "airr", *SMALL)
     assert code == 0
-    assert out == f"wrote 4 repertoires to {tmp_path}/airr/repertoires, and {tmp_path}/airr/metadata.tsv\n"
+    assert out == f"Wrote 4 repertoires to {tmp_path}/airr/repertoires, and {tmp_path}/airr/metadata.tsv\n"
     sheet = pd.read_csv(tmp_path / "airr" / "metadata.tsv", sep="\t")
     assert deeprc("simulate", "quickstart", "--as-airr", tmp_path / "b", "-o", tmp_path / "b.h5", *SMALL)[0] == 0
     dataset = open_dataset(tmp_path / "b.h5")
@@ -185,7 +185,7 @@ def test_train_lstm_is_given_its_options(deeprc: Run, tmp_path: Path, monkeypatc
     assert code == 0
     assert seen == [Path("b.tsv"), tmp_path / "m", {"hidden": 8, "epochs": 3, "limit": None, "seed": 5}]
     assert "epoch 1: 2.3457" in out
-    assert out.endswith(f"wrote {tmp_path}/m\n")
+    assert out.endswith(f"Wrote {tmp_path}/m\n")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from scipy.special import expit
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.stacking import Stack
+from deeprc.stacking import cohort as cohort_of_stack
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -25,19 +27,42 @@ def fitted(cohort: RepertoireDataset, tmp_path: Path, deeprc: Command) -> Path:
     arguments = ("--target", "status", "--members", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
     code, out, _ = deeprc("stack", "fit", cohort.container.path, *arguments)
     assert code == 0
-    assert "gapped-logistic 1.000" in " ".join(out.split())
+    assert out.split()[:6] == ["member", "auc", "weight", "share", "gapped-logistic", "1.000"]
     assert out.endswith(f"AUC of the stack in cross-validation: 1.000\nWrote {path}\n")
     return path
+
+
+@pytest.mark.parametrize(("auc", "is_told"), [(0.85, True), (0.95, False)])
+def test_a_stack_below_its_best_member_is_told(
+    tmp_path: Path, deeprc: Command, monkeypatch: pytest.MonkeyPatch, auc: float, *, is_told: bool
+) -> None:
+    index = pd.Index(["boosted", "logistic"], name="member")
+    table = pd.DataFrame({"auc": [0.8, 0.9], "weight": [1.0, 0.5], "share": [0.7, 0.3]}, index=index)
+    fitted = SimpleNamespace(member_table=lambda: table, auc_=auc)
+    monkeypatch.setattr(cohort_of_stack, "fit_stack", lambda *_, **__: fitted)
+    _, out, _ = deeprc("stack", "fit", "cohort.h5", "--target", "status", "-o", tmp_path / "a.safetensors")
+    note = (
+        "Note: logistic alone has a higher AUC (0.900). With few repertoires this may be chance. `deeprc benchmark` "
+        "compares both on test folds."
+    )
+    assert (note in out) == is_told
+    assert out.count("AUC of the stack") == 1
+    assert out.splitlines()[0].split() == ["member", "auc", "weight", "share"]
 
 
 def test_predictions_are_those_of_the_stack(
     fitted: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command
 ) -> None:
-    code, out, _ = deeprc("stack", "predict", fitted, cohort.container.path, "-o", tmp_path / "p.tsv")
+    code, out, err = deeprc("stack", "predict", fitted, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert (
+        "30 of 30 repertoires are training repertoires of the stack (split 'train'): their predictions are too good. "
+        "Judge the stack by the others." in " ".join(err.split())
+    )
     assert (code, out) == (0, f"Wrote predictions of status=case for 30 repertoires to {tmp_path / 'p.tsv'}\n")
     table = pd.read_csv(tmp_path / "p.tsv", sep="\t")
     stack = Stack.load(fitted)
     assert table["repertoire_id"].tolist() == list(cohort.repertoire_ids)
+    assert (set(table["split"]), set(table["positive_class"])) == ({"train"}, {"case"})
     np.testing.assert_allclose(table["log_odds"], stack.decision_function(cohort), atol=1e-9)
     np.testing.assert_allclose(table["probability"], expit(table["log_odds"]), atol=1e-9)
     added = table[[f"contribution={name}" for name in MEMBERS.split(",")]].sum(axis=1)

@@ -26,7 +26,9 @@ Call = Callable[..., tuple[int, str, str]]
     ],
 )
 def test_what_cannot_be_trained(deeprc: Call, tmp_path: Path, options: list[str], message: str) -> None:
-    code, _, error = deeprc("train", "cohort.h5", "--target", "status", "--output", tmp_path / "runs", *options)
+    (tmp_path / "cohort.h5").touch()
+    common = (tmp_path / "cohort.h5", "--target", "status", "--output", tmp_path / "runs")
+    code, _, error = deeprc("train", *common, *options)
     assert code == 2
     assert message in error
     assert not (tmp_path / "runs").exists()
@@ -34,7 +36,8 @@ def test_what_cannot_be_trained(deeprc: Call, tmp_path: Path, options: list[str]
 
 def test_a_scheduler_that_is_not_there(deeprc: Call, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    common = ("cohort.h5", "--target", "status", "--output", tmp_path / "runs")
+    (tmp_path / "cohort.h5").touch()
+    common = (tmp_path / "cohort.h5", "--target", "status", "--output", tmp_path / "runs")
     code, _, error = deeprc("train", *common, "--validation-fold", "all", "--scheduler", "tcp://127.0.0.1:1")
     assert code == 2
     assert error.startswith("Error: --scheduler tcp://127.0.0.1:1: cannot be reached: ")

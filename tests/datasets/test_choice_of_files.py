@@ -7,9 +7,10 @@ import pytest
 from deeprc.checks import check_cohort
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.matching import SourceFiles
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import describe_missing
+from deeprc.datasets.plan import describe_missing, plan_files
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError, group_errors, quote
 
@@ -171,7 +172,9 @@ def test_a_missing_file_is_told_by_the_column_that_names_it(tmp_path, write_tabl
 def test_one_column_whose_name_has_an_and_is_one_column(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("donor and visit", "status"), [("s1", "case"), ("s2", "control")])
     sheet = read_metadata(tmp_path / "metadata.tsv", id_column="donor and visit")
-    assert describe_missing(sheet, ["s2"]) == "no file for 1 row: s2 (by column 'donor and visit')"
+    plan = plan_files(sheet, [tmp_path / "s1.tsv"], ReadingOptions(), skip_bad_files=True)
+    message = describe_missing(sheet, plan, SourceFiles(()))
+    assert message == "no file for 1 row: s2 (by column 'donor and visit')"
 
 
 def test_comments_and_a_folder_of_bd_rhapsody(tmp_path, write_table):

@@ -21,7 +21,7 @@ def test_preprocess_and_info(cohort):
     result = run(preprocess, cohort / "files", "--metadata", cohort / "metadata.tsv", "-o", output, "--jobs", 1)
     assert result.exit_code == 0, result.output
     assert "total                       7     4           1      1                  1" in result.output
-    assert f"wrote {output}" in result.output
+    assert f"Wrote {output}: 3 repertoires\n" in result.output
 
     result = run(info, output)
     assert result.exit_code == 0

@@ -10,6 +10,7 @@ import pytest
 
 from deeprc.datasets.cleaning import clean
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.plan import BAD_FILES_ADVICE
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers import match_reader, read_header, read_rows
 from deeprc.errors import InputError
@@ -49,7 +50,8 @@ def refuse(monkeypatch, method, code, name):
 
 def test_a_file_that_may_not_be_read(cohort, monkeypatch):
     refuse(monkeypatch, "open", errno.EACCES, "a.tsv.gz")
-    assert message(cohort) == f"{cohort}/files/a.tsv.gz: cannot be read: no"
+    expected = f"{cohort}/files/a.tsv.gz: cannot be read: no. {BAD_FILES_ADVICE}"
+    assert message(cohort) == expected
 
 
 def test_a_target_that_may_not_be_written(cohort, monkeypatch):

@@ -289,3 +289,67 @@ def test_names_in_provenance_do_not_steer_the_terminal():
               "rows_without_file": [], "files_without_row": []}  # fmt: skip
     with pytest.raises(ValueError, match=r"^preprocessing: dropped: expected text without control characters"):
         read_preprocessing(json.dumps(report))
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"skipped_files": 3}, "skipped_files: expected names and values, found 3"),
+        ({"repertoires_without_row": []}, r"repertoires_without_row: expected names and values, found \[\]"),
+        ({"repertoires_without_row": {"a": 1}}, r"repertoires_without_row\.'a': expected a list, found 1"),
+        ({"x": [{"y": 10**4299}]}, "expected whole numbers of 64 bits, found an integer of over"),
+    ],
+)
+def test_a_report_with_values_of_other_types(entry, found):
+    report = {"rows_read": 1, "kept": 1, "dropped": {}, "counts_from": {}, "counts_rounded": 0,
+              "rows_without_file": [], "files_without_row": []}  # fmt: skip
+    assert read_preprocessing(json.dumps(report)) == report
+    with pytest.raises(ValueError, match=f"^preprocessing: {found}"):
+        read_preprocessing(json.dumps(report | entry))
+
+
+@pytest.mark.parametrize("depth", [49, 50, 600])
+def test_a_report_that_is_nested_too_deeply(depth):
+    text = '{"x": ' * depth + "0" + "}" * depth
+    if depth < 50:
+        assert json.dumps(read_preprocessing(text)) == text
+    else:
+        with pytest.raises(ValueError, match=r"^preprocessing: is nested too deeply; expected at most 50 levels$"):
+            read_preprocessing(text)
+
+
+def change(victim, path, alter):
+    """Copy a container and alter the copy, which gets a checksum of its own if it can have one."""
+    path.write_bytes(victim[0].read_bytes())
+    with h5py.File(path, "r+") as file:
+        alter(file)
+    return path
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="numbers of 8 bytes are the longest here")
+def test_numbers_that_no_table_holds(victim, tmp_path):
+    def alter(file):
+        file.create_dataset("metadata/long", data=np.zeros(len(file["repertoire_ids"]), np.longdouble))
+        file["metadata/long"].attrs["name"] = np.bytes_("long")
+        columns = [*file["metadata"].attrs["columns"].tolist(), b"long"]
+        file["metadata"].attrs["columns"] = np.array(columns)
+
+    with pytest.raises(InputError, match=r"c\.h5: .*/metadata/long: expected numbers of at most 8 bytes"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_a_dataset_with_many_links(victim, tmp_path):
+    def alter(file):
+        for number in range(20):
+            file[f"x{number}"] = file["residues"]
+
+    with pytest.raises(InputError, match=r"c\.h5: .*/residues: expected one link to it, found 21"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_a_table_without_columns(victim, tmp_path):
+    def alter(file):
+        file["metadata"].attrs["columns"] = np.zeros(0, "S1")
+
+    with pytest.raises(InputError, match=r"c\.h5: .*/metadata: attribute 'columns': expected text, found nothing"):
+        Container(change(victim, tmp_path / "c.h5", alter))

@@ -71,7 +71,7 @@ def test_all_repertoires_follow_part_after_part(write, tmp_path):
     assert cohort.metadata["y"].dtype == np.int64
     assert cohort.container.source == "2 containers: 1.h5, 2.h5"
     assert [each.digest() for each in cohort[:2]] == [each.digest() for each in open_dataset(one)]
-    assert done.to_text() == f"4 repertoires of 2 containers\nwrote {tmp_path}/cohort.h5"
+    assert done.to_text() == f"4 repertoires of 2 containers\nWrote {tmp_path}/cohort.h5"
 
 
 def test_the_same_as_one_container_of_all(write, tmp_path):
@@ -216,3 +216,24 @@ def test_large_integers_beside_numbers_that_are_not_whole(write, tmp_path, value
     two = write("2.h5", {"c": ["CYF"]}, {"n": [0.5]})
     join([one, two], tmp_path / "cohort.h5")
     assert open_dataset(tmp_path / "cohort.h5").metadata["n"].tolist() == [str(values[0]), "0.5"]
+
+
+def test_sums_that_no_container_may_hold(write, tmp_path):
+    """Reading refuses integers of more than 64 bits, so joining does not write them."""
+    parts = [
+        write(f"{name}.h5", {name: ["CAF"]}, {"y": [1]}, report=REPORT | {"kept": 2**62, "repertoires": []})
+        for name in "ab"
+    ]
+    with pytest.raises(InputError, match=r"^the sums of the containers' numbers are too large: preprocessing: "):
+        join(parts, tmp_path / "c.h5")
+    assert not (tmp_path / "c.h5").exists()
+
+
+@pytest.mark.parametrize("value", ["x" * 5_000, [1] * 5_000, {"a": {"b": ["c"] * 5_000}}, "a\x1b[2J"])
+def test_long_options_are_cut_in_messages(write, tmp_path, value):
+    one = write("1.h5", {"a": ["CAF"]}, {"y": [1]}, report=REPORT)
+    two = write("2.h5", {"b": ["CAF"]}, {"y": [1]}, report=REPORT | {"min_length": value})
+    with pytest.raises(InputError, match=r"2\.h5: was preprocessed with min_length=.*1\.h5 with 1; run") as error:
+        join([one, two], tmp_path / "c.h5")
+    assert len(str(error.value)) < 600
+    assert str(error.value).isprintable()

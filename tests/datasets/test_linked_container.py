@@ -44,7 +44,7 @@ from deeprc.errors import InputError
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.columns import copy_codes, copy_columns
 from deeprc.nn.genes import GeneNames
-from deeprc.runs.experiment import hash_cohort
+from deeprc.runs.experiment import digest_training_data
 from deeprc.tasks import parse_tasks
 
 RECIPE = {"background": {"kind": "uniform"}, "signals": [], "seed": 1}
@@ -153,7 +153,7 @@ def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, 
     assert digest_with_genes(linked) == digest_with_genes(copied)
     tasks = parse_tasks(["status"], copied.metadata, source="")
     config = load_config()
-    assert hash_cohort(linked, tasks, config) == hash_cohort(copied, tasks, config)
+    assert digest_training_data(linked, tasks, config) == digest_training_data(copied, tasks, config)
     monkeypatch.setattr("deeprc.datasets.cache._hash_container", lambda container: "computed")
     assert digest_container(LinkedContainer(linked.container.path)) == digest_container(copied.container)
     place = linked.container.stores[1].path  # the same bytes in a new file: nobody knows whether they are the same
@@ -275,7 +275,9 @@ def test_new_labels_and_backgrounds(both, tmp_path):
     linked, copied = both
     sheet = pd.DataFrame({"repertoire_id": copied.repertoire_ids[::-1], "CMV": list("pnpnpn")})
     sheet.to_csv(tmp_path / "new.tsv", sep="\t", index=False)
-    relabel(linked.container.path, tmp_path / "new.tsv")
+    with pytest.raises(InputError, match=r"linked\.h5: would lose the columns 'status', 'age', which .*new\.tsv does"):
+        relabel(linked.container.path, tmp_path / "new.tsv")
+    relabel(linked.container.path, tmp_path / "new.tsv", drop_columns=True)
     again = open_dataset(linked.container.path)
     assert again.metadata["CMV"].tolist() == list("npnpnp")
     assert digest_container(again.container) == digest_container(copied.container)
@@ -490,7 +492,7 @@ def test_the_command(both, tmp_path, capsys):
         main(["join", *parts, "-o", str(tmp_path / "c.h5"), "--link"])
     assert end.value.code == 0
     assert capsys.readouterr().out == (
-        f"3 repertoires of 2 containers\nwrote {tmp_path}/c.h5; it reads these containers where they are: keep them\n"
+        f"3 repertoires of 2 containers\nWrote {tmp_path}/c.h5; it reads these containers where they are: keep them\n"
     )
     assert open_dataset(tmp_path / "c.h5").container.version == 3
     (tmp_path / "three.h5").unlink()

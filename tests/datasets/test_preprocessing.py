@@ -16,6 +16,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.plan import BAD_FILES_ADVICE
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.errors import InputError
 
@@ -122,7 +123,8 @@ def test_an_error_in_a_worker_is_the_same_line(cohort, write_table):
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [("CAF", "T", 1), ("CAF", "T", "abc")])
     expected = (
         f"{cohort}/files/a.tsv.gz: row 3, column 'duplicate_count': expected a number from 0 to 4294967295, "
-        "or nothing; found 'abc'"
+        "or nothing; found 'abc'. `deeprc check` lists the faults of all files; `skip_bad_files` leaves out files "
+        "with faults"
     )
     assert fails(cohort) == fails(cohort, jobs=2) == expected
 
@@ -304,7 +306,7 @@ def test_a_line_longer_than_csv_allows(tmp_path, write_table):
 def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
     times = iter(range(100))
     monkeypatch.setattr(file_reading.FileToRead, "key", lambda self: str(next(times)))
-    assert fails(cohort).endswith("c.tsv.gz: changed while it was read")
+    assert fails(cohort).endswith(f"c.tsv.gz: changed while it was read. {BAD_FILES_ADVICE}")
 
 
 def test_skipped_files_are_tried_again(cohort, write_table):
@@ -382,7 +384,8 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert fails(tmp_path) == (
         f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
-        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together"
+        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together. "
+        f"{BAD_FILES_ADVICE}"
     )
     run(tmp_path, split_by="none")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
@@ -536,10 +539,11 @@ def test_all_headers_that_no_reader_knows_are_named_at_once(cohort, write_table)
         write_table(cohort / "files" / f"{name}.tsv.gz", ("x", "y"), [(1, 2)])
     (cohort / "files" / "b.tsv.gz").write_bytes(b"")
     lines = fails(cohort).splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("2 files: no reader knows this header; its first columns are x, y. ")
-    assert lines[0].endswith(f" (first: {cohort}/files/c.tsv.gz)")
-    assert lines[1] == f"{cohort}/files/b.tsv.gz: the file is empty"
+    assert len(lines) == 3
+    assert lines[0] == "3 files cannot be read:"
+    assert lines[1].startswith("(1) 2 files: no reader knows this header; its first columns are x, y. ")
+    assert lines[1].endswith(f" (first: {cohort}/files/c.tsv.gz);")
+    assert lines[2] == f"(2) {cohort}/files/b.tsv.gz: the file is empty"
 
 
 def test_a_long_list_of_bad_files_is_cut(tmp_path, write_table):
@@ -547,7 +551,8 @@ def test_a_long_list_of_bad_files_is_cut(tmp_path, write_table):
         write_table(tmp_path / "files" / f"{i}.tsv", ("x", f"y{i}"), [])
     write_table(tmp_path / "metadata.tsv", ("ID",), [(i,) for i in range(13)])
     lines = fails(tmp_path).splitlines()
-    assert len(lines) == 11
+    assert len(lines) == 12
+    assert lines[0] == "13 files cannot be read:"
     assert lines[-1] == "and 3 more faults"
 
 
@@ -653,7 +658,8 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(file_reading.FileToRead, "key", failing)
-    assert fails(cohort) == f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error"
+    expected = f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error. {BAD_FILES_ADVICE}"
+    assert fails(cohort) == expected
 
 
 def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):

@@ -5,15 +5,18 @@ import csv
 import gzip
 import io
 import lzma
+import time
 import zipfile
 
 import pandas as pd
 import pytest
 
+from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.readers import columns as columns_module
 from deeprc.datasets.readers import match_reader, read_header, read_repertoire
 from deeprc.datasets.readers import text as text_module
 from deeprc.datasets.readers.columns import read_columns
+from deeprc.datasets.readers.text import MAX_LINE_BYTES, read_text
 from deeprc.errors import InputError
 
 
@@ -378,3 +381,59 @@ def test_names_that_are_none(tmp_path, column, name, found):
     expected = rf"a\.tsv: row 3, column '{column}': expected at most 1,000 letters, and no .*; found {found}"
     with pytest.raises(InputError, match=expected):
         read_repertoire(tmp_path / "a.tsv")
+
+
+def test_names_of_a_zips_members_that_are_no_text(tmp_path):
+    path = tmp_path / "r.tsv"
+    whole = zipped(b"amino_acid\ttemplates\nCASSF\t1\n", "é.tsv")
+    local, central = whole.index(b"\xc3\xa9"), whole.rindex(b"\xc3\xa9")
+    for at in (local, central):
+        data = bytearray(whole)
+        data[at] = 0xFF
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"r\.tsv: the zip file is damaged .*\(a name in it is not UTF-8"):
+            read_repertoire(path)
+        with pytest.raises(InputError, match=r"r\.tsv: "):
+            read_metadata(path)
+    empty = bytearray(zipped(b"amino_acid\ttemplates\nCASSF\t1\n", "é.tsv"))
+    empty[local : local + 2] = empty[central : central + 2] = bytes(2)  # the name ends before its first letter
+    path.write_bytes(empty)
+    assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF"]
+    data = bytearray(zipped(b"amino_acid\ttemplates\nCASSF\t1\n", "x" * 50_000))
+    data[30] = ord("y")
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"the zip file is damaged or cut short \(File name in directory") as error:
+        read_repertoire(path)
+    assert len(str(error.value)) < 500
+
+
+def test_a_ragged_row_longer_than_the_longest_field(tmp_path):
+    """The row ends within the block in which it becomes too long, so that only the csv module objects to it."""
+    path = tmp_path / "r.tsv"
+    path.write_bytes(b"amino_acid\ttemplates\n" + b"A" * (MAX_LINE_BYTES + 9) + b"\n")
+    with pytest.raises(InputError, match=r"r\.tsv: a line or a field in quotes is longer than 16 MiB"):
+        read_repertoire(path)
+
+
+def test_the_time_for_comments_grows_with_their_number(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_bytes(b"#a\n" * 600_000 + b"amino_acid\ttemplates\nCASSF\t1\n")
+    started = time.perf_counter()
+    assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF"]
+    header, text = read_text(path, 1 << 24)
+    assert (header.n_comments, text) == (600_000, "amino_acid\ttemplates\nCASSF\t1\n")
+    assert time.perf_counter() - started < 5
+
+
+def test_rows_that_do_not_fit_into_the_memory(tmp_path, monkeypatch):
+    path = tmp_path / "r.tsv.gz"
+    path.write_bytes(gzip.compress(b"amino_acid\ttemplates\n" + b"\t\n" * 100_000))
+    monkeypatch.setattr(columns_module, "_UNCHECKED_BYTES", 1 << 20)
+    for available in (None, 1 << 30):
+        monkeypatch.setattr(columns_module, "count_available_bytes", lambda available=available: available)
+        assert len(read_repertoire(path)) == 100_000
+    monkeypatch.setattr(columns_module, "count_available_bytes", lambda: 1 << 20)
+    with pytest.raises(
+        InputError, match=r"r\.tsv\.gz: 32,757 rows or more, which need 0\.0 GiB of memory; 0\.0 GiB are available$"
+    ):
+        read_repertoire(path)

@@ -58,7 +58,7 @@ def test_a_new_container_has_the_new_labels_and_the_old_sequences(cohort: Path, 
 
 def test_in_place_twice_keeps_the_history(cohort: Path, tmp_path: Path) -> None:
     ids = [f"rep.{i}" for i in range(6)]
-    relabel(cohort, sheet(tmp_path / "a.tsv", ids, x=list("ababab")))
+    relabel(cohort, sheet(tmp_path / "a.tsv", ids, x=list("ababab")), drop_columns=True)
     relabel(cohort, sheet(tmp_path / "b.tsv", ids, y=list("cdcdcd")), keep_columns=True)
     container = open_dataset(cohort).container
     assert list(container.metadata) == ["repertoire_id", "y", "x"]
@@ -79,7 +79,7 @@ def test_what_does_not_match_is_an_error_or_missing(
     assert "no row for 4 repertoires: rep.1, rep.2, rep.3, rep.5" in str(caught.value)
     assert digest(cohort) == before
     with caplog.at_level(logging.WARNING):
-        done = relabel(cohort, new, allow_missing=True)
+        done = relabel(cohort, new, allow_missing=True, drop_columns=True)
     assert done.rows_without_repertoire == ("who",)
     assert "no row for 4 repertoires: rep.1, rep.2, rep.3, rep.5: labels are missing" in caplog.text
     metadata = open_dataset(cohort).metadata
@@ -101,7 +101,7 @@ def test_a_sheet_of_something_else(cohort: Path, tmp_path: Path) -> None:
 def test_of_several_id_columns_the_one_that_fits_is_taken(cohort: Path, tmp_path: Path) -> None:
     table = pd.DataFrame({"sample_id": [f"s{i}" for i in range(6)], "subject_id": [f"rep.{5 - i}" for i in range(6)]})
     table.assign(n=range(6)).to_csv(tmp_path / "new.csv", index=False)
-    relabel(cohort, tmp_path / "new.csv")
+    relabel(cohort, tmp_path / "new.csv", drop_columns=True)
     assert open_dataset(cohort).metadata["n"].tolist() == [5, 4, 3, 2, 1, 0]
 
 
@@ -131,14 +131,14 @@ def test_a_failed_write_leaves_the_container_as_it_was(
 
     monkeypatch.setattr("deeprc.datasets.relabelling.rewrite_metadata", full)
     with pytest.raises(InputError, match=r"cohort\.h5: cannot be written: No space left on device"):
-        relabel(cohort, new)
+        relabel(cohort, new, drop_columns=True)
     assert digest(cohort) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cohort.h5", "new.tsv"]
 
 
 def test_an_older_sheet_with_slashes_and_empty_text(cohort: Path, tmp_path: Path) -> None:
     new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(6)], **{"a/b": list("uvuvuv"), "empty": [None] * 6})
-    relabel(cohort, new)
+    relabel(cohort, new, drop_columns=True)
     metadata = open_dataset(cohort).metadata
     assert metadata["a/b"].tolist() == list("uvuvuv")
     assert metadata["empty"].isna().all()
@@ -218,3 +218,74 @@ def test_rows_find_repertoires_whose_files_have_one_name_in_several_folders(tmp_
     new.write_text("sample_id\tfilename\tlabel\nB2\tx.tsv\tb\nA2\tx.tsv\ta\n")
     with pytest.raises(InputError, match=r"two files match the repertoire 'B2': a/x\.tsv and b/x\.tsv"):
         relabel(tmp_path / "cohort.h5", new)
+
+
+def test_no_column_is_lost_in_place_unless_it_is_asked_for(cohort: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.tsv"
+    ids = [f"rep.{i}" for i in range(6)]
+    pd.DataFrame({"sample": ids, "status": list("ababab"), "age": range(6)}).to_csv(new, sep="\t", index=False)
+    before = digest(cohort)
+    for output in (None, cohort, cohort.parent / "." / "cohort.h5"):
+        with pytest.raises(InputError) as error:
+            relabel(cohort, new, output)
+        assert str(error.value) == (
+            f"{cohort}: would lose the columns 'grade', 'patient_id', which {new} does not have; "
+            "choose `keep_columns` or `drop_columns`, or another `output`"
+        )
+    with pytest.raises(InputError, match="`keep_columns` and `drop_columns` contradict each other; choose one"):
+        relabel(cohort, new, keep_columns=True, drop_columns=True)
+    assert digest(cohort) == before
+    for drop in (False, True):
+        done = relabel(cohort, new, tmp_path / "other.h5", drop_columns=drop)
+        assert done.dropped_columns == ("grade", "patient_id")
+    assert relabel(cohort, new, drop_columns=True).dropped_columns == ("grade", "patient_id")
+    new.write_text(new.read_text().replace("sample", "ID"))  # the old column repeats the ids: nothing is lost
+    assert relabel(cohort, new).dropped_columns == ("sample",)
+    assert list(open_dataset(cohort).metadata) == ["ID", "status", "age"]
+
+
+def test_an_id_column_of_any_name_is_found_by_its_values(
+    cohort: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pd.DataFrame({"Probe": [f"rep.{5 - i}" for i in range(6)], "Donor ID": list("aabbcc"), "n": range(6)})
+    table.to_csv(tmp_path / "new.csv", index=False)
+    with caplog.at_level(logging.INFO):
+        done = relabel(cohort, tmp_path / "new.csv", tmp_path / "new.h5")
+    assert open_dataset(tmp_path / "new.h5").metadata["n"].tolist() == [5, 4, 3, 2, 1, 0]
+    assert done.matching == ""
+    assert "new.csv: the ids are those of column 'Probe', because most of its values match" in caplog.text
+
+
+def test_the_column_by_which_rows_matched_is_named(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name, sequence in (("one", "CASSLF"), ("two", "CASSQF")):
+        (tmp_path / "files" / f"{name}.tsv").write_text(f"junction_aa\tduplicate_count\n{sequence}\t1\n")
+    sheet = tmp_path / "sheet.tsv"
+    sheet.write_text("sample_id\tfilename\nA\tone.tsv\nB\ttwo.tsv\n")
+    container = tmp_path / "cohort.h5"
+    preprocess([tmp_path / "files"], sheet, container, jobs=1)
+
+    def match(*rows: str) -> str:
+        sheet.write_text("Sample ID\tfilename\n" + "".join(f"{row}\n" for row in rows))
+        done = relabel(container, sheet, tmp_path / "new.h5")
+        assert done.matching in done.to_text()
+        return done.matching
+
+    assert match("A\tx.tsv", "B\t") == ""
+    assert match("C\tone.tsv", "D\ttwo.tsv") == (
+        "no value of 'Sample ID' is a repertoire of the container; "
+        "2 rows were matched by the file names in column 'filename'"
+    )
+    assert match("A\t", "D\ttwo.tsv") == (
+        "1 row was matched by column 'Sample ID'; 1 row was matched by the file names in column 'filename'"
+    )
+    assert match("one\t", "D\ttwo.tsv") == (
+        "no value of 'Sample ID' is a repertoire of the container; "
+        "2 rows were matched by the file names in columns 'filename' and 'Sample ID'"
+    )
+
+
+def test_ids_that_a_spreadsheet_program_changed(cohort: Path, tmp_path: Path) -> None:
+    new = sheet(tmp_path / "new.tsv", [f"REP_{i}" for i in range(6)], x=list("ababab"))
+    with pytest.raises(InputError, match=r"the container 'rep\.0' \(they would match if case, .*\)\. Is `id_column`"):
+        relabel(cohort, new)

@@ -11,16 +11,16 @@ from scipy.stats import kstest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import delong_covariance, holm, midrank_aucs, paired_auc_test
+from deeprc.evaluation.auc_comparison import adjust_by_holm, delong_covariance, midrank_aucs, paired_auc_test
 from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, format_p_value
+from deeprc.evaluation.comparison import MethodInfo, compare, find_comparison_cautions, fold_metrics, format_p_value
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
 
 
 def verdict(comparison: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
-    return [each.text for each in control_verdict(comparison, methods)]
+    return [each.text for each in find_comparison_cautions(comparison, methods)]
 
 
 def frame(method: str, fold: int, label: list[int], score: list[float], probability: list[float] | None = None):
@@ -289,9 +289,9 @@ def test_identical_scores() -> None:
 
 
 def test_holm_by_hand() -> None:
-    np.testing.assert_allclose(holm(np.array([0.04, 0.01, 0.03, 0.6])), [0.09, 0.04, 0.09, 0.6])
-    np.testing.assert_allclose(holm(np.array([0.9, 0.8])), [1.0, 1.0])
-    assert len(holm(np.array([]))) == 0
+    np.testing.assert_allclose(adjust_by_holm(np.array([0.04, 0.01, 0.03, 0.6])), [0.09, 0.04, 0.09, 0.6])
+    np.testing.assert_allclose(adjust_by_holm(np.array([0.9, 0.8])), [1.0, 1.0])
+    assert len(adjust_by_holm(np.array([]))) == 0
 
 
 # -- the interval of a mean over folds --------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_neither_controls_nor_the_truth_are_best() -> None:
     assert row_of(comparison, "k")["difference"] > 0.2
     assert np.isnan(row_of(comparison, "k")["p_holm"])
     others = comparison.set_index("method").loc[["v", "b"]]
-    np.testing.assert_allclose(others["p_holm"], holm(others["p_value"].to_numpy()))
+    np.testing.assert_allclose(others["p_holm"], adjust_by_holm(others["p_value"].to_numpy()))
 
 
 def test_a_method_with_few_folds_is_compared_on_those() -> None:
@@ -454,7 +454,7 @@ def test_verdict_when_no_control_reaches_the_method() -> None:
     )
     assert f"difference {row_of(comparison, 's')['difference']:.3f}, p < 0.001" in line
     assert "Repertoire size (AUC" in line
-    (of_few,) = control_verdict(comparison, [A, CONTROL, size], few_donors=True)
+    (of_few,) = find_comparison_cautions(comparison, [A, CONTROL, size], few_donors=True)
     assert of_few.text.startswith(f"{line} The repertoires come from few donors, so this may be chance")
 
 

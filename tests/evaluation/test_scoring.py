@@ -17,7 +17,13 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, validate_predictions
+from deeprc.evaluation.comparison import (
+    MethodInfo,
+    compare,
+    find_comparison_cautions,
+    fold_metrics,
+    validate_predictions,
+)
 from deeprc.evaluation.curves import make_curves_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
 from deeprc.evaluation.significance import FEW_IN_CLASS, classify_difference, is_few
@@ -144,12 +150,12 @@ def test_macro_auc_by_hand() -> None:
 
 
 def test_a_control_that_is_better_is_called_better() -> None:
-    texts = [each.text for each in control_verdict(*_compared({"a": 12.0, "b": 14.0, "v": 3.0}), NUMBERS)]
+    texts = [each.text for each in find_comparison_cautions(*_compared({"a": 12.0, "b": 14.0, "v": 3.0}), NUMBERS)]
     better = "V gene usage, a control method that sees no amino-acid sequence, is significantly better than "
     assert any(text.startswith(better) for text in texts)
-    texts = [each.text for each in control_verdict(*_compared({"a": 2.0, "b": 14.0, "v": 30.0}), NUMBERS)]
+    texts = [each.text for each in find_comparison_cautions(*_compared({"a": 2.0, "b": 14.0, "v": 30.0}), NUMBERS)]
     assert texts[0].startswith("Every control method is significantly worse than the best method, Method A (r² 0.9")
-    found = control_verdict(*_compared({"a": 8.0, "v": 8.0}, n=5, seed=1), NUMBERS)
+    found = find_comparison_cautions(*_compared({"a": 8.0, "v": 8.0}, n=5, seed=1), NUMBERS)
     assert [each.name for each in found][-2:] == ["control-not-worse", "few-repertoires"]
     assert found[-2].details["relation"] == "equal"
     assert "There are only 20 repertoires in all test folds together" in found[-1].text

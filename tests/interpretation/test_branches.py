@@ -17,7 +17,7 @@ from deeprc.interpretation.survey import survey_cohort
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
-from deeprc.runs.variation import share_variation
+from deeprc.runs.variation import compute_variance_shares
 from deeprc.training.model import Ensemble, Model, TrainedModel
 from tests.toys.toy_branches import Clones, Composition, with_branches
 
@@ -149,11 +149,11 @@ def test_shares_of_the_variation_by_hand(plain: TrainedModel) -> None:
     attention = np.array([[3.0, 5.0], [-3.0, 5.0], [0.0, 5.0], [7.0, 1.0]])
     parts = OutputParts(attention + through, {"clones": through})
     rows = np.array([True, True, True, False])
-    (found,) = share_variation(parts, rows, plain.tasks)  # the second output is the same everywhere
+    (found,) = compute_variance_shares(parts, rows, plain.tasks)  # the second output is the same everywhere
     assert (found.target, found.output) == ("status=case", "status=case")
     assert found.shares == pytest.approx({"attention": 0.75, "clones": 0.25})
-    assert share_variation(OutputParts(attention, {}), rows, plain.tasks) == []
-    assert share_variation(parts, np.zeros(4, np.bool_), plain.tasks) == []
+    assert compute_variance_shares(OutputParts(attention, {}), rows, plain.tasks) == []
+    assert compute_variance_shares(parts, np.zeros(4, np.bool_), plain.tasks) == []
 
 
 def test_metrics_have_the_shares_of_the_held_out_repertoires(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,17 @@ def test_a_cohort_without_labels_or_sequences_is_refused(cohort: RepertoireDatas
         compute_cohort_numbers(cohort, "status2")
     with pytest.raises(InputError, match="has no sequences, so there is nothing to draw"):
         compute_cohort_numbers(cohort[3:])
+
+
+def test_long_names_of_classes_are_cut(cohort: RepertoireDataset) -> None:
+    """To lay out a text of thousands of letters takes more than a minute."""
+    from matplotlib.text import Text
+
+    from deeprc.interpretation.figures.cohort import draw_cohort_figure
+
+    found, _ = compute_cohort_numbers(cohort, "status=ill")
+    long = "x" * 30_000
+    figure = draw_cohort_figure(replace(found, classes=[long, long, "well", "well"]), {long: 0, "well": 1})
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert "x" * 39 + "\N{HORIZONTAL ELLIPSIS}: 2" in texts
+    assert max(map(len, texts)) < 100

@@ -134,7 +134,7 @@ def test_the_target_must_be_said_where_there_are_several() -> None:
     (axis,) = draw_roc_figure(predictions, target="a=$y_").axes
     label, probability = known(some_predictions(1), "test")
     assert f"AUC {roc_auc_score(label, probability):.3f}" in next(iter(legend_of(axis)))
-    with pytest.raises(InputError, match=r"no target 'age' with a probability in them; choose one of a=x, "):
+    with pytest.raises(InputError, match=r"no target 'age' with classes; choose one of a=x, "):
         draw_roc_figure(predictions, target="age")
     assert draw_regression_figure(predictions).axes  # only one target is a number
 

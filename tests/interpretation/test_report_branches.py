@@ -27,7 +27,7 @@ from deeprc.interpretation.report.sequences import SHOWN
 from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
-from deeprc.runs.variation import Variation
+from deeprc.runs.variation import VarianceShares
 from deeprc.tasks import Task
 from deeprc.training.model import Ensemble
 from tests.toys.toy_branches import Clones, Composition, with_branches
@@ -48,8 +48,8 @@ def test_the_main_source_is_the_one_that_speaks_most_for_the_direction() -> None
 
 
 def test_the_shares_of_two_outputs() -> None:
-    one = Variation("a", "a", {"attention": 0.25, "clones": 0.75})
-    two = Variation("b", "b:x", {"attention": -0.1, "clones": 1.1})
+    one = VarianceShares("a", "a", {"attention": 0.25, "clones": 0.75})
+    two = VarianceShares("b", "b:x", {"attention": -0.1, "clones": 1.1})
     table = make_variation_table([one, two], ["attention", "clones"])
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
@@ -147,7 +147,7 @@ def test_attention_through_which_nothing_comes_is_not_called_broad(
     heads = pd.DataFrame({"repertoire_id": ["rep.1"], "head": [1], "n_sequences": [100], "metastable_size": [90]})
     attention = {0.04: False, 0.3: True}
     for share, is_told in attention.items():
-        varied = Variation("status=case", "status=case", {"attention": share, "clones": 1 - share})
+        varied = VarianceShares("status=case", "status=case", {"attention": share, "clones": 1 - share})
         texts = [each.text for each in collect_cautions(branch, replace(found, variation=[varied]), heads=heads)]
         assert any(text.startswith("Attention is very broad") for text in texts) == is_told
         assert any(text.startswith("Only 4% of the variance of the output comes") for text in texts) != is_told

@@ -34,7 +34,7 @@ def test_no_rate_suffices_for_few_repertoires() -> None:
     assert np.isnan(few.min_witness_rate)
     assert not few.is_clear
     assert "18 training repertoires are too few" in "\n".join(few.to_lines())
-    assert "it takes a witness rate" not in "\n".join(few.to_lines())
+    assert "it takes a witness rate of at least" not in "\n".join(few.to_lines())
 
 
 def test_the_correlation_is_that_of_simulated_cohorts() -> None:

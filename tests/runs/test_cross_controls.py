@@ -130,6 +130,7 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
         columns=["batch"],
         comparison=pd.DataFrame({"method": ["sheet"]}),
         is_of_class=False,
+        is_above_chance=lambda name: True,
         sentence=lambda name: f"Sentence about {name}.",
         to_list=lambda: [{"control": name, "relation": "equal"} for name in ("size", "sheet")],
     )

@@ -171,6 +171,23 @@ def test_runs_that_do_not_go_together(
         load_ensemble([runs[0].path, tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("cv.yaml", "is a cross-validation; its runs are {folder}/runs/*"),
+        ("benchmark.yaml", "is a benchmark, which keeps no trained run; train one with `deeprc train`"),
+        ("validation-1/config.yaml", "is not a run directory, but a folder of several: {folder}/*"),
+        ("other.txt", "is not a run directory (no config.yaml); expected one made by `deeprc train`"),
+    ],
+)
+def test_a_folder_of_another_result_is_named(tmp_path: Path, file: str, message: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    with pytest.raises(InputError) as error:
+        load_ensemble([tmp_path])
+    assert str(error.value) == f"{tmp_path}: {message.format(folder=tmp_path)}"
+
+
 def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: RepertoireDataset, tmp_path: Path) -> None:
     usual = train_run(
         cohort.container.path,

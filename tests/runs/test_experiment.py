@@ -24,7 +24,7 @@ from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.runs import experiment
-from deeprc.runs.experiment import describe_end, resume_run, train_run
+from deeprc.runs.experiment import _check_output, describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
@@ -228,6 +228,8 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
     pd.testing.assert_frame_equal(*history)
     with pytest.raises(InputError, match="nothing to resume"):
         resume_run(tmp_path / "cut")
+    with pytest.raises(InputError, match=r"cut: exists already; it is a finished run; choose another `output`$"):
+        _check_output(tmp_path / "cut")
 
 
 @pytest.mark.slow

@@ -67,6 +67,22 @@ def contents_of(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def test_it_warns_that_it_cannot_recognise_its_training_repertoires(
+    packed: Path, cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = (
+        "A packed model cannot recognise its training repertoires. If this is its training cohort, the metrics are too "
+        "good."
+    )
+    texts = [each["text"] for each in deeprc.evaluate(packed, cohort, device="cpu")["warnings"]]
+    assert warning in texts
+    assert any("control methods need the training repertoires, which a packed" in text for text in texts)
+    given = ["predict", packed, cohort.container.path, "-o", tmp_path / "p.tsv", "--device", "cpu"]
+    with pytest.raises(SystemExit):
+        main(list(map(str, given)))
+    assert f"WARNING: {warning}" in capsys.readouterr().err
+
+
 def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
     held_out = cohort.select(run.splits["test"])
     loaded = deeprc.load(packed, device="cpu")

@@ -18,6 +18,7 @@ def test_each_class_of_several_is_ranked_by_calibrated_outputs(cohort: Repertoir
     outputs = (rng.normal(0, 3, (n, 3)) + np.eye(3)[label.astype(int)]).astype(np.float32)
     task = Task("grade", "grade", "multiclass", ("a", "b", "c"), calibration=Calibration(slope=0.1))
     predictor: Any = SimpleNamespace(
+        runs=(),
         model=SimpleNamespace(tasks=[task], labels=lambda _: label[:, None]),
         split_of=lambda _: ["test"] * n,
         group_by=None,

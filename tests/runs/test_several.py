@@ -107,7 +107,12 @@ def test_several_runs_are_those_of_single_calls(
     assert [contents(run) for run in runs] == alone
 
 
-def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path) -> None:
+def test_the_same_call_continues(
+    train: Callable[..., list[Path]],
+    alone: list[dict[str, str]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     updates: list[int] = []
 
     def kill_in_the_second(state: TrainingState, loss: Tensor) -> None:
@@ -126,9 +131,19 @@ def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[d
     with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(.*n_updates.*\); give the same, or"):
         train(tmp_path / "runs", config=load_config("deeprc", ["n_updates=30"]))
     stamp = (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns
-    runs = train(tmp_path / "runs")
+    with caplog.at_level("INFO"):
+        runs = train(tmp_path / "runs")
+    assert "1 of 3 runs were finished already" in caplog.messages
+    assert [text for text in caplog.messages if "has ended" in text] == [
+        f"fold-{fold} has ended ({fold + 1} of 3 runs)" for fold in (1, 2)
+    ]
     assert [contents(run) for run in runs] == alone
     assert (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns == stamp
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        train(tmp_path / "runs")
+    assert "3 of 3 runs were finished already" in caplog.messages
+    assert "has ended" not in caplog.text
 
 
 def test_a_cohort_that_has_changed_is_refused(

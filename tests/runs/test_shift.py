@@ -86,8 +86,8 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     assert table["probability"].notna().all()
     assert len(told) == 1
     assert told[0].startswith(
-        "6 of 6 repertoires that the model has not seen are farther from the training repertoires than 95% of these "
-        "are from each other (expected: 0.3). Reasons: "
+        "6 of the 6 new repertoires are unusual: farther from the training repertoires than 95% of these are from each "
+        "other (0.3 expected by chance). Reasons: "
     )
     assert run.predict(new, abstain=True)["probability"].isna().all()
     caution = next(each for each in assess_predictor(run, new).cautions if each.name == "shift")
@@ -98,15 +98,15 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
 @pytest.mark.parametrize(
     ("beyond", "level", "told"),
     [
-        ([1.5, 1.2], "note", "(expected: 2). Reasons: depth in 2, such as r0: less."),
+        ([1.5, 1.2], "note", "(2 expected by chance). Reasons: depth in 2, such as r0: less."),
         (
             [1.5, 2.5],
             "warning",
-            "(expected: 2). This number may be chance, but some are more than 2 times as far: 1 repertoire: r1. "
-            "Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
+            "(2 expected by chance). This number may be chance, but some are more than 2 times as far: 1 repertoire: "
+            "r1. Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
             "training cohort do not hold for them.",
         ),
-        ([1.5] * 12 + [2.5], "warning", "(expected: 2). Reasons: depth in 13, such as r4: less. Their predictions"),
+        ([1.5] * 12 + [2.5], "warning", "(2 expected by chance). Reasons: depth in 13, such as r4: less. Their"),
     ],
 )
 def test_a_few_are_expected_beyond_the_level_but_not_far_beyond(beyond: list[float], level: str, told: str) -> None:
@@ -154,7 +154,7 @@ def test_a_training_repertoire_under_another_name_is_recognised(
     assert table["resembles"].fillna("").tolist() == [known, known if keep_sketches else "", ""]
     (text,) = [text for text in told if "share" in text]
     n = 2 if keep_sketches else 1
-    assert f"{n} of 3 repertoires that count as not seen share{'s' * (n == 1)} far more junctions" in text
+    assert f"{n} of the 3 new repertoires share{'s' * (n == 1)} far more junctions" in text
     assert f"same is like {learned.repertoire_id} (100% of the junctions" in text
 
 

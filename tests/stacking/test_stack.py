@@ -27,7 +27,7 @@ from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
-from deeprc.stacking.cohort import fit_stack
+from deeprc.stacking.cohort import fit_stack, list_prediction_columns, predict_with_stack
 from deeprc.stacking.members import Training, fit_member, score_with
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
@@ -165,6 +165,40 @@ def test_a_saved_stack_predicts_the_same(stack: Stack, cohort: RepertoireDataset
     np.testing.assert_array_equal(loaded.decision_function(cohort), stack.decision_function(cohort))
     assert loaded.member_table().equals(stack.member_table())
     assert loaded.auc_ == stack.auc_
+    np.testing.assert_array_equal(loaded.is_known(cohort), np.arange(30) < 24)
+
+
+def test_predictions_name_the_training_repertoires(
+    stack: Stack, cohort: RepertoireDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = predict_with_stack(stack, cohort)
+    assert table.columns.tolist() == list_prediction_columns(stack)
+    assert table["split"].tolist() == ["train"] * 24 + ["new"] * 6
+    assert caplog.messages == [
+        "24 of 30 repertoires are training repertoires of the stack (split 'train'): their predictions are too good. "
+        "Judge the stack by the others."
+    ]
+    caplog.clear()
+    assert set(predict_with_stack(stack, cohort[24:])["split"]) == {"new"}
+    assert caplog.messages == []
+
+
+def test_the_file_of_an_earlier_version_knows_no_training_repertoires(
+    stack: Stack, cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack.save(tmp_path / "stack.safetensors")
+    with safe_open(tmp_path / "stack.safetensors", framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        body = json.loads(file.metadata()["deeprc"])
+    for name in ("training_identities_", "positive_class_"):
+        del body["values"][name]
+    save_file(arrays, tmp_path / "earlier.safetensors", {"deeprc": json.dumps(body)})
+    table = predict_with_stack(Stack.load(tmp_path / "earlier.safetensors"), cohort)
+    assert set(table["split"]) == set(table["positive_class"]) == {""}
+    assert caplog.messages == [
+        "A stack of an earlier version cannot recognise its training repertoires. If this is its training cohort, the "
+        "predictions are too good."
+    ]
 
 
 @pytest.mark.parametrize(

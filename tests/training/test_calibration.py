@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,14 @@ def test_tasks_learn_from_known_labels_only() -> None:
     assert found[1].calibration.intercept == 0
     assert found[1].calibration.cutoff == 0
     assert found[2] == TASKS[2]
+
+
+def test_the_log_says_from_which_probability_a_class_is_called(caplog: pytest.LogCaptureFixture) -> None:
+    outputs = np.linspace(-2, 2, 20)[:, None]
+    with caplog.at_level("INFO"):
+        calibrate_tasks(TASKS[:1], outputs, (outputs > 0).astype(float))
+    (text,) = caplog.messages
+    assert re.search(rf"; a repertoire is called '{TASKS[0].positive}' if its probability is at least 0\.\d+$", text)
 
 
 def test_the_loss_is_that_of_the_calibrated_probabilities_and_the_auc_stays() -> None:

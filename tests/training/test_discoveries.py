@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.permutations import permute_labels
 from tests.training.test_motif_search import Floats
 
 ALTERNATING = np.arange(60) % 2.0
 
 
-def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveries:
-    return FalseDiscoveries(frequencies, permuted(values), np.ones(60), level)
+def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveryTest:
+    return FalseDiscoveryTest(frequencies, permuted(values), np.ones(60), level)
 
 
 def permuted(values: Floats) -> Floats:
@@ -38,18 +38,16 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
     strength = np.abs(expected)
     shares = [(1 + (by_chance >= r - 1e-9).sum()) / (1 + len(labels)) / (strength >= r).sum() for r in strength]
     rates = [min(shares[k] for k in range(8) if strength[k] <= r) for r in strength]
-    np.testing.assert_allclose(found.compute_adjusted_rates(found.correlation), rates)
-    assert found.compute_adjusted_rates(np.array([0.0, 2.0, -2.0])) == pytest.approx(
-        [1, min(rates), min(rates)], rel=1e-3
-    )
+    np.testing.assert_allclose(found.compute_q_values(found.correlation), rates)
+    assert found.compute_q_values(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, min(rates), min(rates)], rel=1e-3)
 
 
 def test_several_need_less_evidence_than_one() -> None:
     """Six of 30 positive repertoires and no negative one: by chance in one case of 40, as of two sides."""
     alone, together = (discoveries(carried_by_six(n)) for n in (1, 5))
-    assert alone.compute_adjusted_rates(alone.correlation) == pytest.approx(0.024, abs=0.01)
+    assert alone.compute_q_values(alone.correlation) == pytest.approx(0.024, abs=0.01)
     np.testing.assert_allclose(together.correlation, alone.correlation[0])
-    assert together.compute_adjusted_rates(together.correlation) == pytest.approx(
+    assert together.compute_q_values(together.correlation) == pytest.approx(
         0.024, abs=0.01
     )  # five times as many by chance
 
@@ -59,7 +57,7 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
     frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
     among_all, among_others = (
-        discoveries(frequencies, level=level).compute_adjusted_rates(np.array([0.33])) for level in (0, 0.005)
+        discoveries(frequencies, level=level).compute_q_values(np.array([0.33])) for level in (0, 0.005)
     )
     assert among_all == pytest.approx(0.024, abs=0.01)
     assert among_others == pytest.approx(0.008, abs=0.004)
@@ -73,5 +71,5 @@ def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: 
     reached = 0
     for _ in range(n_cohorts):
         found = discoveries(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
-        reached += bool((found.compute_adjusted_rates(found.correlation) <= 0.1).any())
+        reached += bool((found.compute_q_values(found.correlation) <= 0.1).any())
     assert 1 <= reached <= most

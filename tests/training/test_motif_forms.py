@@ -19,7 +19,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import enumerate_spacings
 from deeprc.training.motif_forms import find_forms, list_forms
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
-from deeprc.training.search_targets import SearchTarget, iterate_targets
+from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -48,10 +48,10 @@ def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, flo
     return repertoires
 
 
-def open_target(path: Path) -> tuple[Fold, SearchTarget]:
+def open_target(path: Path) -> tuple[Fold, SearchOutputs]:
     dataset = open_dataset(path)
     fold = Fold(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
-    (target,) = iterate_targets(fold, TASKS, 2)
+    (target,) = iterate_search_outputs(fold, TASKS, 2)
     return fold, target
 
 
@@ -101,7 +101,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     assert expected["WHM"] > 0.5
     assert expected["YCF"] < -0.5
     # with labels of nobody no form of 120 repertoires is as strong, so the true labels alone are, for two forms
-    assert [form.rate for form in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
+    assert [form.q_value for form in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path)
     rng = np.random.default_rng(0)
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
     found = find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=rng)
-    assert [(pattern_of(form.letters), form.rate) for form in found] == [("WHM", pytest.approx(1 / 2001))]
+    assert [(pattern_of(form.letters), form.q_value) for form in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
-        (target,) = iterate_targets(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
+        (target,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
         shown += bool(find_forms({motif("WH.M").letters: 0.5}, target, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown <= 5
 
@@ -171,7 +171,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
         for seed in range(40):
             labels = np.repeat(np.random.default_rng(seed).permutation(24) % 2, 5).astype(np.float64)[:, None]
             groups = np.repeat(np.arange(24), 5) if known else None
-            (target,) = iterate_targets(Fold(dataset, labels, groups), TASKS, 2)
+            (target,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
             motifs = {motif("WH.M").letters: 0.5}
             shown[known] += bool(find_forms(motifs, target, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown[True] <= 3

@@ -23,7 +23,7 @@ from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_search import MOTIF_LEVEL
-from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
+from deeprc.training.motif_start import describe_start_motifs, find_start_motifs, start_network
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
@@ -463,25 +463,25 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
     fold, of_two = Fold(dataset, labels), Fold(dataset, labels, np.array([4, 2, 4]))
     tasks, found = [*TASKS, Task("age", "age", "regression")], motif("WWHW", p_value=0.001)
-    assert describe_start([found], fold, tasks, config()) == (
+    assert describe_start_motifs([found], fold, tasks, config()) == (
         "1 of 8 kernels starts from a short motif associated with the label in the training repertoires, the others at "
         f"random. In brackets, the correlation with the label and the corrected p-value: "
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
-    assert describe_start([found, motif("CYC")], fold, tasks, config()).startswith(
+    assert describe_start_motifs([found, motif("CYC")], fold, tasks, config()).startswith(
         "2 of 8 kernels start from short motifs associated"
     )
-    assert describe_start([motif("CYC")] * 7, fold, tasks, config()).endswith(
+    assert describe_start_motifs([motif("CYC")] * 7, fold, tasks, config()).endswith(
         ", ".join([f"CYC ({motif('CYC').correlation:+.2f}, p = {motif('CYC').p_value:.2g})"] * 5) + ", and 2 more"
     )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
-    assert describe_start([], fold, tasks, config()) == (
+    assert describe_start_motifs([], fold, tasks, config()) == (
         "No short motif was searched, so the kernels start at random: target 'status' has labels of 3 training "
         "repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and the "
         "search needs at least 4."
     )
     assert "target 'status' has labels of 2 donors of training repertoires, and the search needs at least 4;" in (
-        describe_start([], of_two, tasks, config())
+        describe_start_motifs([], of_two, tasks, config())
     )
 
 
@@ -495,7 +495,7 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_positive: int, reason: str | None) -> None:
     dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
     fold = Fold(dataset, (np.arange(45) < n_positive)[:, None].astype(np.float64))
-    text = describe_start([], fold, TASKS, config())
+    text = describe_start_motifs([], fold, TASKS, config())
     if reason is None:
         assert text == (
             "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
@@ -516,5 +516,5 @@ def test_settings_without_a_search_are_named(tmp_path: Path) -> None:
         (config(), number, [Task("age", "age", "regression")], "all labels of target 'age' are equal"),
     ):
         assert find_start_motifs(settings, tasks, cohort, seed=0) == []
-        text = describe_start([], cohort, tasks, settings)
+        text = describe_start_motifs([], cohort, tasks, settings)
         assert text == f"No short motif was searched, so the kernels start at random: {reason}."

@@ -188,7 +188,7 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     assert len(set(read)) == len(read)
     kept = trainer.network.digest_pooling_weights()
     assert sorted(row for weights, row in read if weights == kept) == list(range(60))
-    again = replace(model, known_averages=None)
+    again = replace(model, pooled_value_cache=None)
     assert torch.equal(outputs, again.outputs(cohort))
     assert again.tasks == calibrate_model(again, trainer.validation).tasks
 

@@ -107,7 +107,7 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
-    texts = [escape_legend_text(f"{name}: {len(rows):,}") for name, rows in of_class.items()]
+    texts = [escape_legend_text(f"{_shorten_name(name, 40)}: {len(rows):,}") for name, rows in of_class.items()]
     figure.legend(handles, texts, loc="lower left", ncols=6, bbox_to_anchor=(0.05, 0.005), handletextpad=0.2)
     return figure
 
@@ -205,5 +205,5 @@ def _map(
     axis.set_title(title, loc="left")
 
 
-def _shorten_name(name: str) -> str:
-    return name if len(name) <= 14 else f"{name[:13]}\N{HORIZONTAL ELLIPSIS}"
+def _shorten_name(name: str, max_letters: int = 14) -> str:
+    return name if len(name) <= max_letters else f"{name[: max_letters - 1]}\N{HORIZONTAL ELLIPSIS}"

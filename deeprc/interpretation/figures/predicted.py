@@ -147,7 +147,7 @@ def _draw_curves(
 def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
     """Return the name of the target, and its rows with a label and a value in `column`."""
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
-    kind = "a probability" if column == "probability" else "a predicted number, as regression gives it,"
+    kind = "with classes" if column == "probability" else "with numbers (a numeric target)"
     known = [str(name) for name in with_value["target"].unique()]
     every = ", ".join(map(str, predictions["target"].unique()))
     if target is None and len(known) > 1:
@@ -155,7 +155,7 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
     if not known or (target is not None and target not in known):
         wanted = "no target" if target is None else f"no target {target!r}"
         suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {every}"
-        raise InputError(f"the predictions have {wanted} with {kind} in them; {suitable}")
+        raise InputError(f"the predictions have {wanted} {kind}; {suitable}")
     name = known[0] if target is None else target
     rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]
     return name, rows

@@ -8,7 +8,7 @@ import pandas as pd
 
 from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, fix_ticks, make_panel
-from deeprc.training.history import DECISIVE, find_kept_weights
+from deeprc.training.history import WHOLE_VALIDATION_PREFIXES, find_kept_weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def draw_history_figure(history: pd.DataFrame) -> Figure:
         If the history has no row.
     """
     kept = find_kept_weights(history)
-    decisive = [name for name in DECISIVE if f"{name}_loss" in history]
+    decisive = [name for name in WHOLE_VALIDATION_PREFIXES if f"{name}_loss" in history]
     losses = history[["train_loss", "validation_loss", *(f"{name}_loss" for name in decisive)]]
     with_auc = "validation_auc" in history and bool(history["validation_auc"].notna().any())
     figure, axis = make_panel(_WIDTH, 1.7, bottom=1.9 if with_auc else 0.5)

@@ -23,7 +23,7 @@ from deeprc.interpretation.report.page import (
 from deeprc.nn.contributions import ATTENTION
 from deeprc.outputs import output_names
 from deeprc.runs.clones_table import make_clones_table
-from deeprc.runs.variation import Variation
+from deeprc.runs.variation import VarianceShares
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -46,13 +46,13 @@ _READS = {
 }
 
 
-def make_variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
+def make_variation_table(variation: Sequence[VarianceShares], sources: Sequence[str]) -> Table:
     """Return the table of the share of the outputs' variance that comes through each part.
 
     Parameters
     ----------
     variation
-        Shares from `share_variation`; empty if there are no held-out repertoires.
+        Shares from `compute_variance_shares`; empty if there are no held-out repertoires.
     sources
         Names of the parts: the attention and the branches.
     """
@@ -69,7 +69,7 @@ def make_variation_table(variation: Sequence[Variation], sources: Sequence[str])
     return Table("variation", "Shares of the variance of the outputs between held-out repertoires", columns, rows)
 
 
-def make_variation_sentence(varied: Variation, split: str) -> str:
+def make_variation_sentence(varied: VarianceShares, split: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(
@@ -84,7 +84,7 @@ def _round_percent(share: float) -> float:
     return round(share, 2) + 0.0
 
 
-def is_mainly_stored_clones(variation: Sequence[Variation]) -> bool:
+def is_mainly_stored_clones(variation: Sequence[VarianceShares]) -> bool:
     """Return whether nearly all variance of each output comes through stored clones."""
     return bool(variation) and all(each.shares.get(CloneBranch.name, 0.0) > _NEARLY_ALL for each in variation)
 

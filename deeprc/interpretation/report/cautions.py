@@ -13,6 +13,7 @@ from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.figures.classes import format_class_names
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment
+from deeprc.runs.model_cautions import UNUSED_ATTENTION
 from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
@@ -43,7 +44,7 @@ def collect_cautions(
     found = [
         *assessment.cautions,
         *([] if relabelled else _collect_stored_cautions(predictor.runs, assessment.cautions)),
-        *(caution for run in predictor.runs for caution in _warn_of_doubtful_seeds(run.seeds())),
+        *(caution for run in predictor.runs for caution in _warn_of_doubtful_seeds(run.start_motifs())),
         *_warn_of_new_repertoires(predictor.runs, performance),
         *(_note_silent_attention(assessment) or _warn_of_broad_attention(heads, performance, predictor.model.tasks)),
         *(caution for run in predictor.runs for caution in _warn_of_unfinished_training(run, run.history())),
@@ -79,18 +80,7 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
     if n == 0:
         return
     if all(run.bundle is not None for run in runs):
-        text = (
-            "A packed model does not know its training repertoires: all are judged as “new”. If it was trained with "
-            "this cohort, the metrics are too good."
-        )
-        yield Caution("warning", text, "performance")
-        return
-    if n_packed := sum(run.bundle is not None for run in runs):
-        text = (
-            f"{n_packed} of {len(runs)} models are packed and do not know their training repertoires. If they were "
-            "trained with “new” repertoires of this cohort, the metrics are too good."
-        )
-        yield Caution("warning", text, "performance")
+        return  # the assessment warns that they cannot recognise their training repertoires
     known = {i for run in runs for split in SPLITS for i in run.splits[split]}
     changed = sum(str(name) in known for name in performance.ids[new])
     if n == len(new):
@@ -104,7 +94,10 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
 
 
 def _note_silent_attention(assessment: Assessment) -> list[Caution]:
-    """Return a note if almost nothing of any output comes through the attention."""
+    """Return a note if almost nothing of any output comes through the attention, or what the assessment says of it."""
+    known = [each for each in assessment.cautions if each.name == UNUSED_ATTENTION]
+    if known:
+        return known
     shares = [each.shares[ATTENTION] for each in assessment.variation]
     if not shares or max(shares) >= _SILENT:
         return []

@@ -20,7 +20,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
 from deeprc.training.permutations import permute_labels
 
-__all__ = ["MIN_MEMBERS", "SearchTarget", "iterate_targets", "make_target", "make_target_of_output"]
+__all__ = ["MIN_MEMBERS", "SearchOutputs", "iterate_search_outputs", "make_search_output", "make_search_outputs"]
 
 
 MIN_MEMBERS = 10
@@ -30,7 +30,7 @@ _MAX_OUTPUTS = 4  # outputs whose correlations are computed together
 
 
 @dataclass(frozen=True)
-class SearchTarget:
+class SearchOutputs:
     """Some outputs of one task, with the labels that frequencies are correlated with.
 
     Attributes
@@ -55,9 +55,9 @@ class SearchTarget:
         """Number of donors."""
         return int(self.donors.max(initial=-1)) + 1
 
-    def take(self, columns: Sequence[int]) -> SearchTarget:
+    def take(self, columns: Sequence[int]) -> SearchOutputs:
         """Return some of the outputs."""
-        return SearchTarget(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
+        return SearchOutputs(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
 
     def permute_labels(self, n_permutations: int, rng: np.random.Generator) -> Floats:
         """Return the true labels, and permutations of them between donors, (n, T', 1 + P)."""
@@ -74,19 +74,19 @@ def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
     return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
 
 
-def make_target_of_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchTarget, NDArray[np.int64]]:
+def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchOutputs, NDArray[np.int64]]:
     """Return one output, by its index among those of all tasks, with its known labels, and its rows in the fold, (n,).
 
-    Other parameters are those of `iterate_targets`.
+    Other parameters are those of `iterate_search_outputs`.
     """
     slices = output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)
     column = fold.labels[:, index]
-    every = make_target(fold, tasks[index], slices[index], column)
+    every = make_search_outputs(fold, tasks[index], slices[index], column)
     return every.take([output - slices[index].start]), _find_known(fold, column)
 
 
-def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchTarget:
+def make_search_outputs(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchOutputs:
     """Return the outputs of a task with its known labels, without empty repertoires, which have no information.
 
     Parameters
@@ -99,10 +99,10 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
     known = _find_known(fold, column)
     part = fold.take(known)
     values = _output_columns(task, column[known])
-    return SearchTarget(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
+    return SearchOutputs(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
 
 
-def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchTarget]:
+def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchOutputs]:
     """Yield all outputs with labels that vary, a few outputs of a task at a time.
 
     Parameters
@@ -116,7 +116,7 @@ def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Itera
         donors belong to it, or fewer than 10 do not.
     """
     for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
-        every = make_target(fold, task, part, column)
+        every = make_search_outputs(fold, task, part, column)
         if every.n_donors >= min_donors:
             varies = np.ptp(every.values, axis=0) > 0
             if task.kind != "regression":

@@ -1,4 +1,4 @@
-"""Pooled values of repertoires, which are averages of sequence values: their computation, and those already known.
+"""Pooled values of repertoires, which are averages of sequence values: their computation, and a cache of them.
 
 Letters: n sequences, S values of a sequence, H heads.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deeprc.nn.network import DeepRC
 
-__all__ = ["KnownAverages", "PooledAccumulator"]
+__all__ = ["PooledAccumulator", "PooledValueCache"]
 
 _MAX_NETWORKS = 4  # number of latest weights whose pooled values are kept
 
@@ -62,8 +62,8 @@ class PooledAccumulator:
         return highest.double() + weight_sum.log()
 
 
-class KnownAverages:
-    """Pooled values of whole repertoires that a network has computed with its latest weights.
+class PooledValueCache:
+    """A cache of the pooled values of whole repertoires, for the latest weights of one training.
 
     A training reads whole repertoires for several purposes: the regression of the output, losses, calibration and
     predictions. The weights of kernels and attention are often the same for several of these. It is meant for the

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.averages import KnownAverages, PooledAccumulator
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.nn.pooled_values import PooledAccumulator, PooledValueCache
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ class Reader:
     """An inference that notes the positions of the repertoires that it reads, one after the other."""
 
     def __init__(
-        self, network: DeepRC, cohort: RepertoireDataset, known: KnownAverages, monkeypatch: pytest.MonkeyPatch
+        self, network: DeepRC, cohort: RepertoireDataset, known: PooledValueCache, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.collator = Collator(cohort, "log1p")
-        self.inference = Inference(network, self.collator, known_averages=known, chunk=1)
+        self.inference = Inference(network, self.collator, pooled_value_cache=known, chunk=1)
         self.alone = Inference(network, Collator(cohort, "log1p"), chunk=1)
         self.read: list[int] = []
         take = self.collator.take
@@ -63,7 +63,7 @@ def test_pooled_values_and_logsumexp_of_parts_are_those_of_the_whole(network: De
 
 @pytest.mark.slow
 def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(network, cohort[:6], KnownAverages(), monkeypatch)
+    reader = Reader(network, cohort[:6], PooledValueCache(), monkeypatch)
     reader.check([4, 1], [4, 1])
     reader.check([4, 1], [])
     reader.check([1, 3, 4, 0], [3, 0])
@@ -75,7 +75,7 @@ def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, m
 def test_changed_outputs_need_no_branch_but_changed_kernels_do(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(network, cohort[:3], KnownAverages(), monkeypatch)
+    reader = Reader(network, cohort[:3], PooledValueCache(), monkeypatch)
     reader.check(None, [0, 1, 2])
     network.output_network[1].weight.mul_(2)
     network.output_network[0].mean.add_(1)
@@ -94,7 +94,7 @@ def test_changed_outputs_need_no_branch_but_changed_kernels_do(
 def test_averages_of_the_latest_four_weights_are_kept(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(network, cohort[:1], KnownAverages(), monkeypatch)
+    reader = Reader(network, cohort[:1], PooledValueCache(), monkeypatch)
     bias = network.embedding.bias
 
     def check(value: float, read: list[int]) -> None:
@@ -116,7 +116,7 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     network: DeepRC,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = KnownAverages()
+    known = PooledValueCache()
     first, second = (Reader(network, each, known, monkeypatch) for each in (cohort[2:5], cohort_factory(6, 30)[:3]))
     first.check(None, [0, 1, 2])
     second.check(None, [0, 1, 2])
@@ -129,7 +129,7 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
 @pytest.mark.slow
 def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).outputs()
-    inference = Inference(network, Collator(cohort[:5], "log1p"), known_averages=KnownAverages(), chunk=1)
+    inference = Inference(network, Collator(cohort[:5], "log1p"), pooled_value_cache=PooledValueCache(), chunk=1)
     stream = inference.iterate_outputs()
     found = [next(stream)]
     assert torch.equal(inference.outputs([3, 1]), expected[[3, 1]])
@@ -140,15 +140,15 @@ def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: Repertoir
 
 def test_a_group_of_which_some_are_known(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:6], "log1p")).outputs()
-    inference = Inference(network, Collator(cohort[:6], "log1p"), known_averages=KnownAverages())
+    inference = Inference(network, Collator(cohort[:6], "log1p"), pooled_value_cache=PooledValueCache())
     assert len(list(inference.iterate_groups())) == 1  # all are read together
     assert torch.equal(inference.outputs([4, 1]), expected[[4, 1]])
     assert torch.equal(inference.outputs(), expected)
 
 
 def test_batches_that_are_made_in_another_way_have_other_averages(cohort: RepertoireDataset, network: DeepRC) -> None:
-    known = KnownAverages()
+    known = PooledValueCache()
     for abundance, top_fraction in (("log1p", 1.0), ("none", 1.0), ("log1p", 0.1)):
         collator = Collator(cohort[:4], abundance)  # type: ignore[arg-type]
         expected = Inference(network, collator, top_fraction).outputs()
-        assert torch.equal(Inference(network, collator, top_fraction, known_averages=known).outputs(), expected)
+        assert torch.equal(Inference(network, collator, top_fraction, pooled_value_cache=known).outputs(), expected)

@@ -11,10 +11,10 @@ from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.gap_weights import describe_gaps
 
-__all__ = ["make_seeds_table"]
+__all__ = ["make_start_motifs_table"]
 
 
-def make_seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
+def make_start_motifs_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs from which kernels started, a row each.
 
     The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's

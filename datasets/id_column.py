@@ -1,0 +1,114 @@
+"""Choice of the column of a metadata sheet that names the repertoires: by its name, and by its values."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from deeprc.datasets.matching import list_stems
+from deeprc.datasets.overview import normalise_column_name
+from deeprc.errors import InputError, join_names
+
+__all__ = ["SHOWN_COLUMNS", "find_column", "find_id_column", "is_title"]
+
+_ID_COLUMNS = (
+    "repertoire_id",
+    "repertoire_identifier",
+    "sample_id",
+    "sample_name",
+    "sample",
+    "sample_identifier",
+    "ID",
+    "identifier",
+    "name",
+    "run_id",
+    "subject_id",
+    "subject",
+    "patient_id",
+    "patient",
+    "donor_id",
+    "donor",
+)
+SHOWN_COLUMNS = 20
+"""Number of columns that a message names."""
+
+_SHOWN_LETTERS = 60
+
+_logger = logging.getLogger(__name__)
+
+
+def find_id_column(
+    path: Path,
+    text: dict[str, list[str]],
+    wanted: str | None,
+    file_column: str | None,
+    possible_ids: Collection[str],
+) -> str:
+    """Return the column that names the repertoires of a sheet.
+
+    Parameters
+    ----------
+    path
+        Path of the sheet, for messages.
+    text
+        Cells of each column.
+    wanted
+        Column that the user chose; None chooses by names and values, see `read_metadata`.
+    file_column
+        Column of file names; None if there is none.
+    possible_ids
+        Ids that the files may have.
+
+    Raises
+    ------
+    InputError
+        If there is no such column.
+    """
+    if wanted is not None:
+        column = wanted if wanted in text else find_column(text, [wanted])
+        if column is None:
+            close = get_close_matches(wanted, text, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_list_columns(text)}")
+        return column
+    candidates = [name for name in (find_column(text, [each]) for each in _ID_COLUMNS) if name is not None]
+    unique = {name: len(set(values)) == len(values) for name, values in text.items()}
+    matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
+    best = max(candidates, key=lambda name: (matches[name], unique[name]), default=file_column)
+    if best is not None and best == file_column:
+        matches[best] = len({list_stems(value)[-1] for value in text[best]}.intersection(possible_ids))
+    others = [name for name in text if unique[name] and matches[name] > len(text[name]) / 2 and name != file_column]
+    other = max(others, key=lambda name: matches[name], default=None)
+    if other is not None and (best is None or matches[other] > matches[best]) and not _are_file_names(text[other]):
+        _logger.info("%s: the ids are those of column %r, because most of its values match", path, other)
+        return other
+    if best is not None:
+        return best
+    remark = ". Is there a title above the header?" if is_title([*text]) else ""
+    raise InputError(
+        f"{path}: no column of repertoire ids among {_list_columns(text)}; looked for {', '.join(_ID_COLUMNS)}. "
+        f"Name it with `id_column`{remark}"
+    )
+
+
+def is_title(names: Sequence[str]) -> bool:
+    """Return whether a header has only one name, as a title above the true header has."""
+    return sum(map(bool, names)) == 1
+
+
+def _are_file_names(values: Iterable[str]) -> bool:
+    """Return whether a value ends like the name of a repertoire file."""
+    return any(len(list_stems(value)) > 1 for value in values)
+
+
+def find_column(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+    """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
+    plain = {normalise_column_name(name): name for name in reversed(list(names))}
+    return next((plain[normalise_column_name(name)] for name in wanted if normalise_column_name(name) in plain), None)
+
+
+def _list_columns(columns: Iterable[str]) -> str:
+    """Return the first names of the columns, for a message."""
+    return join_names([name[:_SHOWN_LETTERS] for name in columns], SHOWN_COLUMNS)

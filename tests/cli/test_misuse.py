@@ -1,0 +1,92 @@
+"""Mistakes at the command line: what may be meant instead is said."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deeprc.datasets.dataset import RepertoireDataset
+
+Call = Callable[..., tuple[int, str, str]]
+_QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["traim", "c.h5"], "No such command 'traim'. Did you mean 'train'?"),
+        (["xyzzy"], "No such command 'xyzzy'."),
+        (
+            ["train", "c.h5", "--jobs", "2"],
+            "No such option '--jobs'. Commands with this option: check, preprocess, cv, ",
+        ),
+        (
+            ["train", "c.h5", "--n_updates", "2"],
+            "No such option '--n_updates'. n_updates is a setting: write n_updates=",
+        ),
+        (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'. Did you mean '--group-by'?"),
+        (["train", "c.h5", "--targt", "x"], "No such option '--targt'. Did you mean '--target'?"),
+        (
+            ["stack", "fit", "c.h5", "--methods", "svm"],
+            "No such option '--methods'. Commands with this option: benchmark",
+        ),
+        (["predict", "c.h5", "-x"], "No such option '-x'."),
+        (
+            ["train", "c.h5", "n_updates", "200"],
+            "'n_updates': expected KEY=VALUE, without blanks, as in n_updates=5000",
+        ),
+        (
+            ["train", "c.h5", "--target", "Cell", "type=cd4"],
+            "'type=cd4': no setting has the name 'type'. If it belongs",
+        ),
+        (["train", "c.h5", "--group-by", "Donor", "ID"], _QUOTES),
+        (
+            ["cv", "c.h5", "--target", "x", "--output", "o", "seed=3"],
+            "seed is no setting of the configuration, but an ",
+        ),
+        (["train", "none.h5", "--target", "x", "--output", "o"], "none.h5: no such file"),
+        (["predict", "run", "-o", "a.tsv"], "expected a CONTAINER after run"),
+        (["predict", "-o", "a.tsv"], "expected RUN... CONTAINER: at least one run, and then a container"),
+    ],
+)
+def test_what_may_be_meant_is_said(deeprc: Call, arguments: list[str], message: str) -> None:
+    code, _, error = deeprc(*arguments)
+    assert code == 2
+    assert message in error
+
+
+@pytest.mark.parametrize("command", ["predict", "attention", "evaluate"])
+def test_a_container_comes_last(deeprc: Call, command: str, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path, output = cohort.container.path, tmp_path / "a.tsv"
+    code, _, error = deeprc(command, path, "run", "-o", output)
+    assert (code, f"but {path} is a container; give it last" in error) == (2, True)
+    code, _, error = deeprc(command, path, "-o", output)
+    assert (code, f"expected a RUN before the CONTAINER {path}" in error) == (2, True)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.XLSX", "a.h5"])
+def test_a_table_is_no_file_of_another_kind(deeprc: Call, name: str, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    code, _, error = deeprc("predict", "run", cohort.container.path, "-o", tmp_path / name)
+    ending = Path(name).suffix
+    message = f"{name}: --output is a tab-separated table; expected a name that ends in .tsv, not {ending}"
+    assert (code, message in error) == (2, True)
+
+
+def test_subcommands_show_tracebacks_too(deeprc: Call) -> None:
+    for arguments in (("simulate", "none", "-o", "a.h5"), ("stack", "predict", "none", "none", "-o", "a.tsv")):
+        assert deeprc(*arguments)[0] == 2
+        done = subprocess.run(
+            [sys.executable, "-m", "deeprc", *arguments, "--debug"], capture_output=True, text=True, check=False
+        )
+        assert "Traceback" in done.stderr
+
+
+def test_letters_that_the_output_cannot_show_are_escaped() -> None:
+    code = "from deeprc.cli import prepare_process\nprepare_process()\nprint('\\u03b2')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONIOENCODING": "ascii", "PATH": ""}, capture_output=True, check=False
+    )
+    assert done.stdout.strip() == b"\\u03b2"
