@@ -208,9 +208,9 @@ def _expected_clones(values: Integers, times: Integers, total: int, depth: int) 
 def _missed_further(total: int, n: int, depth: int) -> float:
     """Return binom(total - n, depth) / binom(total, depth), which is a product of n factors, or of `depth` factors.
 
-    If both numbers are large, a sum of logarithms is an integral, by the midpoint rule, and this one follows from
-    Simpson's rule. Both are exact to 12 digits: unless the product is negligible, n and `depth` are small shares of
-    `total`, which is therefore large.
+    If both numbers are large, the sum of the factors' logarithms is replaced by an integral (midpoint rule), which
+    Simpson's rule computes. Both rules are exact to 12 digits here: unless the product is negligible, n and `depth` are
+    small shares of `total`, which is therefore large.
     """
     ratio = 1.0
     if n <= _MAX_FACTORS:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence, Set
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -35,6 +36,7 @@ SHOWN_COLUMNS = 20
 """Number of columns that a message names."""
 
 _SHOWN_LETTERS = 60
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ def find_id_column(
     text: dict[str, list[str]],
     wanted: str | None,
     file_column: str | None,
-    possible_ids: Collection[str],
+    possible_ids: Set[str],
 ) -> str:
     """Return the column that names the repertoires of a sheet.
 
@@ -79,8 +81,9 @@ def find_id_column(
     best = max(candidates, key=lambda name: (matches[name], unique[name]), default=file_column)
     if best is not None and best == file_column:
         matches[best] = len({list_stems(value)[-1] for value in text[best]}.intersection(possible_ids))
-    others = [name for name in text if unique[name] and matches[name] > len(text[name]) / 2 and name != file_column]
-    other = max(others, key=lambda name: matches[name], default=None)
+    other = None if _names_most_files(text, file_column, possible_ids) else _find_other_column(text, possible_ids)
+    if other is not None and _are_plain_numbers(text[other]) and best is not None:
+        other = None if matches[best] or file_column is not None else other
     if other is not None and (best is None or matches[other] > matches[best]) and not _are_file_names(text[other]):
         _logger.info("%s: the ids are those of column %r, because most of its values match", path, other)
         return other
@@ -91,6 +94,25 @@ def find_id_column(
         f"{path}: no column of repertoire ids among {_list_columns(text)}; looked for {', '.join(_ID_COLUMNS)}. "
         f"Name it with `id_column`{remark}"
     )
+
+
+def _names_most_files(text: dict[str, list[str]], file_column: str | None, possible_ids: Set[str]) -> bool:
+    """Return whether the column of file names has the names of known files in most rows."""
+    if file_column is None:
+        return False
+    known = [not possible_ids.isdisjoint(list_stems(value)) for value in text[file_column]]
+    return 2 * sum(known) > len(known)
+
+
+def _find_other_column(text: dict[str, list[str]], possible_ids: Set[str]) -> str | None:
+    """Return the column without repeated values that matches most ids, more than half; None without any."""
+    n_matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
+    others = [name for name, values in text.items() if len(set(values)) == len(values) < 2 * n_matches[name]]
+    return max(others, key=lambda name: n_matches[name], default=None)
+
+
+def _are_plain_numbers(values: Iterable[str]) -> bool:
+    return all(map(_NUMBER.fullmatch, values))
 
 
 def is_title(names: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, time
 from pathlib import Path
@@ -90,7 +90,9 @@ def read_metadata(
     id_column
         Column of the repertoire ids. None: it is found by the usual names; if there are several, it is the one whose
         values match most of `files` or `ids`, then the first in the list. A column of another name is taken if most of
-        its values match, more than those of any usual one, and none repeats.
+        its values match, more than those of any usual one, and none repeats; but not if there is a file column whose
+        names match in most rows. A column of plain numbers is taken only if no value of a usual column matches, and
+        there is no file column.
     sheet
         Sheet of an XLSX file; None: the first one.
     files
@@ -138,7 +140,7 @@ def _parse_sheet(
     path: Path,
     rows: Sequence[tuple[int, list[str]]],
     id_column: str | None,
-    possible_ids: Collection[str],
+    possible_ids: Set[str],
     *,
     decimal_commas: bool = False,
 ) -> Metadata:

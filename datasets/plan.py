@@ -17,7 +17,7 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
-from deeprc.errors import InputError, group_errors, join_names
+from deeprc.errors import InputError, end_sentence, group_errors, join_names
 
 __all__ = [
     "BAD_FILES_ADVICE",
@@ -124,8 +124,8 @@ def plan_files(
     errors = planner.errors
     if errors and not skip_bad_files:
         faults = [*group_errors({str(file): text for file, text in errors.items()})]
-        advice = f". {BAD_FILES_ADVICE}" if planner.sort_files() else ""  # otherwise no file would be left
-        raise InputError(f"{_join_faults(faults, len(errors)).rstrip('.')}{advice}")
+        advice = f" {BAD_FILES_ADVICE}" if planner.sort_files() else ""  # otherwise no file would be left
+        raise InputError(f"{end_sentence(_join_faults(faults, len(errors)))}{advice}")
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _map_owners(files_to_read).keys() | bad

@@ -24,7 +24,7 @@ from deeprc.datasets.plan import (
     raise_or_warn_of_unmatched,
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import InputError, group_errors
+from deeprc.errors import InputError, end_sentence, group_errors
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
@@ -215,7 +215,7 @@ class _Writing:
     def _write(self, file: FileToRead, result: ReadResult) -> None:
         if result.error is not None:
             if not self._skip_bad_files:
-                raise InputError(f"{result.error.rstrip('.')}. {BAD_FILES_ADVICE}")
+                raise InputError(f"{end_sentence(result.error)} {BAD_FILES_ADVICE}")
             self._skip(file, result.error)
         reports = []
         for repertoire_id, cleaned in result.repertoires:

@@ -19,7 +19,7 @@ from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import list_stems, match_files
-from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.metadata import Metadata, find_file_column, read_metadata
 from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.datasets.unmatched import explain_different_names
@@ -150,9 +150,22 @@ def relabel(
 
 
 def _check_dropped(sheet: Metadata, source: StoredContainer, dropped: Sequence[str]) -> None:
-    """Refuse to replace a container by one without some of its columns; those that repeat the ids are no loss."""
+    """Refuse to replace a container by one without some of its columns.
+
+    It is no loss if a column repeats the ids, is missing everywhere, or names files that the sheet names, too.
+    """
     ids = [str(name) for name in source.repertoire_ids]
-    lost = [name for name in dropped if source.metadata[name].map(str).tolist() != ids]
+    file_column = find_file_column(map(str, source.metadata.columns))
+
+    def is_lost(name: str) -> bool:
+        values = source.metadata[name]
+        texts = values.map(str).tolist()
+        if values.isna().all() or texts == ids:
+            return False
+        is_named = sheet.file_column is not None or [list_stems(text)[-1] for text in texts] == ids
+        return name != file_column or not is_named
+
+    lost = list(filter(is_lost, dropped))
     if lost:
         columns = f"column{'s' * (len(lost) > 1)} {join_names(list(map(repr, lost)), _SHOWN_COLUMNS)}"
         raise InputError(

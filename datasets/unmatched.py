@@ -14,7 +14,10 @@ EXCEL_ENDINGS = frozenset({".xlsx", ".xls", ".xlsm", ".xlsb"})
 """Endings of the names of Excel files."""
 
 _SHOWN = 3
-_MONTH = "(jan|feb|mar|m\u00e4r|mrz|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-z]*"
+_MONTH = (
+    r"(jan(uary|uar)?|feb(ruary|ruar)?|mar(ch)?|m\u00e4r(z)?|mrz|apr(il)?|may|mai|june?|juni|july?|juli|aug(ust)?"
+    r"|sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)"
+)
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d|\d{1,2}([./])\d{1,2}\1(\d{2}|\d{4})"
     rf"|\d{{1,2}}[-. ]+{_MONTH}\.?|{_MONTH}[-. ]+\d{{1,2}}",
@@ -47,13 +50,14 @@ def explain_different_names(rows: Sequence[Collection[str]], found: Iterable[str
     plain = {_simplify(name) for name in found}
     n = sum(any(_simplify(name) in plain for name in names) for names in rows)
     if n and 2 * n >= len(rows):
+        which = "they" if n == len(rows) else f"{n:,} of {len(rows):,}"
         return (
-            "they would match if case, leading zeros and the difference of '-', '_' and blanks were ignored; "
+            f"{which} would match if case, leading zeros and the difference of '-', '_' and blanks were ignored; "
             "a spreadsheet program may have changed them"
         )
     dates = [next((name for name in names if _DATE.fullmatch(name)), None) for names in rows]
     example = next(filter(None, dates), None)
-    if example and 2 * sum(map(bool, dates)) >= len(dates) and not any(map(_DATE.fullmatch, found)):
+    if found and example and 2 * sum(map(bool, dates)) >= len(dates) and not any(map(_DATE.fullmatch, found)):
         return f"{example!r} looks like a date; a spreadsheet program may have changed the ids"
     return ""
 

@@ -249,7 +249,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
         problems += [f"{text!r}: expected key=value" for text in overrides if "=" not in text]
         pairs = (text.split("=", 1) for text in overrides if "=" in text)
         overrides = {key: _override_value(text) for key, text in pairs}
-    for key, value in overrides.items():
+    for key, value in update_names(overrides).items():
         section, _, bare = key.rpartition(".")
         if _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
             problems.append(_describe_unknown_key(key))
@@ -281,7 +281,7 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
     settings = settings or {}
     if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):
         raise InputError(f"{name}: expected the sections {', '.join(SECTIONS)}, each with `key: value` lines")
-    return settings
+    return {section: update_names(part) for section, part in settings.items()}
 
 
 def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str], *, source: str) -> Config:

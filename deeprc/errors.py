@@ -14,6 +14,7 @@ __all__ = [
     "InputError",
     "Terminated",
     "WriteError",
+    "end_sentence",
     "group_errors",
     "join_names",
     "quote",
@@ -88,6 +89,11 @@ def join_names(names: Sequence[str], shown: int) -> str:
     """Return the first names for a message, and how many more there are, as in "a, b, c and 9 more"."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+def end_sentence(text: str) -> str:
+    """Return a message with a full stop, unless it ends with one, or with a question or exclamation mark."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -367,7 +367,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
             header = []
         if not set(columns) <= set(header):
             raise InputError(f"{path}: exists and is no table of this kind; choose another `output`")
-    if path.suffix.lower() in _OTHER_ENDINGS:
-        raise InputError(
-            f"{path}: `output` is a tab-separated table; expected a name that ends in .tsv, not {path.suffix}"
-        )
+        return
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending.lower() in _OTHER_ENDINGS:
+        raise InputError(f"{path}: `output` is a tab-separated table; expected a name that ends in .tsv, not {ending}")

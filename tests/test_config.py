@@ -134,6 +134,13 @@ def test_stored_settings_with_names_of_earlier_versions() -> None:
     assert not config_from_mapping(stored, source="here").training.branches_use_validation
 
 
+def test_settings_of_users_may_have_names_of_earlier_versions(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("training:\n  readings_use_validation: false\n")
+    assert not load_config(tmp_path / "mine.yaml").training.branches_use_validation
+    assert not load_config("deeprc", ["readings_use_validation=false"]).training.branches_use_validation
+    assert not load_config("deeprc", {"training.readings_use_validation": False}).training.branches_use_validation
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -177,8 +177,11 @@ def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
 
 
 def _is_data(columns: Sequence[str]) -> bool:
-    """Return whether the names of columns look like values: a junction, or at least two numbers."""
-    return any(map(_JUNCTION.fullmatch, columns)) or sum(map(bool, map(_NUMBER.fullmatch, columns))) > 1
+    """Return whether the names of columns look like values: a junction, or numbers in more than half of them."""
+    n_numbers = sum(map(bool, map(_NUMBER.fullmatch, columns)))
+    known = {"cdr3", "junction", "sequence", "count"}
+    has_known = any(name in column.casefold() for column in columns for name in known)
+    return any(map(_JUNCTION.fullmatch, columns)) or (2 * n_numbers > len(columns) and not has_known)
 
 
 def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:

@@ -108,7 +108,10 @@ def read_columns(
 
 
 class _Memory:
-    """The memory that the rows of a file need until they are cleaned, roughly, and the memory that is available."""
+    """The memory that the rows of a file need until they are cleaned, roughly, and the memory that is available.
+
+    Each worker process looks for itself, so several of them may count the same available memory.
+    """
 
     def __init__(self, header: Header) -> None:
         self._path = header.path

@@ -46,7 +46,7 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
-_THOUSANDS = re.compile(r"\d{1,3}(\.\d{3})+", re.ASCII)
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(\.\d{3})+", re.ASCII)
 _MILLIONS = re.compile(r"\d{1,3}(\.\d{3}){2,}|\d{1,3}(,\d{3})+", re.ASCII)
 _SHORTENED = re.compile(r"\d+([.,]\d+)?[eE][+-]?\d+", re.ASCII)
 _MAX_LETTERS = 1_000
@@ -121,6 +121,8 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
 def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: RawRows, locate: Locate) -> None:
     """Refuse counts such as 1.319 in a file with decimal commas: there, the point separates thousands.
 
+    They are accepted if another count of the column, such as 2.5, shows that its points are decimal points.
+
     Raises
     ------
     InputError
@@ -129,7 +131,8 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
     for index, name in enumerate(rows.count_sources[:-1]):
         column = coded[name]
         suspects = [code for code, value in enumerate(column.vocabulary) if _THOUSANDS.fullmatch(value.strip())]
-        if not suspects:
+        n_with_point = sum("." in value for value in column.vocabulary)
+        if not suspects or n_with_point > len(suspects):
             continue
         found = np.flatnonzero(np.isin(column.codes, suspects) & (rows.count_source == index))
         with_comma = find_decimal_comma(header, name) if len(found) else None

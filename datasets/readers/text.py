@@ -55,7 +55,8 @@ _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _SEARCHED_ROWS = 1000
 _MAX_REASON = 200
 _MAX_DOUBT_BYTES = MAX_LINE_BYTES >> 1
@@ -98,7 +99,9 @@ def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
     with _refuse_damaged_names():
         archive = zipfile.ZipFile(raw)
     if "[Content_Types].xml" in archive.namelist():
-        raise InputError(f"{path}: an Excel file, which is not read; save it as tab-separated text")
+        is_excel = any(name.startswith("xl/") for name in archive.namelist())
+        what = "an Excel file" if is_excel else "an Office document"
+        raise InputError(f"{path}: {what}, which is not read; save it as tab-separated text")
     members = [info for info in archive.infolist() if not info.filename.endswith("/")]
     members = [info for info in members if not info.filename.startswith("__MACOSX/")]
     if len(members) != 1:
@@ -134,7 +137,8 @@ def read_header(path: Path) -> Header:
         for block in _normalise_newlines(stream):
             start += block
             if start.startswith(_OLD_EXCEL):
-                raise NoTableError(f"{path}: an Excel file, which is not read; save it as tab-separated text")
+                what = "an Excel file" if path.suffix.lower() == ".xls" else "an Excel or another Office file"
+                raise NoTableError(f"{path}: {what}, which is not read; save it as tab-separated text")
             number = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
             if number is not None:
                 break
@@ -325,15 +329,20 @@ def find_row_number(header: Header, index: int) -> int:
 
 
 def find_decimal_comma(header: Header, ignored: str) -> tuple[str, str] | None:
-    """Return a column with a number that has a decimal comma, such as 0,0074, and this number; None without any.
+    """Return a column of numbers with decimal commas, such as 0,0074, and the first of these; None without any.
 
-    It looks at the first thousand rows. The column `ignored` is not searched.
+    It looks at the first thousand rows, in which every value of the column must be such a number, an integer or empty.
+    The column `ignored` is not searched.
     """
+    first: dict[int, str] = {}
+    excluded = {index for index, name in enumerate(header.columns) if name == ignored}
     for _, fields in islice(_number_rows(header), _SEARCHED_ROWS):
-        for column, value in zip(header.columns, fields, strict=False):
-            if column != ignored and _DECIMAL_COMMA.fullmatch(value.strip()):
-                return column, value.strip()
-    return None
+        for index, value in enumerate(map(str.strip, fields[: len(header.columns)])):
+            if _DECIMAL_COMMA.fullmatch(value):
+                first.setdefault(index, value)
+            elif value and not _INTEGER.fullmatch(value):
+                excluded.add(index)
+    return next(((header.columns[index], value) for index, value in first.items() if index not in excluded), None)
 
 
 def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:

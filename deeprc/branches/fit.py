@@ -57,14 +57,18 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     if not sought:
         return "The network has no branch besides its attention."
     used: list[str] = []
+    what = "lowers the loss on left-out repertoires by"
     for each in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
             for decrease, output in zip(each.loss_decreases, output_names(tasks), strict=True)
             if decrease > 0
         ]
-        what = "by" if used else "lowers the loss on left-out repertoires by"
-        used.append(f"{each.branch.name} ({what} {' and '.join(useful)})" if useful else each.branch.name)
+        if useful:
+            used.append(f"{each.branch.name} ({what} {' and '.join(useful)})")
+            what = "by"
+        else:
+            used.append(each.branch.name)
     unused = [name for name in sought if name not in {each.branch.name for each in fitted}]
     text = f"Branches used: {', '.join(used) or 'only the attention'}."
     return f"{text} Not used: {', '.join(unused)}." if unused else text

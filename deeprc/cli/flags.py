@@ -137,15 +137,14 @@ def explain_unknown_option(error: click.NoSuchOption) -> str:
     own = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
     known = {opt.lstrip("-"): opt for opt in own if opt.startswith("--")}
     message = f"No such option {error.option_name!r}."
-    if (
-        "overrides" in {each.name for each in (error.ctx.command.params if error.ctx else ())}
-        and name in _list_settings()
-    ):
-        return f"{message} {name} is a setting: write {name}=VALUE."
     if name.replace("_", "-") in known:
         return f"{message} Did you mean {known[name.replace('_', '-')]!r}?"
+    setting = name.rpartition(".")[2].replace("-", "_")
+    takes_settings = error.ctx is not None and any(each.name == "overrides" for each in error.ctx.command.params)
+    if takes_settings and setting in _list_settings():
+        return f"{message} {setting} is a setting: write {setting}=VALUE."
     others = [command for command in COMMANDS if _has_option(command, error.option_name)]
-    if len(error.option_name) > len("--o") and others:
+    if error.option_name.startswith("--") and others:  # a single letter means different things in other commands
         return f"{message} Commands with this option: {', '.join(others)}."
     near = difflib.get_close_matches(name, known, n=1)
     return message + "".join(f" Did you mean {known[each]!r}?" for each in near)

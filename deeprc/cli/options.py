@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from difflib import get_close_matches
 
 import click
 
+from deeprc.earlier_names import update_name
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 
 __all__ = [
@@ -44,18 +46,20 @@ def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[st
     """Return settings unchanged, after a check that each is KEY=VALUE, and none an option, such as `seed=3`."""
     from deeprc.settings import list_settings
 
-    quotes = "If it belongs to a name with a blank, put the whole name in quotes, as in --group-by 'Donor ID'"
+    quotes = "; if it belongs to a name with a blank, put the whole name in quotes, as in --group-by 'Donor ID'"
     known = [setting.name for setting in list_settings()] if settings else []
     options = {name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"{text!r}: expected KEY=VALUE, without blanks, as in n_updates=5000. {quotes}")
+            raise click.UsageError(f"{text!r}: expected KEY=VALUE, without blanks, as in n_updates=5000{quotes}")
         option = "--" + key.replace("_", "-")
         if option in options:
-            raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {option} {value}")
-        if not get_close_matches(key.rpartition(".")[2], known, n=1):
-            raise click.UsageError(f"{text!r}: no setting has the name {key!r}. {quotes}")
+            shown = f"{option} {shlex.quote(value)}"
+            raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {shown}")
+        name = update_name(key).rpartition(".")[2]
+        if not get_close_matches(name, known, n=1):
+            raise click.UsageError(f"{text!r}: no setting has the name {key!r}{quotes}")
     return settings
 
 

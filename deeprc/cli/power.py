@@ -145,6 +145,7 @@ def _measure_cohort(
             click.echo(line)
     if output is not None:
         write_curves(output, curves)
+    _say_what_is_written(output)
 
 
 def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
@@ -177,3 +178,8 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
         click.echo(line)
     if output is not None:
         write_study(output, found)
+    _say_what_is_written(output)
+
+
+def _say_what_is_written(output: str | None) -> None:
+    click.echo("Nothing was written; --output FOLDER keeps the tables." if output is None else f"Wrote {output}")

@@ -134,6 +134,11 @@ class Controls:
         if relation == "worse":
             control = f"a control method that sees only {sees}"
             return f"The network{named} is significantly better than {control} ({numbers})."
+        if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
+            return (
+                f"Neither the network{named} nor a control method that sees only {sees} is significantly better than "
+                f"chance ({what} {network:.3f} and {value:.3f})."
+            )
         if relation == "equal" and not self.is_above_chance(name):
             return (
                 f"There are too few tested repertoires to tell whether the network{named} is better than a control "

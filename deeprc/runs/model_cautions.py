@@ -32,13 +32,13 @@ def find_packed_cautions(runs: Sequence[Run], splits: Sequence[str]) -> Iterator
         return
     if n_packed == len(runs):
         text = (
-            "A packed model cannot recognise its training repertoires. If this is its training cohort, the metrics are "
-            "too good."
+            "A packed model cannot recognise its training repertoires. If this is its training cohort, its predictions "
+            "and metrics are too good."
         )
     else:
         text = (
             f"{n_packed} of {len(runs)} models are packed and cannot recognise their training repertoires. If this is "
-            "their training cohort, the metrics of new repertoires are too good."
+            "their training cohort, the predictions and metrics of new repertoires are too good."
         )
     yield Caution("warning", text, "performance", "packed", {"n_packed": n_packed, "n_runs": len(runs)})
 
@@ -51,13 +51,20 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
     branches = dict.fromkeys(
         name for run in ignoring if run.model.network.branches for name in run.model.network.branches.names
     )
-    which = "" if len(runs) == 1 else f" of {len(ignoring)} of {len(runs)} runs"
-    subject = "the model predicts" if len(runs) == 1 else "they predict"
-    text = (
-        f"No update{which} lowered the validation loss, so the attention adds nothing: {subject} from "
-        f"{' and '.join(branches)} only."
-    )
-    yield Caution("warning", text, "branches", UNUSED_ATTENTION, {"n": len(ignoring), "branches": list(branches)})
+    read = " and ".join(branches)
+    if len(runs) == 1:
+        text = (
+            "No update lowered the validation loss, so the attention adds nothing: the model predicts from "
+            f"{read} only."
+        )
+    else:
+        which, predict = ("this run", "it predicts") if len(ignoring) == 1 else ("these runs", "they predict")
+        text = (
+            f"In {len(ignoring)} of {len(runs)} runs, no update lowered the validation loss. The attention of {which} "
+            f"adds nothing: {predict} from {read} only."
+        )
+    details = {"n": len(ignoring), "n_runs": len(runs), "branches": list(branches)}
+    yield Caution("warning", text, "branches", UNUSED_ATTENTION, details)
 
 
 def _ignores_attention(run: Run) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "find_control_cautions",
     "find_cross_validated_chance_cautions",
     "find_cross_validated_strata_cautions",
+    "find_one_class_cautions",
     "find_run_cautions",
     "find_strata_cautions",
 ]
@@ -52,7 +53,6 @@ def find_run_cautions(
     """
     return [
         *_warn_of_no_held_out(performance),
-        *_warn_of_one_class_parts(performance),
         *_warn_of_chance(performance),
         *_warn_of_shared_donors(metadata, performance),
         *find_control_cautions(controls, within or {}),
@@ -111,8 +111,15 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
 
 
-def _warn_of_one_class_parts(performance: Performance) -> Iterator[Caution]:
-    """Yield a warning for each target whose training or validation repertoires have one class only."""
+def find_one_class_cautions(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target whose training or validation repertoires have one class only.
+
+    Parameters
+    ----------
+    performance
+        Performance on all repertoires of the run's split. If a cohort has only some of them, the classes that they have
+        do not show what the run was trained on.
+    """
     effects = {
         "train": "the network could not learn to separate the classes",
         "validation": "they could not show which weights and which cutoff separate the classes best",

@@ -21,6 +21,8 @@ __all__ = ["FORMAT", "VERSION", "RunSettings", "read_settings"]
 FORMAT = "deeprc-run"
 VERSION = 2
 
+_N_NAMED = 3  # number of runs that an error message names
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -108,11 +110,13 @@ def read_settings(path: Path) -> RunSettings:
 def _explain_missing_settings(path: Path) -> str:
     """Return a message for a folder without `config.yaml`: what it is, if it is another result of deeprc."""
     if (path / "cv.yaml").exists():
-        return f"{path}: is a cross-validation; its runs are {path / 'runs' / '*'}"
+        return f"{path}: is a cross-validation; give its runs: {path / 'runs' / '*'}"
     if (path / "benchmark.yaml").exists():
         return f"{path}: is a benchmark, which keeps no trained run; train one with `deeprc train`"
-    if path.is_dir() and any(path.glob("*/config.yaml")):
-        return f"{path}: is not a run directory, but a folder of several: {path / '*'}"
+    runs = sorted(file.parent.name for file in path.glob("*/config.yaml") if (file.parent / "splits.json").exists())
+    if runs:
+        others = ", ..." if len(runs) > _N_NAMED else ""
+        return f"{path}: is not a run directory; runs are in it: {', '.join(runs[:_N_NAMED])}{others}"
     return f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`"
 
 

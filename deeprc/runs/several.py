@@ -177,6 +177,8 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
     n_finished = len(trainings) - len(unfinished)
     if n_finished:
         _logger.info("%d of %d runs were finished already", n_finished, len(trainings))
+    if not unfinished:
+        return  # a cluster would be connected to for nothing
     with (
         open_step("runs", len(trainings), done=n_finished) as step,
         closing(run_jobs(train, unfinished, workers, hint="the same call continues")) as ended,

@@ -134,8 +134,8 @@ def _find_splits(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_
     """Return the part of the split of each repertoire, (B,), and warn of predictions that are too good."""
     if not len(stack.training_identities_):
         _logger.warning(
-            "A stack of an earlier version cannot recognise its training repertoires. If this is its training cohort, "
-            "the predictions are too good."
+            "This stack does not know its training repertoires (a file of an earlier version). If this is its training "
+            "cohort, the predictions are too good."
         )
         return np.full(len(dataset), "", object)
     known = stack.is_known(dataset)

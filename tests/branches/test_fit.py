@@ -37,6 +37,11 @@ def make_fit(name: str, *loss_decreases: float) -> Any:
             "Branches used: composition (lowers the loss on left-out repertoires by 0.400 for status=ill and 0.020 for "
             "site=a), clones (by 0.100 for site=a).",
         ),
+        (
+            [make_fit("composition", 0.0), make_fit("clones", 0.1)],
+            [STATUS],
+            "Branches used: composition, clones (lowers the loss on left-out repertoires by 0.100 for status=ill).",
+        ),
         ([], [STATUS], "Branches used: only the attention. Not used: composition, clones."),
     ],
 )

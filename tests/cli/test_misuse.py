@@ -27,6 +27,10 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
             "No such option '--n_updates'. n_updates is a setting: write n_updates=",
         ),
         (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'. Did you mean '--group-by'?"),
+        (
+            ["train", "c.h5", "--n-updates", "2"],
+            "No such option '--n-updates'. n_updates is a setting: write n_updates=V",
+        ),
         (["train", "c.h5", "--targt", "x"], "No such option '--targt'. Did you mean '--target'?"),
         (
             ["stack", "fit", "c.h5", "--methods", "svm"],
@@ -39,7 +43,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
         ),
         (
             ["train", "c.h5", "--target", "Cell", "type=cd4"],
-            "'type=cd4': no setting has the name 'type'. If it belongs",
+            "'type=cd4': no setting has the name 'type'; if it belongs",
         ),
         (["train", "c.h5", "--group-by", "Donor", "ID"], _QUOTES),
         (
@@ -67,10 +71,10 @@ def test_a_container_comes_last(deeprc: Call, command: str, cohort: RepertoireDa
     assert not output.exists()
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.XLSX", "a.h5"])
+@pytest.mark.parametrize("name", ["a.csv", "a.XLSX", "a.h5", "a.csv.gz"])
 def test_a_table_is_no_file_of_another_kind(deeprc: Call, name: str, cohort: RepertoireDataset, tmp_path: Path) -> None:
     code, _, error = deeprc("predict", "run", cohort.container.path, "-o", tmp_path / name)
-    ending = Path(name).suffix
+    ending = Path(name.removesuffix(".gz")).suffix
     message = f"{name}: --output is a tab-separated table; expected a name that ends in .tsv, not {ending}"
     assert (code, message in error) == (2, True)
 

@@ -78,6 +78,27 @@ def test_of_several_id_columns_the_one_that_fits_the_files(tmp_path):
     assert read_metadata(path, files=[Path("p.tsv"), Path("q.tsv")]).id_column == "subject_id"
 
 
+@pytest.mark.parametrize(("usual", "other"), [("subject_id", "age"), ("sample_id", "Run")])
+def test_a_usual_id_column_goes_before_another_one_if_the_file_column_matches(
+    tmp_path: Path, usual: str, other: str
+) -> None:
+    values = [f"{'SRR' if other == 'Run' else ''}{number}" for number in range(1, 9)]
+    rows = [[usual, other, "filename"], *([f"P-{each}", each, f"{each}.tsv"] for each in values)]
+    files = [Path(f"{each}.tsv") for each in values]
+    assert read_metadata(write(tmp_path / "sheet.tsv", rows), files=files).id_column == usual
+    without = write(tmp_path / "sheet.tsv", [row[:2] for row in rows])
+    assert read_metadata(without, files=files).id_column == other
+    rows = [[*row[:2], "other.tsv" if number else "filename"] for number, row in enumerate(rows)]
+    expected = usual if other == "age" else other
+    assert read_metadata(write(tmp_path / "sheet.tsv", rows), files=files).id_column == expected
+
+
+def test_plain_numbers_are_no_ids_if_a_usual_column_matches(tmp_path: Path) -> None:
+    rows = [["sample", "age"], ["a", "1"], ["b", "2"], ["x", "3"]]
+    files = [Path(f"{name}.tsv") for name in ("a", "1", "2", "3")]
+    assert read_metadata(write(tmp_path / "sheet.tsv", rows), files=files).id_column == "sample"
+
+
 def test_of_several_id_columns_one_without_repetitions(tmp_path):
     rows = [["sample", "subject_id", "file"], ["blood", "p", "1.tsv"], ["blood", "q", "2.tsv"]]
     assert read_metadata(write(tmp_path / "m.tsv", rows)).repertoire_ids == ("p", "q")

@@ -254,6 +254,9 @@ def test_an_id_column_of_any_name_is_found_by_its_values(
     assert open_dataset(tmp_path / "new.h5").metadata["n"].tolist() == [5, 4, 3, 2, 1, 0]
     assert done.matching == ""
     assert "new.csv: the ids are those of column 'Probe', because most of its values match" in caplog.text
+    table.assign(filename=[f"{i}.tsv" for i in range(6)]).to_csv(tmp_path / "new.csv", index=False)
+    assert relabel(cohort, tmp_path / "new.csv", tmp_path / "new.h5").columns[0] == "Probe"
+    assert open_dataset(tmp_path / "new.h5").metadata["n"].tolist() == [5, 4, 3, 2, 1, 0]
 
 
 def test_the_column_by_which_rows_matched_is_named(tmp_path: Path) -> None:

@@ -56,6 +56,22 @@ def test_a_fraction_is_rounded_where_no_decimal_comma_is(tmp_path: Path) -> None
     assert read_counts(tmp_path, "junction_aa;duplicate_count;freq\nCASSF;7;0,0050\nCASWF;2.5;0,0074\n") == [7, 2]
 
 
+@pytest.mark.parametrize(
+    ("counts", "others", "expected"),
+    [
+        (("0.500", "7"), ("0,0050", "0,0074"), [1, 7]),  # no number with thousands begins with 0
+        (("1.319", "7"), ("1,2", "x"), [1, 7]),  # a list beside text
+        (("1.319", "7"), ("01,02", "01"), [1, 7]),  # allele ties
+        (("1.319", "2.5"), ("0,0050", "0,0074"), [1, 2]),  # the column has decimal points
+    ],
+)
+def test_counts_with_decimal_points_are_accepted(
+    tmp_path: Path, counts: tuple[str, str], others: tuple[str, str], expected: list[int]
+) -> None:
+    rows = "".join(f"CASS{letter}F;{n};{x}\n" for letter, n, x in zip("AC", counts, others, strict=True))
+    assert read_counts(tmp_path, f"junction_aa;duplicate_count;other\n{rows}") == expected
+
+
 def test_a_count_that_is_not_used_may_have_any_form(tmp_path: Path) -> None:
     table = "junction_aa;duplicate_count;consensus_count;freq\nCASSF;7;1.319;0,0050\n"
     assert read_counts(tmp_path, table) == [7]
@@ -138,21 +154,29 @@ def test_what_names_may_have_been() -> None:
         expected = f"{date!r} looks like a date; a spreadsheet program may have changed the ids"
         assert explain_different_names([[date], [date]], ["1-3", "2-3"]) == expected
     assert explain_different_names([["2026-03-01"]], ["2026-03-02"]) == ""
+    assert explain_different_names([["2026-03-01"]], []) == ""
+    for name in ("Sepsis-01", "Marrow-1", "Decoy-3", "Junior 4"):
+        assert explain_different_names([[name]], ["x"]) == ""
+    for name in ("Sept-01", "1-M\u00e4r", "3. Dezember", "June 4"):
+        assert "looks like a date" in explain_different_names([[name]], ["x"])
+    expected = CHANGED.replace("they", "2 of 3")
+    assert explain_different_names([["P-01"], ["P-02"], ["P-03"]], ["p_1", "p_2"]) == expected
 
 
 # -- headers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first_row", ["0\t6021\t0.039\tTGC", "x\tCSAHSYGGLDYYEQYF\tTRBV20-1"])
+@pytest.mark.parametrize("first_row", ["0\t6021\t0.039\tTGC", "7\t8", "x\tCSAHSYGGLDYYEQYF\tTRBV20-1"])
 def test_a_table_without_a_header(tmp_path: Path, first_row: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(f"{first_row}\n")
     with pytest.raises(InputError, match=r"\. The first row looks like data: is the header missing\? Known formats"):
         match_reader(read_header(path))
-    path.write_text("name\tTRBV20-1\t7\n")
-    with pytest.raises(InputError) as error:
-        match_reader(read_header(path))
-    assert "is the header missing" not in str(error.value)
+    for header in ("name\tTRBV20-1\t7\n", "2019\t2020\tcdr3 of x\n"):
+        path.write_text(header)
+        with pytest.raises(InputError) as error:
+            match_reader(read_header(path))
+        assert "is the header missing" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from deeprc.interpretation.report.summary import _describe_auc, _format_question
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
+from deeprc.runs.model_cautions import UNUSED_ATTENTION
 from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
 from deeprc.runs.run import Run
 from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
@@ -226,6 +227,14 @@ def test_broad_attention_counts_where_evidence_is_sought(trained: Run) -> None:
     assert _texts(trained, _splits(20), heads=two_heads) == []
 
 
+@pytest.mark.parametrize(("n", "is_told"), [(1, True), (2, False)])
+def test_broad_attention_is_told_unless_no_run_uses_it(trained: Run, n: int, is_told: bool) -> None:
+    unused = Caution("warning", "Unused.", "branches", UNUSED_ATTENTION, {"n": n, "n_runs": 2, "branches": ["clones"]})
+    texts = _texts(trained, _splits(20), cautions=[unused], heads=_heads(0.6, 0.9))
+    assert texts[0] == "Unused."
+    assert any(text.startswith("Attention is very broad") for text in texts) == is_told
+
+
 def test_broad_attention_of_several_classes_and_of_numbers() -> None:
     performance, three = _splits(20), Task("t", "t", "multiclass", ("a", "b", "c"))
     labels = np.where(np.arange(120) < 40, 2.0, performance.labels[:, 0])[:, None]
@@ -278,7 +287,7 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
         is_above_chance = controls.is_above_chance(name)
         assert ("receptor sequences add information" in controls.sentence(name)) == is_above_chance
         assert ("may reflect this difference" in controls.sentence(name)) == is_above_chance
-        assert ("There are too few tested repertoires to tell" in controls.sentence(name)) != is_above_chance
+        assert controls.sentence(name).startswith("Neither the network nor a control") != is_above_chance
     assert controls.measures["size"] < 0.5  # so the classes differ in nothing that it sees
 
 

@@ -298,12 +298,15 @@ def test_the_command_on_a_cohort(
     assert run(*call, "--permutations", "4") == 0
     shown = capsys.readouterr().out
     assert "4 permutations" in shown
+    assert shown.endswith(f"Wrote {folder}\n")
     table = pd.read_csv(folder / "power.tsv", sep="\t")
     assert table["kind"].tolist()[-3:] == ["extrapolated"] * 3
     assert (folder / "power.png").read_bytes().startswith(b"\x89PNG")
     assert run(*call) == 2
     assert "--resume" in capsys.readouterr().err
     assert run(*call, "--resume") == 0
+    assert run(*call[:-2]) == 0
+    assert capsys.readouterr().out.endswith("Nothing was written; --output FOLDER keeps the tables.\n")
 
 
 @pytest.mark.slow

@@ -174,9 +174,9 @@ def test_runs_that_do_not_go_together(
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("cv.yaml", "is a cross-validation; its runs are {folder}/runs/*"),
+        ("cv.yaml", "is a cross-validation; give its runs: {folder}/runs/*"),
         ("benchmark.yaml", "is a benchmark, which keeps no trained run; train one with `deeprc train`"),
-        ("validation-1/config.yaml", "is not a run directory, but a folder of several: {folder}/*"),
+        ("validation-1/config.yaml", "is not a run directory (no config.yaml); expected one made by `deeprc train`"),
         ("other.txt", "is not a run directory (no config.yaml); expected one made by `deeprc train`"),
     ],
 )
@@ -186,6 +186,17 @@ def test_a_folder_of_another_result_is_named(tmp_path: Path, file: str, message:
     with pytest.raises(InputError) as error:
         load_ensemble([tmp_path])
     assert str(error.value) == f"{tmp_path}: {message.format(folder=tmp_path)}"
+
+
+@pytest.mark.parametrize(("n_runs", "named"), [(1, "v0"), (3, "v0, v1, v2"), (4, "v0, v1, v2, ...")])
+def test_runs_in_a_folder_that_is_no_run_are_named(tmp_path: Path, n_runs: int, named: str) -> None:
+    for index in range(n_runs):
+        (tmp_path / f"v{index}").mkdir()
+        for file in ("config.yaml", "splits.json"):
+            (tmp_path / f"v{index}" / file).touch()
+    with pytest.raises(InputError) as error:
+        load_ensemble([tmp_path])
+    assert str(error.value) == f"{tmp_path}: is not a run directory; runs are in it: {named}"
 
 
 def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: RepertoireDataset, tmp_path: Path) -> None:

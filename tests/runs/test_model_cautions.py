@@ -5,10 +5,21 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.batch import Collator
+from deeprc.nn.branches import BranchScores
+from deeprc.nn.inference import Inference
 from deeprc.runs.model_cautions import find_packed_cautions, find_unused_attention_cautions
+from deeprc.tasks import Task
+from deeprc.training.building import build_network
+from deeprc.training.motif_start import start_network
+from tests.toys.toy_branches import Composition
 
 
 def make_run(
@@ -28,8 +39,8 @@ def test_a_packed_model_warns_that_new_repertoires_may_be_known() -> None:
     (caution,) = find_packed_cautions([make_run(packed=True)], ["new", "new"])
     assert caution.level == "warning"
     assert caution.text == (
-        "A packed model cannot recognise its training repertoires. If this is its training cohort, the metrics are too "
-        "good."
+        "A packed model cannot recognise its training repertoires. If this is its training cohort, its predictions and "
+        "metrics are too good."
     )
     (caution,) = find_packed_cautions([make_run(packed=True), make_run()], ["train", "new"])
     assert caution.text.startswith("1 of 2 models are packed and cannot recognise their training repertoires.")
@@ -51,9 +62,15 @@ def test_a_start_without_motifs_that_no_update_improved() -> None:
     )
     (caution,) = find_unused_attention_cautions([make_run(), make_run(best_update=10)])
     assert caution.text == (
-        "No update of 1 of 2 runs lowered the validation loss, so the attention adds nothing: they predict from "
-        "composition only."
+        "In 1 of 2 runs, no update lowered the validation loss. The attention of this run adds nothing: it predicts "
+        "from composition only."
     )
+    (caution,) = find_unused_attention_cautions([make_run(), make_run(branches=("clones",)), make_run(best_update=10)])
+    assert caution.text == (
+        "In 2 of 3 runs, no update lowered the validation loss. The attention of these runs adds nothing: they predict "
+        "from composition and clones only."
+    )
+    assert caution.details == {"n": 2, "n_runs": 3, "branches": ["composition", "clones"]}
 
 
 @pytest.mark.parametrize(
@@ -61,3 +78,20 @@ def test_a_start_without_motifs_that_no_update_improved() -> None:
 )
 def test_other_networks_use_their_attention_or_it_is_not_known(run: Any) -> None:
     assert not list(find_unused_attention_cautions([run]))
+
+
+@pytest.mark.slow
+def test_a_real_start_without_motifs_gives_attention_no_weight(cohort: RepertoireDataset) -> None:
+    tasks = [Task("status=case", "status", "binary", ("healthy", "case"))]
+    network = build_network(load_config("deeprc", ["n_kernels=8"]), tasks, seed=0, device=torch.device("cpu"))
+    network.attach_branches([Composition("W", [3.0])])
+    labels = (cohort.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+    assert network.branches is not None
+    collator = Collator(cohort, "none", branches=BranchScores(network.branches, cohort))
+    start_network(Inference(network, collator), [], labels, tasks)
+    assert network.linear_output is not None
+    assert not network.linear_output.weight.any()
+    run = make_run()
+    run.model.network = network
+    (caution,) = find_unused_attention_cautions([run])
+    assert caution.details["branches"] == ["composition"]

@@ -71,8 +71,8 @@ def test_it_warns_that_it_cannot_recognise_its_training_repertoires(
     packed: Path, cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warning = (
-        "A packed model cannot recognise its training repertoires. If this is its training cohort, the metrics are too "
-        "good."
+        "A packed model cannot recognise its training repertoires. If this is its training cohort, its predictions and "
+        "metrics are too good."
     )
     texts = [each["text"] for each in deeprc.evaluate(packed, cohort, device="cpu")["warnings"]]
     assert warning in texts

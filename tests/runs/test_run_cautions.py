@@ -13,7 +13,7 @@ from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.runs.controls import Controls, _find_problem
 from deeprc.runs.cross_validation import _find_run_cautions
 from deeprc.runs.performance import Contrast, Performance
-from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
+from deeprc.runs.run_cautions import find_control_cautions, find_one_class_cautions, find_run_cautions
 
 FEW = np.tile([0.0, 1.0], 3)
 
@@ -65,14 +65,21 @@ def test_a_part_with_one_class_is_a_warning_of_the_run(part: str, effect: str) -
     other = {"validation": "train", "train": "validation"}[part]
     splits = ["test", "test", part, part, other, other]
     performance = make_performance(splits, [0, 1, 1, 1, 0, 1], [0.1, 0.9, 0.9, 0.9, 0.1, 0.9])
-    (caution,) = [each for each in find_cautions(performance) if each.name == "one-class-part"]
+    (caution,) = find_one_class_cautions(performance)
+    assert caution.name == "one-class-part"
     name = {"validation": "validation", "train": "training"}[part]
     assert (caution.level, caution.section) == ("warning", "setup")
     assert caution.text == (
         f"The {name} repertoires have only one class of 'severe', so {effect}. Try another `seed` or fewer `folds`."
     )
     complete = make_performance(splits, [0, 1, 0, 1, 0, 1], [0.1, 0.9, 0.1, 0.9, 0.1, 0.9])
-    assert "one-class-part" not in [each.name for each in find_cautions(complete)]
+    assert list(find_one_class_cautions(complete)) == []
+
+
+def test_a_new_cohort_with_a_few_training_repertoires_does_not_judge_the_split() -> None:
+    splits, label = ["train"] * 2 + ["new"] * 20, [1, 1] + [0, 1] * 10
+    found = find_cautions(make_performance(splits, label, [0.9, 0.9] + [0.1, 0.9] * 10))
+    assert "one-class-part" not in [each.name for each in found]
 
 
 def test_a_cross_validation_tells_how_many_runs_have_a_part_with_one_class(tmp_path: Path) -> None:
@@ -106,6 +113,14 @@ def test_too_few_repertoires_are_not_taken_for_an_equal_control() -> None:
         "only columns of the sheet, Donor (AUC 0.500 against 1.000, p = 0.23)."
     )
     assert tell(controls) == [expected]
+
+
+def test_a_network_and_a_control_at_chance_are_both_said_to_be() -> None:
+    controls = make_controls(network=(0.6, 0.4), control=(0.5, 0.1), p_value=0.23)
+    assert controls.sentence("sheet") == (
+        "Neither the network nor a control method that sees only columns of the sheet, Donor, is significantly better "
+        "than chance (AUC 0.600 and 0.500)."
+    )
 
 
 def test_a_control_is_told_if_both_are_better_than_chance() -> None:

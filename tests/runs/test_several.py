@@ -186,6 +186,19 @@ def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_finished_runs_need_no_cluster(
+    train: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = train(tmp_path / "runs", folds=[0])
+
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("no cluster is needed")
+
+    monkeypatch.setattr("deeprc.runs.several.check_scheduler", lambda _: None)
+    monkeypatch.setattr("deeprc.runs.several.run_jobs", fail)
+    assert train(tmp_path / "runs", folds=[0], scheduler="tcp://127.0.0.1:1") == runs
+
+
 def test_a_start_that_was_killed_is_no_obstacle(
     train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path
 ) -> None:

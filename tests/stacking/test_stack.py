@@ -196,8 +196,8 @@ def test_the_file_of_an_earlier_version_knows_no_training_repertoires(
     table = predict_with_stack(Stack.load(tmp_path / "earlier.safetensors"), cohort)
     assert set(table["split"]) == set(table["positive_class"]) == {""}
     assert caplog.messages == [
-        "A stack of an earlier version cannot recognise its training repertoires. If this is its training cohort, the "
-        "predictions are too good."
+        "This stack does not know its training repertoires (a file of an earlier version). If this is its training "
+        "cohort, the predictions are too good."
     ]
 
 

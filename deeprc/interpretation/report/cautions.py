@@ -94,8 +94,15 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
 
 
 def _note_silent_attention(assessment: Assessment) -> list[Caution]:
-    """Return a note if almost nothing of any output comes through the attention, or what the assessment says of it."""
-    known = [each for each in assessment.cautions if each.name == UNUSED_ATTENTION]
+    """Return a note if almost nothing of any output comes through the attention.
+
+    If the assessment says that no run uses its attention, this warning is returned instead.
+    """
+    known = [
+        each
+        for each in assessment.cautions
+        if each.name == UNUSED_ATTENTION and each.details["n"] == each.details["n_runs"]
+    ]
     if known:
         return known
     shares = [each.shares[ATTENTION] for each in assessment.variation]
