@@ -124,8 +124,10 @@ def plan_files(
     errors = planner.errors
     if errors and not skip_bad_files:
         faults = [*group_errors({str(file): text for file, text in errors.items()})]
-        advice = f" {BAD_FILES_ADVICE}" if planner.sort_files() else ""  # otherwise no file would be left
-        raise InputError(f"{end_sentence(_join_faults(faults, len(errors)))}{advice}")
+        message = _join_faults(faults, len(errors))
+        if planner.sort_files():  # otherwise no file would be left
+            message = f"{end_sentence(message)} {BAD_FILES_ADVICE}"
+        raise InputError(message.removesuffix("."))
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _map_owners(files_to_read).keys() | bad
