@@ -79,9 +79,12 @@ def find_id_column(
     unique = {name: len(set(values)) == len(values) for name, values in text.items()}
     matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
     best = max(candidates, key=lambda name: (matches[name], unique[name]), default=file_column)
+    others = [name for name, values in text.items() if unique[name] and 2 * matches[name] > len(values)]
+    other = max(others, key=matches.__getitem__, default=None)
+    if _names_most_files(text, file_column, possible_ids):
+        other = None
     if best is not None and best == file_column:
         matches[best] = len({list_stems(value)[-1] for value in text[best]}.intersection(possible_ids))
-    other = None if _names_most_files(text, file_column, possible_ids) else _find_other_column(text, possible_ids)
     if other is not None and _are_plain_numbers(text[other]) and best is not None:
         other = None if matches[best] or file_column is not None else other
     if other is not None and (best is None or matches[other] > matches[best]) and not _are_file_names(text[other]):
@@ -102,13 +105,6 @@ def _names_most_files(text: dict[str, list[str]], file_column: str | None, possi
         return False
     known = [not possible_ids.isdisjoint(list_stems(value)) for value in text[file_column]]
     return 2 * sum(known) > len(known)
-
-
-def _find_other_column(text: dict[str, list[str]], possible_ids: Set[str]) -> str | None:
-    """Return the column without repeated values that matches most ids, more than half; None without any."""
-    n_matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
-    others = [name for name, values in text.items() if len(set(values)) == len(values) < 2 * n_matches[name]]
-    return max(others, key=lambda name: n_matches[name], default=None)
 
 
 def _are_plain_numbers(values: Iterable[str]) -> bool:

@@ -129,33 +129,28 @@ class Controls:
         value, network = self.measures[name], self.measures["network"]
         numbers = f"{what} {value:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
         sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
-        named = self.contrast.named
-        relation = self.relation(name)
+        control, named, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
         if relation == "worse":
-            control = f"a control method that sees only {sees}"
-            return f"The network{named} is significantly better than {control} ({numbers})."
+            return f"The network{named} is significantly better than a {control} ({numbers})."
         if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
             return (
-                f"Neither the network{named} nor a control method that sees only {sees} is significantly better than "
-                f"chance ({what} {network:.3f} and {value:.3f})."
+                f"Neither the network{named} nor a {control} is significantly better than chance "
+                f"({what} {network:.3f} and {value:.3f})."
             )
         if relation == "equal" and not self.is_above_chance(name):
             return (
-                f"There are too few tested repertoires to tell whether the network{named} is better than a control "
-                f"method that sees only {sees.removesuffix(',')} ({numbers})."
+                f"There are too few tested repertoires to tell whether the network{named} is better than a "
+                f"{control.removesuffix(',')} ({numbers})."
             )
         how = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
-        differ = "values" if isinstance(self.contrast, Numbers) else "classes"
-        text = (
-            f"A control method that sees only {sees} {how} the network{named} ({numbers}). These repertoires do not "
-            "show that receptor sequences add information"
-        )
+        motifs, advice = "", HOW_TO_LEAVE_OUT if name == "sheet" else ""
         if self.is_above_chance(name):
-            text += f", and the motifs may reflect this difference between the {differ} instead of the target"
-        text += "."
-        if name == "sheet":
-            text += HOW_TO_LEAVE_OUT
-        return text
+            differ = "values" if isinstance(self.contrast, Numbers) else "classes"
+            motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
+        return (
+            f"A {control} {how} the network{named} ({numbers}). These repertoires do not show that receptor sequences "
+            f"add information{motifs}.{advice}"
+        )
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the controls as values for JSON, for `metrics.json`."""

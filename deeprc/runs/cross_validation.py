@@ -49,8 +49,8 @@ from deeprc.runs.cross_plan import (
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import read_splits, save_predictions
-from deeprc.runs.run_cautions import ONE_CLASS_PART
 from deeprc.runs.several import train_runs
+from deeprc.runs.split_cautions import ONE_CLASS_PART
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["CrossValidation", "cross_validate"]

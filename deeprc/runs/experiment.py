@@ -40,8 +40,8 @@ from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
-from deeprc.runs.run_cautions import find_one_class_cautions
 from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
 from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
@@ -387,7 +387,7 @@ def _describe_choice(state: TrainingState) -> str:
 def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputParts) -> None:
     assessment = assess_outputs(run, dataset, output_parts)
     save_predictions(run.path / "predictions.tsv", assessment.performance.predictions_with_donors)
-    one_class = find_one_class_cautions(assessment.performance)  # only here are all repertoires of the split present
+    one_class = find_one_class_cautions(assessment.performance)
     write_cautions(run.path, [*one_class, *assessment.cautions])
     write_text(run.path / "metrics.json", json.dumps(assessment.metrics, indent=1) + "\n")
 

@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,6 +196,11 @@ class Performance:
         """Predictions with the column `donor`, if known: figures that are drawn without the cohort need it."""
         donors, table = self.donors_by_id, self.predictions
         return table if donors is None else table.assign(donor=table["repertoire_id"].map(donors))
+
+    def iterate_targets(self) -> Iterator[tuple[str, list[Contrast]]]:
+        """Yield each target with its contrasts: one for two classes, one per class for several."""
+        for target in dict.fromkeys(each.target for each in self.contrasts):
+            yield target, [each for each in self.contrasts if each.target == target]
 
     def rows(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""

@@ -18,17 +18,12 @@ from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Perform
 from deeprc.tasks import TaskKind
 
 __all__ = [
-    "ONE_CLASS_PART",
     "find_control_cautions",
     "find_cross_validated_chance_cautions",
     "find_cross_validated_strata_cautions",
-    "find_one_class_cautions",
     "find_run_cautions",
     "find_strata_cautions",
 ]
-
-ONE_CLASS_PART = "one-class-part"
-"""Name of the warning about training or validation repertoires of one class."""
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
@@ -61,16 +56,10 @@ def find_run_cautions(
     ]
 
 
-def _group_by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:
-    """Yield the contrasts of each target: one for two classes, one per class for several."""
-    for target in dict.fromkeys(each.target for each in performance.contrasts):
-        yield target, [each for each in performance.contrasts if each.target == target]
-
-
 def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
-    for target, contrasts in _group_by_target(performance):
+    for target, contrasts in performance.iterate_targets():
         aucs = [(each, each.auc(rows)) for each in contrasts]
         yield target, [(each, auc) for each, auc in aucs if auc is not None]
 
@@ -83,7 +72,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
-    for target, contrasts in _group_by_target(performance):
+    for target, contrasts in performance.iterate_targets():
         without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
@@ -109,33 +98,6 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
                 "interval of r². So it is not known how good the network is."
             )
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
-
-
-def find_one_class_cautions(performance: Performance) -> Iterator[Caution]:
-    """Yield a warning for each target whose training or validation repertoires have one class only.
-
-    Parameters
-    ----------
-    performance
-        Performance on all repertoires of the run's split. If a cohort has only some of them, the classes that they have
-        do not show what the run was trained on.
-    """
-    effects = {
-        "train": "the network could not learn to separate the classes",
-        "validation": "they could not show which weights and which cutoff separate the classes best",
-    }
-    for target, contrasts in _group_by_target(performance):
-        for part, effect in effects.items():
-            labels = [each.label[performance.rows(part) & ~np.isnan(each.label)] for each in contrasts]
-            n_present = sum(bool(label.any()) for label in labels)
-            if len(contrasts) == 1:
-                n_present += bool((labels[0] == 0).any())
-            if n_present == 1:
-                text = (
-                    f"The {SPLIT_NAMES[part]} repertoires have only one class of {target!r}, so {effect}. Try another "
-                    "`seed` or fewer `folds`."
-                )
-                yield Caution("warning", text, "setup", ONE_CLASS_PART, {"target": target, "part": part})
 
 
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
@@ -286,7 +248,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
     )
-    for target, contrasts in _group_by_target(performance):
+    for target, contrasts in performance.iterate_targets():
         pairs = [
             (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts
         ]

@@ -13,7 +13,8 @@ from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.runs.controls import Controls, _find_problem
 from deeprc.runs.cross_validation import _find_run_cautions
 from deeprc.runs.performance import Contrast, Performance
-from deeprc.runs.run_cautions import find_control_cautions, find_one_class_cautions, find_run_cautions
+from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
+from deeprc.runs.split_cautions import find_one_class_cautions
 
 FEW = np.tile([0.0, 1.0], 3)
 
