@@ -59,6 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     items.sort(key=lambda item: (item.path.name not in LONGEST, -n_tests[item.path]))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, Any, Any]:
+    """Undo what a command of a test set for all logging; else later tests of the process see other messages."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    result = yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    return result
+
+
 class Killed(Exception):
     """What interrupts a training."""
 

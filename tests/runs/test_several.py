@@ -131,6 +131,7 @@ def test_the_same_call_continues(
     with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(.*n_updates.*\); give the same, or"):
         train(tmp_path / "runs", config=load_config("deeprc", ["n_updates=30"]))
     stamp = (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns
+    caplog.clear()
     with caplog.at_level("INFO"):
         runs = train(tmp_path / "runs")
     assert "1 of 3 runs were finished already" in caplog.messages
