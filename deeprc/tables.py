@@ -19,7 +19,7 @@ __all__ = ["Column", "read_table"]
 
 _MAX_BYTES = 256 << 20
 _MAX_COLUMNS = 1000
-_MAX_WHOLE = 2.0**53  # float64 cannot represent all larger whole numbers
+_MAX_INTEGER = 2.0**53  # float64 cannot represent all larger whole numbers
 _MAX_NUMBER = 1e30  # means and figures of larger numbers may overflow
 
 
@@ -30,7 +30,7 @@ class Column:
     Attributes
     ----------
     kind
-        `text`, `number` (finite), `whole` (a whole number), or `truth` (True or False).
+        `text`, `number` (finite), `integer` (a whole number), or `boolean` (True or False).
     low, high
         Smallest and largest number.
     optional
@@ -41,7 +41,7 @@ class Column:
         Allowed values of a text column; if empty, any text.
     """
 
-    kind: Literal["text", "number", "whole", "truth"] = "text"
+    kind: Literal["text", "number", "integer", "boolean"] = "text"
     low: float = -_MAX_NUMBER
     high: float = _MAX_NUMBER
     optional: bool = False
@@ -92,16 +92,18 @@ def _convert_column(cells: pd.Series, column: Column, where: str) -> pd.Series:
         fits = cells.isin(column.choices) if column.choices else ~missing
         wrong, values = ~(fits | (missing & column.may_be_empty)), cells
         expected = f"one of {', '.join(column.choices)}" if column.choices else "text"
-    elif column.kind == "truth":
+    elif column.kind == "boolean":
         wrong, values, expected = ~cells.isin(["True", "False"]), cells == "True", "True or False"
     else:
         values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
-        whole = column.kind == "whole"
-        low, high = (max(column.low, -_MAX_WHOLE), min(column.high, _MAX_WHOLE)) if whole else (column.low, column.high)
-        fits = values.between(low, high) & ((values % 1 == 0) if whole else True)
+        is_integer = column.kind == "integer"
+        low, high = column.low, column.high
+        if is_integer:
+            low, high = max(low, -_MAX_INTEGER), min(high, _MAX_INTEGER)
+        fits = values.between(low, high) & ((values % 1 == 0) if is_integer else True)
         wrong = ~(fits | (missing & column.may_be_empty))
-        expected = f"{'a whole number' if whole else 'a number'} from {low:g} to {high:g}"
-        if whole and not missing.any() and not wrong.any():
+        expected = f"{'a whole number' if is_integer else 'a number'} from {low:g} to {high:g}"
+        if is_integer and not missing.any() and not wrong.any():
             values = values.astype(np.int64)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])

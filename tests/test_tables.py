@@ -11,9 +11,9 @@ from deeprc.tables import Column, read_table
 COLUMNS = {
     "repertoire_id": Column(),
     "x": Column("number", low=0, may_be_empty=True),
-    "n": Column("whole", low=1, high=9),
+    "n": Column("integer", low=1, high=9),
     "side": Column(choices=("train", "test")),
-    "good": Column("truth"),
+    "good": Column("boolean"),
     "name": Column(optional=True, may_be_empty=True),
 }
 HEADER = "repertoire_id\tx\tn\tside\tgood\tname\tmore\n"

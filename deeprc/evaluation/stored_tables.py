@@ -27,7 +27,7 @@ __all__ = [
     "read_start_motifs",
 ]
 
-_COUNT = Column("whole", low=0)
+_COUNT = Column("integer", low=0)
 _SHARE = Column("number", low=0, high=1)
 _SHARE_OR_NONE = Column("number", low=0, high=1, may_be_empty=True)
 _NUMBER_OR_NONE = Column("number", may_be_empty=True)
@@ -40,7 +40,7 @@ _RUN_PREDICTIONS = {
     "label": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,
     "prediction": Column("number", may_be_empty=True, optional=True),
-    "donor": Column("whole", low=0, optional=True),
+    "donor": Column("integer", low=0, optional=True),
 }
 _OUT_OF_FOLD = {
     "repertoire_id": Column(),
@@ -61,7 +61,7 @@ _FOLD_METRICS = {
     "fold": _COUNT,
     "target": Column(),
     "n": _COUNT,
-    "n_positive": Column("whole", low=0, may_be_empty=True, optional=True),
+    "n_positive": Column("integer", low=0, may_be_empty=True, optional=True),
     **dict.fromkeys(_FOLD_SHARES, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
     **dict.fromkeys(_FOLD_NUMBERS, Column("number", may_be_empty=True, optional=True)),
 }
@@ -71,8 +71,8 @@ _HISTORY = {
     "validation_loss": Column("number", low=0),
     "validation_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True),
     "seconds": Column("number", low=0),
-    "best_update": Column("whole", low=0, optional=True),
-    "fitted": Column("whole", low=0, high=1, may_be_empty=True, optional=True),
+    "best_update": Column("integer", low=0, optional=True),
+    "fitted": Column("integer", low=0, high=1, may_be_empty=True, optional=True),
     **{f"{name}_loss": Column("number", low=0, may_be_empty=True, optional=True) for name in WHOLE_VALIDATION_PREFIXES},
     **{
         f"{name}_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True)
@@ -80,7 +80,7 @@ _HISTORY = {
     },
 }
 _SEEDS = {
-    "kernel": Column("whole", low=1),
+    "kernel": Column("integer", low=1),
     "motif": Column(),
     "output": Column(),
     "correlation": Column("number", low=-1, high=1),
@@ -96,7 +96,7 @@ _MOTIFS = {
     "max_p_value": _SHARE,
 }
 _GENE = Column(may_be_empty=True, optional=True)
-_CARRIERS = Column("whole", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
+_CARRIERS = Column("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
 _CLONES = {
     "junction_aa": Column(),
     "v_call": _GENE,
@@ -187,7 +187,7 @@ def read_clones(path: Path) -> pd.DataFrame:
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `predictions.tsv`; raises as `read_table`, and where a method predicts a repertoire twice."""
     columns = {name: _prediction_column(name) for name in scoring.columns}
-    label = {"binary": Column("whole", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
+    label = {"binary": Column("integer", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
     table = read_table(path, {**columns, "label": label})
     _refuse(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
     return table
@@ -211,11 +211,11 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
     columns = {
         "method": Column(),
         "kind": _KIND,
-        "best": Column("truth"),
+        "best": Column("boolean"),
         **dict.fromkeys((scoring.estimate_column, scoring.sd_column, "ci_low", "ci_high"), share),
         **dict.fromkeys(("p_value", "p_holm"), _SHARE_OR_NONE),
         **dict.fromkeys(("n_folds", "n_wanted", "n_repertoires", "n_smallest"), _COUNT),
-        "complete": Column("truth"),
+        "complete": Column("boolean"),
         "test": Column(may_be_empty=True),
     }
     table = read_table(path, columns)
