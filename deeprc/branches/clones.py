@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.branches.clones_description import ClonesDescription, MemoryDescription, parse_clones_description
-from deeprc.branches.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
+from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceDirection, EvidenceKind, compute_evidence
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
@@ -70,7 +70,7 @@ class Memory(NamedTuple):
     """
 
     output: int
-    direction: Direction
+    direction: EvidenceDirection
     kind: EvidenceKind
     parameters: Floats
     clones: CloneSet

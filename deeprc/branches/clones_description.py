@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from deeprc.branches.clones_evidence import Direction, EvidenceKind, evidence_sign
+from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, evidence_sign
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import validate
 from deeprc.errors import InputError
@@ -31,7 +31,7 @@ class MemoryDescription:
     """
 
     output: int = field(metadata={"low": 0})
-    direction: Direction
+    direction: EvidenceDirection
     kind: EvidenceKind
     n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
 

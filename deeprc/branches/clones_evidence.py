@@ -15,7 +15,7 @@ from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_
 
 __all__ = [
     "N_PARAMETERS",
-    "Direction",
+    "EvidenceDirection",
     "EvidenceKind",
     "HeldOut",
     "compute_evidence",
@@ -29,7 +29,7 @@ EvidenceKind = Literal["odds", "rate"]
 """Kind of evidence: `odds`, the log odds of two beta-binomial distributions, for classes; `rate`, a linear function of
 the logarithm of the rate of associated clones, for numbers."""
 
-Direction = Literal["up", "down"]
+EvidenceDirection = Literal["up", "down"]
 """`up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do."""
 
 N_PARAMETERS = 4
@@ -39,7 +39,7 @@ N_PARAMETERS = 4
 repertoires together, 0."""
 
 
-def evidence_sign(kind: EvidenceKind, direction: Direction) -> float:
+def evidence_sign(kind: EvidenceKind, direction: EvidenceDirection) -> float:
     """Return the factor of evidence in a score: -1 for odds of the direction `down`, else 1."""
     return -1.0 if kind == "odds" and direction == "down" else 1.0
 

@@ -14,7 +14,7 @@ from deeprc.arrays import Floats
 from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
 from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.branches.clones_evidence import Direction, EvidenceKind, evidence_sign
+from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, evidence_sign
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.datasets.dataset import RepertoireDataset
@@ -61,7 +61,7 @@ class CloneSearch:
     """
 
     output: int
-    direction: Direction
+    direction: EvidenceDirection
     kind: EvidenceKind
     test: AssociationTest
     rows: NDArray[np.int64]
@@ -111,7 +111,7 @@ def _make_both_searches(
     if folds.max() + 1 < _MIN_FOLDS:
         return []
     searches: list[CloneSearch] = []
-    directions: tuple[Direction, ...] = ("up", "down")
+    directions: tuple[EvidenceDirection, ...] = ("up", "down")
     for direction in directions:
         is_up = direction == "up"
         if is_number:

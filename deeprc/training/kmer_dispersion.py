@@ -23,7 +23,7 @@ from deeprc.training.kmer_sets import KmerSet, Spacing
 __all__ = ["Dispersion", "FrequencyPrecision", "OverdispersedKmers"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MIN_EXCESS = 6.0  # smallest excess of the variance over counting, in standard deviations; see docs/experiments.md
+_MIN_Z_SCORE = 6.0  # smallest z-score of a k-mer's variance, see `compute_z_scores`; chosen in docs/experiments.md
 _MAX_MEAN = 0.01  # largest mean frequency; more common k-mers are germline residues
 _MIN_RESIDUES = 3  # pairs of residues are common, and few enough to be tested with all k-mers
 _MIN_SHARE_OF_LONGER = 0.5  # with this share of a k-mer's excess variance, a longer k-mer is kept in its place
@@ -63,8 +63,8 @@ class FrequencyPrecision(NamedTuple):
         safe = np.where(seen, mean, 1)
         return np.where(seen, np.maximum(variance - mean / self.size, 0) / safe**2, 0)
 
-    def compute_excess(self, mean: Floats, variance: Floats, inherited: Floats) -> Floats:
-        """Return the excess of the variance of frequencies over its expectation, in standard deviations, (M,).
+    def compute_z_scores(self, mean: Floats, variance: Floats, inherited: Floats) -> Floats:
+        """Return how many standard deviations the variance of each k-mer's frequencies is above its expectation, (M,).
 
         A count with mean m and a relative excess c has the variance m e, with e = 1 + c m. The ratio of the observed
         variance and m has the mean e and, with D donors, at most the variance (2 e^2 + 1 / m) / D. This limit holds if
@@ -140,8 +140,8 @@ class Dispersion:
         has at least half of the excess variance of its part, the part varies because of this k-mer, and the part is not
         returned.
 
-        The forms of one motif are in the same sequences. So each sequence counts only for the k-mer with the largest
-        excess, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if it varies
+        The forms of one motif are in the same sequences. So each sequence counts only for the k-mer with the highest
+        z-score, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if it varies
         because of fewer than four donors: it would be correlated with many labels by chance.
         """
         listed = self._list_kmers()
@@ -150,10 +150,10 @@ class Dispersion:
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
-        excess = self._precision.compute_excess(mean, variance, listed.inherited)
-        excess[_count_effective(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
-        strongest = np.argsort(-excess, kind="stable")[:_MAX_KEPT]
-        kept = strongest[excess[strongest] >= _MIN_EXCESS]
+        z = self._precision.compute_z_scores(mean, variance, listed.inherited)
+        z[_count_effective(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
+        strongest = np.argsort(-z, kind="stable")[:_MAX_KEPT]
+        kept = strongest[z[strongest] >= _MIN_Z_SCORE]
         return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], found.take(kept))
 
     def _list_kmers(self) -> _Listed:
@@ -165,12 +165,12 @@ class Dispersion:
         for index, spacing in enumerate(self._spacings):
             mean, variance = self._moments[spacing]
             of_parts = _inherit(spacing, relative, variances)
-            exceeding = self._precision.compute_excess(mean, variance, of_parts) >= _MIN_EXCESS
+            exceeding = self._precision.compute_z_scores(mean, variance, of_parts) >= _MIN_Z_SCORE
             exceeding &= (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
             code = np.flatnonzero(exceeding & ~explained[spacing])
             kmers.append(KmerSet(self._spacings, np.full(len(code), index), code))
             inherited.append(of_parts[code])
-            priority.append(self._precision.compute_excess(mean[code], variance[code], np.zeros(len(code))))
+            priority.append(self._precision.compute_z_scores(mean[code], variance[code], np.zeros(len(code))))
         order = np.argsort(-np.concatenate(priority), kind="stable")[:_MAX_LISTED]
         return _Listed(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
 

@@ -41,8 +41,8 @@ def test_precision_by_hand() -> None:
     precision = FrequencyPrecision(100.0, 50.0)
     mean, variance = np.array([0.04, 0.04, 0.0]), np.array([0.0004, 0.002, 0.0])  # counts: 4, with variances 4 and 20
     np.testing.assert_allclose(precision.compute_relative_excess(mean, variance), [0, 1, 0])  # (20 - 4) / 4^2
-    np.testing.assert_allclose(precision.compute_excess(mean, variance, np.zeros(3)), [0, 4 / np.sqrt(2.25 / 50), 0])
-    np.testing.assert_allclose(precision.compute_excess(mean, variance, np.ones(3))[1], 0)
+    np.testing.assert_allclose(precision.compute_z_scores(mean, variance, np.zeros(3)), [0, 4 / np.sqrt(2.25 / 50), 0])
+    np.testing.assert_allclose(precision.compute_z_scores(mean, variance, np.ones(3))[1], 0)
 
 
 def test_counting_alone_has_no_excess() -> None:
@@ -51,9 +51,9 @@ def test_counting_alone_has_no_excess() -> None:
     for mean in (0.3, 3.0, 30.0):
         frequencies = rng.poisson(mean, (200, 2000)) / 1000
         precision = FrequencyPrecision.from_repertoires(np.ones(200), sizes, np.arange(200))
-        excess = precision.compute_excess(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
-        assert excess.mean() == pytest.approx(0, abs=0.2)
-        assert excess.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known
+        z_scores = precision.compute_z_scores(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
+        assert z_scores.mean() == pytest.approx(0, abs=0.2)
+        assert z_scores.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known
 
 
 @pytest.mark.slow
