@@ -12,7 +12,7 @@ from deeprc.interpretation.attention import RepertoireAttention, iterate_attenti
 from deeprc.interpretation.ranking import Ranking
 from deeprc.jobs import Workers
 from deeprc.runs.ensemble import RunEnsemble
-from deeprc.runs.shares import Share, compute_in_shares
+from deeprc.runs.shares import CohortShare, compute_in_shares
 
 __all__ = ["iterate_attention_of_workers"]
 
@@ -50,7 +50,7 @@ def iterate_attention_of_workers(
         yield RepertoireAttention(repertoire, *found)
 
 
-def _compute_attention_fields(share: Share, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
+def _compute_attention_fields(share: CohortShare, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
     """Return all fields but the repertoire, which would be sent with its container."""
     predictor, dataset = share.load()
     names = [field.name for field in fields(RepertoireAttention)[1:]]

@@ -11,7 +11,7 @@ from deeprc.interpretation.survey import Survey
 from deeprc.interpretation.survey_collector import SurveyCollector, SurveyPlan
 from deeprc.jobs import Workers
 from deeprc.runs.ensemble import RunEnsemble
-from deeprc.runs.shares import Share, iterate_shares
+from deeprc.runs.shares import CohortShare, iterate_shares
 
 __all__ = ["survey_by_workers"]
 
@@ -54,7 +54,9 @@ def survey_by_workers(
     return Survey.of(collector, plan, predictor.model)
 
 
-def _collect(share: Share, *, plan: SurveyPlan, witness_rows: frozenset[int], has_splits: bool) -> SurveyCollector:
+def _collect(
+    share: CohortShare, *, plan: SurveyPlan, witness_rows: frozenset[int], has_splits: bool
+) -> SurveyCollector:
     """Return what is collected of a share; the parts of the split are filled in later."""
     predictor, dataset = share.load()
     collector = SurveyCollector(plan)

@@ -25,7 +25,7 @@ from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScori
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import find_categories, format_column_names
 from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
-from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
+from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = [
@@ -79,7 +79,7 @@ class Controls:
         Whether the contrast is one of several classes, which are also compared together.
     """
 
-    contrast: Contrast | Numbers | AllClasses
+    contrast: Contrast | NumericTarget | AllClasses
     comparison: pd.DataFrame
     reasons: Sequence[str]
     scoring: Scoring = BINARY
@@ -145,7 +145,7 @@ class Controls:
         how = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
         motifs, advice = "", HOW_TO_LEAVE_OUT if name == "sheet" else ""
         if self.is_above_chance(name):
-            differ = "values" if isinstance(self.contrast, Numbers) else "classes"
+            differ = "values" if isinstance(self.contrast, NumericTarget) else "classes"
             motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
         return (
             f"A {control} {how} the network{named} ({numbers}). These repertoires do not show that receptor sequences "
@@ -212,7 +212,7 @@ def compare_controls(
     columns
         Columns of the metadata sheet that a control may read, see `select_control_columns`.
     """
-    contrasts: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
+    contrasts: list[Contrast | NumericTarget] = [*performance.contrasts, *performance.numeric_targets]
     controls = []
     for task in tasks:
         target_contrasts = [each for each in contrasts if each.target == task.name]
@@ -270,7 +270,7 @@ def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFra
 
 
 def _fit_controls(
-    dataset: RepertoireDataset, performance: Performance, contrast: Contrast | Numbers, columns: Sequence[str]
+    dataset: RepertoireDataset, performance: Performance, contrast: Contrast | NumericTarget, columns: Sequence[str]
 ) -> Controls:
     """Fit the controls for a contrast, or a numeric target, on the split of the run."""
     is_known = ~np.isnan(contrast.label)
@@ -281,20 +281,20 @@ def _fit_controls(
     problem = _find_problem(contrast, training, tested, performance)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))
-    answers = contrast.predicted if isinstance(contrast, Numbers) else contrast.score
+    answers = contrast.predicted if isinstance(contrast, NumericTarget) else contrast.score
     fold = ControlFold(0, tested, [training], answers[tested])
     return compare_on_folds(
         contrast, [fold], contrast.label, dataset, columns=columns, donors=performance.donors_by_id, n_folds=1
     )
 
 
-def choose_scoring(contrast: Contrast | Numbers) -> Scoring:
+def choose_scoring(contrast: Contrast | NumericTarget) -> Scoring:
     """Return the measure by which controls are compared with the network."""
-    return RegressionScoring() if isinstance(contrast, Numbers) else BINARY
+    return RegressionScoring() if isinstance(contrast, NumericTarget) else BINARY
 
 
 def compare_on_folds(
-    contrast: Contrast | Numbers,
+    contrast: Contrast | NumericTarget,
     folds: Sequence[ControlFold],
     label: NDArray[np.float64],
     dataset: RepertoireDataset,
@@ -324,7 +324,7 @@ def compare_on_folds(
     n_folds
         Number of folds, with those that have too few labels for a comparison.
     """
-    is_number = isinstance(contrast, Numbers)
+    is_number = isinstance(contrast, NumericTarget)
     values = label if is_number else np.nan_to_num(label).astype(np.int64)
     tables: list[pd.DataFrame] = []
     reasons: dict[str, None] = {}
@@ -370,13 +370,13 @@ def _fit_and_predict(
 
 
 def _find_problem(
-    contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], performance: Performance
+    contrast: Contrast | NumericTarget, training: NDArray[np.int64], tested: NDArray[np.int64], performance: Performance
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""
     none, part = f"No control method could be compared{contrast.named}", performance.held_out
     if performance.is_packed:
         return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
-    one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
+    one = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
     for rows, name in ((training, "training"), (tested, SPLIT_NAMES[part] if part else "test")):
         if len(rows) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."

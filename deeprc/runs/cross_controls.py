@@ -21,7 +21,7 @@ from deeprc.outputs import output_slices
 from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
-from deeprc.runs.performance import Contrast, Numbers
+from deeprc.runs.performance import Contrast, NumericTarget
 from deeprc.runs.run_cautions import (
     find_control_cautions,
     find_cross_validated_chance_cautions,
@@ -153,7 +153,7 @@ def _compare_target(
     tasks = folds[0].tasks
     task, output = tasks[index], output_slices(tasks)[index].start
     about, no_values = task.name if len(tasks) > 1 else "", np.zeros(0)  # the values are in `control_folds`
-    contrast: Contrast | Numbers = Numbers(task.name, no_values, no_values, about=about)
+    contrast: Contrast | NumericTarget = NumericTarget(task.name, no_values, no_values, about=about)
     if task.kind == "binary":
         values = no_values, no_values, no_values
         contrast = Contrast(task.name, task.name, task.positive, task.negative, output, *values, about=about)

@@ -31,7 +31,7 @@ __all__ = [
     "AllClasses",
     "Auc",
     "Contrast",
-    "Numbers",
+    "NumericTarget",
     "Performance",
     "choose_held_out_split",
     "measure_performance",
@@ -128,7 +128,7 @@ class R2:
 
 
 @dataclass(frozen=True)
-class Numbers(_Predicted):
+class NumericTarget(_Predicted):
     """A numeric target: its labels, (B,), NaN if not known, and its predictions, (B,); for the rest see `Contrast`."""
 
     target: str
@@ -162,8 +162,8 @@ class Performance:
         Metrics by part of the split and target, see `deeprc.evaluation.metrics.task_metrics`.
     predictions
         Table of predictions, see `deeprc.runs.results.make_predictions_table`.
-    contrasts, numbers
-        Contrasts between classes, and regression targets.
+    contrasts, numeric_targets
+        Contrasts between classes, and numeric targets.
     held_out
         Part of the split that says how good the model is: "test"; "new" if the cohort has no labelled test repertoire;
         None if it has neither.
@@ -180,7 +180,7 @@ class Performance:
     metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]
     predictions: pd.DataFrame
     contrasts: Sequence[Contrast]
-    numbers: Sequence[Numbers]
+    numeric_targets: Sequence[NumericTarget]
     held_out: str | None
     subject_column: str | None = None
     donors: NDArray[np.int64] | None = None
@@ -209,9 +209,9 @@ class Performance:
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
         """Return, by class, which repertoires of `held_out` are of it, (B,); a numeric target has one class, ""."""
         rows = self.rows(self.held_out)
-        for numbers in self.numbers:
-            if numbers.target == target:
-                return {"": ~np.isnan(numbers.label) & rows}
+        for numeric in self.numeric_targets:
+            if numeric.target == target:
+                return {"": ~np.isnan(numeric.label) & rows}
         contrasts = [each for each in self.contrasts if each.target == target]
         by_class = {each.positive: (each.label == 1) & rows for each in contrasts}
         if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
@@ -222,7 +222,7 @@ class Performance:
         """Return whether the held-out repertoires of any class of a target are from few donors."""
         if self.donors is None:
             return False
-        kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
+        kind = "regression" if any(each.target == target for each in self.numeric_targets) else "binary"
         sizes = ((int(rows.sum()), len(np.unique(self.donors[rows]))) for rows in self.classes(target).values())
         return any(are_few_donors(kind, *size) for size in sizes)
 
@@ -237,7 +237,7 @@ def measure_performance(
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     donor_column = DonorColumn.choose(dataset.metadata, predictor.group_by)
     donors = donor_column.index_if_known()
-    contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, donors)
+    contrasts, numeric_targets = _make_contrasts_and_numeric_targets(tasks, outputs, labels, donors)
     return Performance(
         ids=dataset.repertoire_ids,
         splits=splits,
@@ -245,7 +245,7 @@ def measure_performance(
         metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
         predictions=make_predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
-        numbers=numbers,
+        numeric_targets=numeric_targets,
         held_out=choose_held_out_split(splits, labels),
         subject_column=donor_column.name,
         donors=donors,
@@ -259,20 +259,22 @@ def choose_held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float6
     return next((name for name in HELD_OUT if (is_known & (splits == name)).any()), None)
 
 
-def _make_contrasts_and_numbers(
+def _make_contrasts_and_numeric_targets(
     tasks: Sequence[Task],
     outputs: NDArray[np.floating[Any]],
     labels: NDArray[np.float64],
     donors: NDArray[np.int64] | None,
-) -> tuple[list[Contrast], list[Numbers]]:
-    """Return the contrasts and the numbers of all tasks, from outputs, (B, T), and labels."""
+) -> tuple[list[Contrast], list[NumericTarget]]:
+    """Return the contrasts and the numeric targets of all tasks, from outputs, (B, T), and labels."""
     contrasts: list[Contrast] = []
-    numbers: list[Numbers] = []
+    numeric_targets: list[NumericTarget] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
     log_odds = compute_log_odds(outputs, tasks)
     for task, columns, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
-            numbers.append(Numbers(task.name, label, predicted, donors, task.name if len(tasks) > 1 else ""))
+            numeric_targets.append(
+                NumericTarget(task.name, label, predicted, donors, task.name if len(tasks) > 1 else "")
+            )
         else:
             contrasts += _make_contrasts(task, columns.start, log_odds[:, columns], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
@@ -280,7 +282,7 @@ def _make_contrasts_and_numbers(
         contrasts = [
             replace(each, about=f"{prefixes[each.target]}{each.positive} against {each.negative}") for each in contrasts
         ]
-    return [replace(each, donors=donors) for each in contrasts], numbers
+    return [replace(each, donors=donors) for each in contrasts], numeric_targets
 
 
 def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from deeprc.evaluation.significance import is_few
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
+from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
 __all__ = [
@@ -89,15 +89,15 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
                 f"{_name_these_classes(names)}."
             )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
-    for numbers in performance.numbers:
-        r2 = numbers.r2(performance.rows(performance.held_out))
+    for numeric in performance.numeric_targets:
+        r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is None or r2.interval is None:
             part = SPLIT_NAMES[performance.held_out]
             text = (
-                f"The {part} repertoires are too few, or too alike in {numbers.target}, for an "
+                f"The {part} repertoires are too few, or too alike in {numeric.target}, for an "
                 "interval of r². So it is not known how good the network is."
             )
-            yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
+            yield Caution("warning", text, "performance", "no-interval", {"target": numeric.target})
 
 
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
@@ -117,16 +117,16 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
             )
             by_class = {each.positive: [auc.value, auc.low, auc.high] for each, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
-    for numbers in performance.numbers:
-        r2 = numbers.r2(performance.rows(performance.held_out))
+    for numeric in performance.numeric_targets:
+        r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is not None and (r2.value <= 0 or (r2.interval is not None and r2.interval[0] <= 0)):
             low, high = r2.interval or (np.nan, np.nan)
             limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if r2.interval else ""
             text = (
-                f"The network does not predict {numbers.target} significantly better than the mean does: r² is "
+                f"The network does not predict {numeric.target} significantly better than the mean does: r² is "
                 f"{r2.value:.3f}{limits}. Do not interpret its sequences and motifs."
             )
-            values = {"target": numbers.target, "r2": r2.value, "interval": list(r2.interval or ())}
+            values = {"target": numeric.target, "r2": r2.value, "interval": list(r2.interval or ())}
             yield Caution("warning", text, "performance", "chance", values)
 
 
@@ -169,7 +169,7 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
 def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     """Return the kind of each target by name; a target with several classes counts as binary, class by class."""
     kinds: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
-    return {**kinds, **{each.target: "regression" for each in performance.numbers}}
+    return {**kinds, **{each.target: "regression" for each in performance.numeric_targets}}
 
 
 def find_control_cautions(
@@ -235,10 +235,10 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
                 f"uncertain: {classes}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
-    for numbers in performance.numbers:
-        r2 = numbers.r2(performance.rows(performance.held_out))
+    for numeric in performance.numeric_targets:
+        r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is not None and is_few("regression", r2.n):
-            text = f"Only {r2.n:,} {part} {_pluralise(r2.n, 'repertoire')}{numbers.named}"
+            text = f"Only {r2.n:,} {part} {_pluralise(r2.n, 'repertoire')}{numeric.named}"
             if r2.interval is not None:
                 text += f". With so few, r² may be anything from {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": r2.n})
@@ -264,8 +264,8 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
             text = f"The AUC{named} is {first} on training and {second} on validation repertoires: {explanation}"
             details = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", details)
-    for numbers in performance.numbers:
-        yield from _warn_of_overfitted_numbers(numbers, performance, explanation)
+    for numeric in performance.numeric_targets:
+        yield from _warn_of_overfitted_numeric_target(numeric, performance, explanation)
 
 
 def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -273,12 +273,14 @@ def _is_learned_by_heart(training: float, validation: float, low: float, chance:
     return low > chance and validation < low and training - validation > gap
 
 
-def _warn_of_overfitted_numbers(numbers: Numbers, performance: Performance, explanation: str) -> Iterator[Caution]:
-    training, validation = numbers.r2(performance.rows("train")), numbers.r2(performance.rows("validation"))
+def _warn_of_overfitted_numeric_target(
+    numeric: NumericTarget, performance: Performance, explanation: str
+) -> Iterator[Caution]:
+    training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
-            f"r²{numbers.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
+            f"r²{numeric.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
             f"repertoires: {explanation}"
         )
         yield Caution("warning", text, "history", "learned-by-heart")

@@ -28,7 +28,7 @@ from deeprc.nn.digest import digest_tensors
 from deeprc.progress import open_step
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 
-__all__ = ["Share", "compute_in_shares", "compute_outputs", "iterate_shares"]
+__all__ = ["CohortShare", "compute_in_shares", "compute_outputs", "iterate_shares"]
 
 _Result = TypeVar("_Result")
 
@@ -40,8 +40,8 @@ _MIN_SHARES = 16
 
 
 @dataclass(frozen=True)
-class Share:
-    """Some repertoires that a worker reads.
+class CohortShare:
+    """Some repertoires of a cohort, which one worker reads.
 
     Attributes
     ----------
@@ -99,13 +99,13 @@ class Share:
 
 
 def iterate_shares(
-    compute: Callable[[Share], _Result],
+    compute: Callable[[CohortShare], _Result],
     predictor: RunEnsemble,
     dataset: RepertoireDataset,
     workers: Workers,
     *,
     device: str = "auto",
-) -> Generator[tuple[Share, _Result], None, None]:
+) -> Generator[tuple[CohortShare, _Result], None, None]:
     """Yield the shares of a dataset, in its order, and what workers compute for each.
 
     Parameters
@@ -130,7 +130,7 @@ def iterate_shares(
     runs = tuple(run.source.absolute() for run in predictor.runs)
     cohort, checksum, weights = dataset.container.path, dataset.container.checksum, _digest_weights(predictor)
     shares = [
-        Share(runs, cohort, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids), checksum, weights)
+        CohortShare(runs, cohort, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids), checksum, weights)
         for part in _divide(dataset)
     ]
     with (
@@ -143,7 +143,7 @@ def iterate_shares(
 
 
 def compute_in_shares(
-    compute: Callable[[Share], Sequence[_Result]],
+    compute: Callable[[CohortShare], Sequence[_Result]],
     predictor: RunEnsemble,
     dataset: RepertoireDataset,
     workers: Workers,
@@ -185,6 +185,6 @@ def compute_outputs(
     return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.outputs(dataset)
 
 
-def _compute_outputs(share: Share) -> list[NDArray[np.float32]]:
+def _compute_outputs(share: CohortShare) -> list[NDArray[np.float32]]:
     predictor, dataset = share.load()
     return list(predictor.model.outputs(dataset).cpu().numpy())

@@ -23,7 +23,7 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
-from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
+from deeprc.runs.performance import AllClasses, Contrast, NumericTarget, Performance, measure_performance
 from deeprc.runs.run import Run
 from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
 from deeprc.tasks import Task, parse_tasks
@@ -347,13 +347,13 @@ def _number_performance(n: int, error: float, *, seed: int = 0) -> Performance:
     label = rng.normal(50, 10, 3 * n)
     predicted = label + error * rng.normal(size=3 * n)
     ids = np.array([f"r{i}" for i in range(3 * n)], dtype=object)
-    numbers = Numbers("age", label, predicted)
+    numbers = NumericTarget("age", label, predicted)
     return Performance(ids, split, label[:, None], {}, pd.DataFrame(), [], [numbers], "test")
 
 
 def test_a_number_on_few_repertoires_is_warned_of() -> None:
     performance = _number_performance(9, 7.0, seed=3)
-    found = performance.numbers[0].r2(performance.rows("test"))
+    found = performance.numeric_targets[0].r2(performance.rows("test"))
     assert found is not None
     assert found.interval is not None
     low, high = found.interval

@@ -29,7 +29,7 @@ from deeprc.runs import shares
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.pack import pack_run
-from deeprc.runs.shares import Share, compute_in_shares, compute_outputs
+from deeprc.runs.shares import CohortShare, compute_in_shares, compute_outputs
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -66,9 +66,9 @@ def test_outputs_are_those_of_one_process(
 def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order(
     ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Share] = []
+    seen: list[CohortShare] = []
 
-    def note(share: Share) -> tuple[int, ...]:
+    def note(share: CohortShare) -> tuple[int, ...]:
         seen.append(share)
         return share.rows
 
@@ -145,14 +145,14 @@ def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: Reper
 def test_a_share_that_fails_leaves_no_table(
     ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Share.load
+    whole = CohortShare.load
 
-    def fail_later(share: Share) -> tuple[RunEnsemble, RepertoireDataset]:
+    def fail_later(share: CohortShare) -> tuple[RunEnsemble, RepertoireDataset]:
         if share.rows[0] >= 10:
             raise InputError("the disk is gone")
         return whole(share)
 
-    monkeypatch.setattr(Share, "load", fail_later)
+    monkeypatch.setattr(CohortShare, "load", fail_later)
     tables = iterate_attention_of_workers(ensemble, cohort, HERE, device="cpu", top=2)
     with pytest.raises(InputError, match=r"^rep.10 to rep.11: the disk is gone$"):
         write_attention(tmp_path / "a.tsv", tables)

@@ -22,7 +22,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.runs.controls import LABELS, Controls
-from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
+from deeprc.runs.performance import SPLIT_NAMES, AllClasses, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = [
@@ -184,7 +184,7 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
                 make_text_cell("" if own else row["test"]),
             ]
         )
-    if isinstance(contrast, Numbers):
+    if isinstance(contrast, NumericTarget):
         caption = f"Predicting {contrast.target}"
     elif isinstance(contrast, AllClasses):
         caption = f"Distinguishing all classes of {contrast.target}"

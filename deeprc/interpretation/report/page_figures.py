@@ -15,7 +15,7 @@ from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.page import Figure
-from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
+from deeprc.runs.performance import SPLIT_NAMES, Contrast, NumericTarget, Performance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -100,16 +100,16 @@ def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> s
     return f"Brier score {found['brier']:.3f} (base rate: {found['brier_base_rate']:.3f}), calibration error {shown}."
 
 
-def make_number_figures(performance: Performance, numbers: Numbers) -> list[Figure]:
+def make_number_figures(performance: Performance, numeric: NumericTarget) -> list[Figure]:
     """Return the figure of predicted against true values; empty if no value is known."""
     from deeprc.interpretation.figures import draw_regression_figure
 
-    if np.isnan(numbers.label).all():
+    if np.isnan(numeric.label).all():
         return []
-    says = f"Predicted against true {numbers.target}, a point for each repertoire."
-    caption = f"Each point is a repertoire; on the dashed line, the predicted {numbers.target} is the true one."
-    figure = draw_regression_figure(performance.predictions, target=numbers.target)
-    return [render_figure(figure, f"Prediction of {numbers.target}", says, caption)]
+    says = f"Predicted against true {numeric.target}, a point for each repertoire."
+    caption = f"Each point is a repertoire; on the dashed line, the predicted {numeric.target} is the true one."
+    figure = draw_regression_figure(performance.predictions, target=numeric.target)
+    return [render_figure(figure, f"Prediction of {numeric.target}", says, caption)]
 
 
 def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:

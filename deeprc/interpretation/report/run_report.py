@@ -285,15 +285,15 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
         ),
         *(
             figure
-            for numbers in performance.numbers
-            for figure in page_figures.make_number_figures(performance, numbers)
+            for numeric in performance.numeric_targets
+            for figure in page_figures.make_number_figures(performance, numeric)
         ),
     ]
     controls = enumerate(results.assessment.controls, start=1)
     histories = results.predictor.histories()
     return {
         "has_classes": bool(performance.contrasts),
-        "has_numbers": bool(performance.numbers),
+        "has_numbers": bool(performance.numeric_targets),
         "auc_of": _describe_auc(performance),
         "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
         "metrics": [make_metrics_table(performance, task, i) for i, task in enumerate(results.tasks, start=1)],

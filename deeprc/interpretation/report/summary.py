@@ -13,7 +13,7 @@ from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
+from deeprc.runs.performance import SPLIT_NAMES, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = ["summarise_report"]
@@ -37,7 +37,7 @@ def summarise_report(
         )
     )
     lines += [(f"Answer{contrast.named}", _describe_auc(contrast, performance)) for contrast in performance.contrasts]
-    lines += [(f"Answer{numbers.named}", _describe_r2(numbers, performance)) for numbers in performance.numbers]
+    lines += [(f"Answer{numeric.named}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets]
     shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
     lines += [(f"Controls{each.contrast.named}", _describe_controls(each)) for each in shown]
     split = SPLIT_NAMES[performance.held_out or "new"]
@@ -89,20 +89,20 @@ def _describe_seen(performance: Performance) -> str:
     return "" if performance.held_out == NEW else " that it had not seen"
 
 
-def _describe_r2(numbers: Numbers, performance: Performance) -> str:
-    found = numbers.r2(performance.rows(performance.held_out))
+def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
+    found = numeric.r2(performance.rows(performance.held_out))
     if found is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
     split = SPLIT_NAMES[performance.held_out or ""]
-    error = performance.metrics[performance.held_out or ""][numbers.target]["mae"]
-    few = performance.has_few_donors(numbers.target)
+    error = performance.metrics[performance.held_out or ""][numeric.target]["mae"]
+    few = performance.has_few_donors(numeric.target)
     limits = "without an interval"
     verdict = "is not shown to predict"
     if found.interval is not None:
         limits = f"95% interval {found.interval[0]:.3f} to {found.interval[1]:.3f}"
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
-        f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
+        f"The network {verdict} {numeric.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
         f"than the mean) and its mean absolute error {error:.3g}, on {found.n:,} {split} "
         f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
     )
