@@ -120,7 +120,7 @@ def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, perfo
 
 def _list_adjusted_columns(predictor: Predictor) -> list[str]:
     """Return the columns for which the trainings of the runs were adjusted."""
-    return list(dict.fromkeys(name for run in predictor.runs for name in run.settings.adjust_for))
+    return list(dict.fromkeys(name for run in predictor.runs for name in run.settings.split_options.adjust_for))
 
 
 def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:

@@ -142,10 +142,10 @@ def plan_cross_validation(header: CrossValidationHeader, dataset: RepertoireData
     plans = {}
     for name, run in index_runs(header).items():
         if column is None:
-            split = SplitOptions(folds=header.folds, fold=run.fold, validation_fold=run.validation, **common)
+            options = SplitOptions(folds=header.folds, fold=run.fold, validation_fold=run.validation, **common)
         else:
-            split = SplitOptions(test=f"{column}={values[run.fold]}", validation_fold=run.validation, **common)
-        plans[name] = RunPlan(split, header.seed + run.repeat)
+            options = SplitOptions(test=f"{column}={values[run.fold]}", validation_fold=run.validation, **common)
+        plans[name] = RunPlan(options, header.seed + run.repeat)
     return plans
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,29 +19,26 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc import ranks
-from deeprc.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
 from deeprc.config import Config, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, index_split_parts
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
-from deeprc.files import check_new_folder, name_write_errors, write_text
-from deeprc.hidden_folders import temporary_folder
+from deeprc.files import name_write_errors, write_text
 from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_slices
-from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
-from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
+from deeprc.runs.run import Run, load_run, read_splits, save_predictions
 from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
 from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
-from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
+from deeprc.runs.training_data import digest_training_data
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
@@ -53,22 +48,11 @@ from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 
-__all__ = ["describe_end", "digest_training_data", "resume_run", "train_run"]
+__all__ = ["describe_end", "resume_run", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _PreparedRun:
-    """What a training starts from: the run directory, its settings, the cohort, its split, and the device."""
-
-    folder: Path
-    settings: RunSettings
-    dataset: RepertoireDataset
-    split: Split
-    device: torch.device
 
 
 def train_run(
@@ -116,7 +100,7 @@ def train_run(
         If anything the user gave cannot be used; nothing is written then.
     """
     folder = Path(output)
-    ranks.compute_once(lambda: _check_output(folder))
+    ranks.compute_once(lambda: check_output(folder))
     check_logger(logger)
     torch_device = resolve_device(device)
     dataset = open_dataset(cohort)
@@ -132,75 +116,21 @@ def train_run(
             _logger.info("%s", describe_classes(task, dataset.metadata))
     tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[division.train])
     config = replace_log_abundance(config or load_config(), [dataset[division.train], dataset[division.validation]])
-    _warn_of_hidden_singletons(config, dataset)
+    warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
         fingerprint=digest_training_data(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),
-        **vars(options),
+        split_options=options,
         seed=seed,
         device=device,
         config=config,
     )
-    prepared = _PreparedRun(folder, settings, dataset, division, torch_device)
+    prepared = PreparedRun(folder, settings, dataset, division, torch_device)
     _check_that_trainer_can_be_made(prepared)
-    ranks.compute_once(partial(_begin, prepared, keep_sketches), shared=[dataset.container])
+    ranks.compute_once(partial(begin_run, prepared, keep_sketches), shared=[dataset.container])
     return _train(prepared, logger, progress)
-
-
-def _check_output(folder: Path) -> None:
-    """Raise InputError if a folder cannot become a run directory."""
-    hint = ""
-    if (folder / "config.yaml").exists():
-        is_finished = (folder / "metrics.json").exists()
-        hint = "it is a finished run; " if is_finished else "continue it with `resume_run`, or "
-    check_new_folder(folder, hint=hint)
-
-
-def _begin(prepared: _PreparedRun, keep_sketches: bool) -> None:
-    """Check the cohort, log the findings, summarise the training repertoires, and make the run directory."""
-    group_by, split = prepared.settings.group_by, prepared.split
-    checks = check_for_training(prepared.dataset, prepared.settings.tasks, group_by)
-    checks.log(_logger)
-    learned = prepared.dataset[np.sort(np.concatenate([split.train, split.validation]))]
-    donors = DonorColumn.choose(learned.metadata, group_by).index_if_known()
-    summary = summarise_training(learned, donors, keep_sketches=keep_sketches)
-    _start_folder(prepared, checks, summary)
-
-
-def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
-    """Warn if the abundance scale log(count) hides the residues of most sequences."""
-    if config.network.abundance == "log":
-        counts = [part.store.sequences.counts for part in dataset.sequence_container.parts]
-        seen_once = sum(int(np.sum(each <= 1)) for each in counts) / max(sum(map(len, counts)), 1)
-        if seen_once > 0.5:
-            _logger.warning(
-                "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
-                100 * seen_once,
-            )
-
-
-def _start_folder(prepared: _PreparedRun, checks: RunChecks, summary: TrainingSummary) -> None:
-    """Make the run directory with all files that are known before training, under a temporary name first."""
-    folder = prepared.folder
-    real_folder = Path(os.path.realpath(folder))
-    with name_write_errors(folder):
-        real_folder.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(real_folder) as hidden:
-            aside = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
-            aside.mkdir()
-            write_splits(aside, prepared.split, prepared.dataset)
-            write_text(aside / "environment.json", json.dumps(describe_environment(prepared.device), indent=1) + "\n")
-            write_text(aside / CHECKS_FILE, checks.to_json())
-            write_summary(aside, summary)
-            write_text(aside / "config.yaml", prepared.settings.to_yaml())
-            try:
-                aside.replace(real_folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                raise InputError(f"{folder}: another process has begun a run there; choose another `output`") from None
 
 
 def resume_run(
@@ -237,7 +167,7 @@ def resume_run(
     if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
     split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in SPLITS})
-    prepared = _PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
+    prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
     return _train(prepared, logger, progress)
 
 
@@ -249,31 +179,14 @@ def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]
     return settings, read_splits(folder)[0]
 
 
-def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
-    """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
-    digest = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
-    container, network = dataset.sequence_container, config.network
-    fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
-    for field in fields:
-        digest.update(json.dumps(container.gene_names.get(field)).encode())
-    repertoires = track(dataset, "hashing repertoires", len(dataset))
-    for row, repertoire in zip(dataset.rows.tolist(), repertoires, strict=True):
-        digest.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
-        for field in fields:
-            if field in container.gene_names:
-                codes = container.map_to_joint_codes(container.find_part(row), field, repertoire.genes[field].codes)
-                digest.update(np.ascontiguousarray(codes).data)
-    return digest.hexdigest()
-
-
-def _check_that_trainer_can_be_made(prepared: _PreparedRun) -> None:
+def _check_that_trainer_can_be_made(prepared: PreparedRun) -> None:
     """Raise the errors that the trainer will raise, before anything is written."""
     _make_trainer(prepared, checkpoint=None)
 
 
-def _make_trainer(prepared: _PreparedRun, checkpoint: Path | None) -> Trainer:
+def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:
     settings, metadata = prepared.settings, prepared.dataset.metadata
-    donors = DonorColumn.require(metadata, settings.group_by, settings.cohort).index_if_known()
+    donors = DonorColumn.require(metadata, settings.split_options.group_by, settings.cohort).index_if_known()
     cohort = Fold(prepared.dataset, encode_labels(settings.tasks, metadata), donors)
     return Trainer(
         settings.config,
@@ -287,7 +200,7 @@ def _make_trainer(prepared: _PreparedRun, checkpoint: Path | None) -> Trainer:
     )
 
 
-def _train(prepared: _PreparedRun, logger: str | None, progress: Progress | None) -> Run:
+def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None) -> Run:
     """Train the model, or continue its training, and write the results into the run directory."""
     folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:

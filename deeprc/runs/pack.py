@@ -66,7 +66,9 @@ def pack_run(
         unpack_bundle(target)  # raises an error if the file is anything but a bundle, so that it is not replaced
     trained = _remove_paths(load_run(folder, device="cpu"))
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
-    settings = replace(trained.settings, fingerprint="", device="auto", test=_remove_value(trained.settings.test))
+    options = trained.settings.split_options
+    options = replace(options, test=_remove_value(options.test))
+    settings = replace(trained.settings, fingerprint="", device="auto", split_options=options)
     if trained.group_by is None and len(trained.clones()):
         _logger.warning(
             "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",

@@ -104,7 +104,7 @@ class Run:
     @property
     def group_by(self) -> str | None:
         """Metadata column whose values the split kept together."""
-        return self.settings.group_by
+        return self.settings.split_options.group_by
 
     def history(self) -> pd.DataFrame:
         """Return `history.tsv`, with one row per evaluation on the validation fold; empty if the file is missing."""

@@ -13,6 +13,7 @@ from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.tasks import LARGEST_NUMBER, Task
 from deeprc.versions import package_version
 
@@ -36,8 +37,10 @@ class RunSettings:
         Texts of the targets, as the user wrote them.
     tasks
         Tasks of the targets, with the mean and scale of the training fold.
-    folds, fold, validation_fold, group_by, test, adjust_for, seed, device
-        Arguments of `deeprc train`; if `validation_fold` is None, the fold after `fold` is for validation.
+    split_options
+        Options of the split of the cohort.
+    seed, device
+        Arguments of `deeprc train`.
     config
         Configuration of network and training.
     """
@@ -46,22 +49,22 @@ class RunSettings:
     fingerprint: str
     targets: tuple[str, ...]
     tasks: tuple[Task, ...]
-    folds: int
-    fold: int
-    validation_fold: int | None
-    group_by: str | None
-    test: str | None
-    adjust_for: tuple[str, ...]
+    split_options: SplitOptions
     seed: int
     device: str
     config: Config
 
     def to_yaml(self) -> str:
         """Return the text of `config.yaml`."""
+        options = vars(self.split_options)
         flat = {
-            **{k: v for k, v in vars(self).items() if k not in ("targets", "adjust_for", "tasks", "config")},
+            "cohort": self.cohort,
+            "fingerprint": self.fingerprint,
+            **{name: value for name, value in options.items() if name != "adjust_for"},
+            "seed": self.seed,
+            "device": self.device,
             "targets": list(self.targets),
-            "adjust_for": list(self.adjust_for),
+            "adjust_for": list(self.split_options.adjust_for),
             "tasks": [_describe(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
@@ -104,7 +107,7 @@ def read_settings(path: Path) -> RunSettings:
     if is_out_of_range or (has_test_fold and stored.validation_fold == stored.fold):
         named = f"{stored.fold} and {stored.validation_fold}"
         raise InputError(f"{file}: expected two folds of {stored.folds} to test and to validate on, found {named}")
-    return RunSettings(config=config, **vars(stored))
+    return stored.to_settings(config, str(file))
 
 
 def _explain_missing_settings(path: Path) -> str:
@@ -136,6 +139,16 @@ class _StoredSettings:
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
     test: str | None = None  # likewise
     adjust_for: tuple[str, ...] = ()  # likewise
+
+    def to_settings(self, config: Config, source: str) -> RunSettings:
+        """Return the settings of the run; InputError, which names the file `source`, if its split is not possible."""
+        try:
+            options = SplitOptions(**{each.name: getattr(self, each.name) for each in fields(SplitOptions)})
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+        return RunSettings(
+            self.cohort, self.fingerprint, self.targets, self.tasks, options, self.seed, self.device, config
+        )
 
 
 _KEYS = tuple(each.name for each in fields(_StoredSettings))

@@ -62,8 +62,8 @@ def _list_lines(run: Run) -> list[tuple[str, str]]:
     if run.bundle is None:  # a packed run has no ids of repertoires
         sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
         lines.append(("split", f"{sizes} repertoires"))
-    if run.settings.adjust_for:
-        lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
+    if adjust_for := run.settings.split_options.adjust_for:
+        lines.append(("adjusted", f"for {', '.join(adjust_for)}"))
     return [*lines, *_list_test_metrics(run.path, run.tasks)]
 
 

@@ -28,9 +28,11 @@ from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
-from deeprc.runs.experiment import Progress, digest_training_data, resume_run, train_run
+from deeprc.runs.experiment import Progress, resume_run, train_run
 from deeprc.runs.run import read_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.run_start import begin_run
+from deeprc.runs.training_data import digest_training_data
 from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training.loggers import check_logger
@@ -44,7 +46,7 @@ _logger = logging.getLogger(__name__)
 class RunPlan:
     """Options of the split of a run, and the seed of every random choice, including the folds."""
 
-    split: SplitOptions
+    split_options: SplitOptions
     seed: int = 0
 
 
@@ -109,8 +111,8 @@ def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0,
         If the column does not exist, or has fewer than two values.
     """
     values = list_left_out_values(open_dataset(cohort).metadata, column, str(cohort))
-    splits = [SplitOptions(test=f"{column}={value}", **others) for value in values]
-    return {f"fold-{index}": RunPlan(split, seed) for index, split in enumerate(splits)}
+    options = [SplitOptions(test=f"{column}={value}", **others) for value in values]
+    return {f"fold-{index}": RunPlan(each, seed) for index, each in enumerate(options)}
 
 
 def train_runs(
@@ -161,7 +163,7 @@ def train_runs(
     trainings = [
         _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
     ]
-    with _log_once(train_run.__module__, make_split.__module__):
+    with _log_once(train_run.__module__, begin_run.__module__, make_split.__module__):
         _check(Path(output), trainings, is_here=scheduler is None)
         if begin is not None:
             begin()
@@ -267,7 +269,7 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None
 
 def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Task]) -> None:
     """Raise InputError if the cohort cannot be split, or if the run was begun with a different split."""
-    options = training.plan.split
+    options = training.plan.split_options
     try:
         split = make_split(
             dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path)
@@ -289,13 +291,15 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
 def _check_same_settings(training: _Training) -> RunSettings:
     """Return the settings of a run that has begun; raise InputError if they are not those of the training."""
     settings, plan = read_settings(training.folder), training.plan
-    expected = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
-    differing = [name for name, value in expected.items() if vars(settings)[name] != value]
+    chosen = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed}
+    chosen |= vars(plan.split_options)
+    begun = {name: vars(settings)[name] for name in ("cohort", "targets", "seed")} | vars(settings.split_options)
+    differing = [name for name, value in chosen.items() if begun[name] != value]
     restored = _restore_log(settings.config, training.config)
     differing += [] if restored == training.config else ["config"]
     if differing == ["config"]:
-        begun, chosen = restored.to_mapping(), training.config.to_mapping()
-        names = [name for part in chosen for name in chosen[part] if begun[part].get(name) != chosen[part][name]]
+        was, now = restored.to_mapping(), training.config.to_mapping()
+        names = [name for section in now for name in now[section] if was[section].get(name) != now[section][name]]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
             "`output`"
@@ -327,7 +331,7 @@ def _train(progress: Progress | None, training: _Training) -> None:
         training.folder,
         targets=training.targets,
         config=training.config,
-        split=training.plan.split,
+        split=training.plan.split_options,
         seed=training.plan.seed,
         device=training.device,
         logger=training.logger,

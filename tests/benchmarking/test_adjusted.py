@@ -102,7 +102,7 @@ def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_pat
     assert result.exit_code == 0, result.output
     assert "Adjusted for site" in result.output
     run = load_run(folder, device="cpu")
-    assert run.settings.adjust_for == ("site",)
+    assert run.settings.split_options.adjust_for == ("site",)
     assert "adjusted  for site" in repr(run)
     assert "--adjust-for site" in format_train_command(run.settings, folder)
     learned = cohort.select(run.splits["train"]).metadata
@@ -137,7 +137,7 @@ def test_left_out_sites_are_trained_with_adjustment(cohort: RepertoireDataset, t
         cohort.container.path, tmp_path / "runs", some, targets="status=sick", config=TINY, device="cpu"
     )
     run = load_run(folder, device="cpu")
-    assert run.settings.adjust_for == ("site",)
+    assert run.settings.split_options.adjust_for == ("site",)
     assert set(cohort.select(run.splits["test"]).metadata["site"]) == {"site 0"}
     assert "site 0" not in set(cohort.select(run.splits["train"]).metadata["site"])
 

@@ -201,7 +201,7 @@ def test_the_test_part_of_a_cohort_is_tested(deeprc: Run, tmp_path: Path) -> Non
     sheet = open_dataset(cohort).metadata
     assert tested == set(sheet.loc[sheet["part"] == "test", "repertoire_id"])
     assert len(tested) == 12
-    assert load_run(run).settings.test == "part=test"
+    assert load_run(run).settings.split_options.test == "part=test"
     code, _, errors = deeprc("train", cohort, "--target", "status", "--test", "part=new", "--output", tmp_path / "b")
     assert (code, errors.strip()) == (
         2,

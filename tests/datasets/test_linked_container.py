@@ -44,7 +44,7 @@ from deeprc.errors import InputError
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.columns import copy_codes, copy_columns
 from deeprc.nn.genes import GeneNames
-from deeprc.runs.experiment import digest_training_data
+from deeprc.runs.training_data import digest_training_data
 from deeprc.tasks import parse_tasks
 
 RECIPE = {"background": {"kind": "uniform"}, "signals": [], "seed": 1}

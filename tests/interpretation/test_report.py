@@ -235,18 +235,19 @@ def test_there_is_a_way_to_make_it_again(page: Page, trained: Run, path: Path) -
     ],
 )
 def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str]) -> None:
+    split_options = replace(trained.settings.split_options, group_by="patient id; rm", test="my site=b")
     settings = replace(
         trained.settings,
         cohort="/data/my cohort.h5",
         targets=("T cell=CD4+", "age:regression@0.5"),
-        group_by="patient id; rm",
-        test="my site=b",
+        split_options=split_options,
         config=load_config("deeprc", overrides),
     )
     assert "--validation-fold" not in format_train_command(settings, "runs/a b")
     assert "--no-sketches" not in format_train_command(settings, "runs/a b")
     assert "--no-sketches" in format_train_command(settings, "runs/a b", has_sketches=False)
-    words = shlex.split(format_train_command(replace(settings, validation_fold=0), "runs/a b"))
+    on_first_fold = replace(settings, split_options=replace(split_options, validation_fold=0))
+    words = shlex.split(format_train_command(on_first_fold, "runs/a b"))
     assert words[:3] == ["deeprc", "train", "/data/my cohort.h5"]
     given = words[3 : words.index("--target")]
     assert len(given) == len(settings.config.changes())

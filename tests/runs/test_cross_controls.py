@@ -68,7 +68,7 @@ def test_each_site_is_a_test_fold(left_out: CrossValidation, cohort: RepertoireD
     assert [f"site {fold}" for fold in table["fold"]] == [site_of[name] for name in table["repertoire_id"]]
     for fold in range(4):
         run = load_run(left_out.path / "runs" / f"repeat-0-fold-{fold}-validation-0", device="cpu")
-        assert run.settings.test == f"site=site {fold}"
+        assert run.settings.split_options.test == f"site=site {fold}"
         assert len(run.splits["validation"]) == pytest.approx(len(run.splits["train"]) / 4, abs=2)
     header = read_header(left_out.path)
     assert (header.folds, header.left_out, header.members) == (4, "site", 1)

@@ -77,7 +77,7 @@ def test_every_repertoire_is_predicted_once_by_runs_that_have_not_seen_it(
         f"repeat-0-fold-{fold}-validation-{v}" for fold in range(3) for v in range(3) if v != fold
     ]
     for run in map(load_run, runs):
-        tested = set(table.loc[table["fold"] == run.settings.fold, "repertoire_id"])
+        tested = set(table.loc[table["fold"] == run.settings.split_options.fold, "repertoire_id"])
         assert set(run.splits["test"]) == tested
     donors = cohort.metadata["patient_id"].to_numpy()
     assert table.groupby(donors)["fold"].nunique().max() == 1

@@ -49,7 +49,7 @@ def values(table: pd.DataFrame, target: str, column: str = "probability") -> np.
 
 
 def test_the_runs_share_their_test_side_and_rotate_the_others(runs: list[Run], cohort: RepertoireDataset) -> None:
-    assert [run.settings.validation_fold for run in runs] == [1, 2, 3]
+    assert [run.settings.split_options.validation_fold for run in runs] == [1, 2, 3]
     first, *others = (run.splits for run in runs)
     for splits in others:
         assert splits["test"] == first["test"]

@@ -23,9 +23,10 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.ranking import Ranking
-from deeprc.runs import experiment
-from deeprc.runs.experiment import _check_output, describe_end, resume_run, train_run
+from deeprc.runs import run_start
+from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
+from deeprc.runs.run_start import check_output
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
@@ -229,7 +230,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
     with pytest.raises(InputError, match="nothing to resume"):
         resume_run(tmp_path / "cut")
     with pytest.raises(InputError, match=r"cut: exists already; it is a finished run; choose another `output`$"):
-        _check_output(tmp_path / "cut")
+        check_output(tmp_path / "cut")
 
 
 @pytest.mark.slow
@@ -263,7 +264,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.yaml").write_text("of another process")
 
-    monkeypatch.setattr(experiment, "write_splits", write_as_another)
+    monkeypatch.setattr(run_start, "write_splits", write_as_another)
     with pytest.raises(InputError, match="run: another process has begun a run there; choose another `output`"):
         train_run(
             cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3)

@@ -140,7 +140,7 @@ def test_who_was_tested_alone_is_not_named(
     assert "of one person" in (run.path / "config.yaml").read_text()
     deeprc.pack(run.path, tmp_path / "model.deeprc")
     assert b"of one person" not in b"".join(contents_of(tmp_path / "model.deeprc").values())
-    assert deeprc.load(tmp_path / "model.deeprc", device="cpu").settings.test == "site=(removed)"
+    assert deeprc.load(tmp_path / "model.deeprc", device="cpu").settings.split_options.test == "site=(removed)"
     assert deeprc.load(tmp_path / "model.deeprc", device="cpu").predict(cohort[:3])["probability"].notna().all()
 
 

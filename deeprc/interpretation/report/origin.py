@@ -105,18 +105,19 @@ def _has_sketches(run: Run) -> bool:
 
 def format_train_command(settings: RunSettings, output: str, *, has_sketches: bool = True) -> str:
     """Return the command that trains a run with these settings again, quoted for a POSIX shell."""
+    options = settings.split_options
     words = ["deeprc", "train", settings.cohort]
     words += [f"{name}={format_setting(value)}" for name, value in settings.config.changes().items()]
     for target in settings.targets:
         words += ["--target", target]
-    words += ["--folds", str(settings.folds), "--fold", str(settings.fold)]
-    if settings.validation_fold is not None:
-        words += ["--validation-fold", str(settings.validation_fold)]
-    if settings.test is not None:
-        words += ["--test", settings.test]
-    if settings.group_by is not None:
-        words += ["--group-by", settings.group_by]
-    words += format_adjust_options(settings.adjust_for) + ["--no-sketches"] * (not has_sketches)
+    words += ["--folds", str(options.folds), "--fold", str(options.fold)]
+    if options.validation_fold is not None:
+        words += ["--validation-fold", str(options.validation_fold)]
+    if options.test is not None:
+        words += ["--test", options.test]
+    if options.group_by is not None:
+        words += ["--group-by", options.group_by]
+    words += format_adjust_options(options.adjust_for) + ["--no-sketches"] * (not has_sketches)
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 

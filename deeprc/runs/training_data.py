@@ -1,0 +1,34 @@
+"""The digest of the data that a run learns from: it shows whether they changed since the run was begun."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.progress import track
+from deeprc.tasks import Task, encode_labels
+
+__all__ = ["digest_training_data"]
+
+
+def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
+    """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
+    digest = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
+    container, network = dataset.sequence_container, config.network
+    fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
+    for field in fields:
+        digest.update(json.dumps(container.gene_names.get(field)).encode())
+    repertoires = track(dataset, "hashing repertoires", len(dataset))
+    for row, repertoire in zip(dataset.rows.tolist(), repertoires, strict=True):
+        digest.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
+        for field in fields:
+            if field in container.gene_names:
+                codes = container.map_to_joint_codes(container.find_part(row), field, repertoire.genes[field].codes)
+                digest.update(np.ascontiguousarray(codes).data)
+    return digest.hexdigest()
