@@ -38,7 +38,7 @@ class Execution:
         self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
-        self.scoring = choose_scoring(plan.task.kind, plan.task.classes)
+        self.scoring = choose_scoring(plan.folds.task.kind, plan.folds.task.classes)
         self.workers = options.workers
         self.remaining_time = RemainingTime(options.workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
@@ -81,7 +81,7 @@ class Execution:
         """Return the columns in warnings, with the value of each repertoire by its id."""
         metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
         names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
-        categories = find_strata_columns(metadata, self.plan.task)
+        categories = find_strata_columns(metadata, self.plan.folds.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
     def _run(self, jobs: Sequence[Job]) -> None:

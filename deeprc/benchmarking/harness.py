@@ -111,7 +111,7 @@ def benchmark(
         _logger.warning("%s", caution.text)
     if folder is not None:
         _write_folds(folder, plan)
-    task = plan.task
+    task = plan.folds.task
     if task.kind == "binary":
         _logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
@@ -164,14 +164,11 @@ def _make_plan(
     donors = DonorColumn.require(dataset.metadata, options.group_by, str(dataset.container.path))
     plan = NestedPlan(
         dataset=dataset,
-        fold_of=folds.fold_of,
-        labels=folds.labels,
-        task=folds.task,
+        folds=folds,
         seed=options.seed,
         content=digest_cohort(dataset),
         methods=tuple(set_seed(method, options.seed) for method in methods),
         groups=donors.index_if_known(),
-        inner_fold_of=folds.inner_fold_of,
         adjust_for=tuple(options.adjust_for),
     )
     return plan, skipped
@@ -179,28 +176,28 @@ def _make_plan(
 
 def _find_adjustment_cautions(plan: NestedPlan) -> list[Caution]:
     """Return what is to be said about repertoires that are left out of training; see `adjust_for`."""
-    training_labels = [plan.labels[split.train] for split in plan.splits]
-    return find_adjustment_cautions(plan.adjust_for, plan.task.kind, training_labels)
+    training_labels = [plan.folds.labels[split.train] for split in plan.splits]
+    return find_adjustment_cautions(plan.adjust_for, plan.folds.task.kind, training_labels)
 
 
 def _find_donor_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return the warnings about donors in several folds, and about few donors."""
-    metadata, is_tested = plan.dataset.metadata, plan.fold_of >= 0
-    divided = find_divided_donor_cautions(metadata, plan.fold_of, apart="folds")
+    metadata, is_tested = plan.dataset.metadata, plan.folds.fold_of >= 0
+    divided = find_divided_donor_cautions(metadata, plan.folds.fold_of, apart="folds")
     donors = DonorColumn.choose(metadata, group_by)
     if donors.name is None or donors.name in [caution.details["column"] for caution in divided]:
         return divided
-    classes = {name: is_tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)}
+    classes = {name: is_tested & (plan.folds.labels == c) for c, name in enumerate(plan.folds.task.class_names)}
     classes = classes or {"": is_tested}
-    return [*divided, *find_donor_cautions(donors.index(), donors.name, classes, kind=plan.task.kind, where="")]
+    return [*divided, *find_donor_cautions(donors.index(), donors.name, classes, kind=plan.folds.task.kind, where="")]
 
 
 def _find_check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return warnings from a check of the cohort: shortcuts to the label, and copies in several folds."""
-    findings = check_for_training(plan.dataset, [plan.task], group_by).findings
+    findings = check_for_training(plan.dataset, [plan.folds.task], group_by).findings
     fold_of = {
         str(name): fold
-        for name, fold in zip(plan.dataset.repertoire_ids, plan.fold_of.tolist(), strict=True)
+        for name, fold in zip(plan.dataset.repertoire_ids, plan.folds.fold_of.tolist(), strict=True)
         if fold >= 0
     }
     return [*find_duplicate_cautions(findings, fold_of, apart="folds"), *find_shortcut_cautions(findings)]
@@ -208,19 +205,19 @@ def _find_check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution
 
 def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return the warning about columns that `sheet-columns` leaves out, unless the user named its columns."""
-    columns = select_control_columns(plan.dataset.metadata, [plan.task])
+    columns = select_control_columns(plan.dataset.metadata, [plan.folds.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
     return find_target_like_cautions(columns) if columns.read in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:
     """Write the fold of each repertoire, in the form that the option `folds` reads."""
-    rows = np.flatnonzero(plan.fold_of >= 0)
-    labels = plan.labels[rows].tolist()
-    if plan.task.kind == "multiclass":
-        labels = [plan.task.classes[index] for index in labels]
+    rows = np.flatnonzero(plan.folds.fold_of >= 0)
+    labels = plan.folds.labels[rows].tolist()
+    if plan.folds.task.kind == "multiclass":
+        labels = [plan.folds.task.classes[index] for index in labels]
     ids = plan.dataset.repertoire_ids[rows]
-    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.fold_of[rows], "label": labels})
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.folds.fold_of[rows], "label": labels})
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 
@@ -230,7 +227,7 @@ def _make_header(
     """Return the content of `benchmark.yaml`."""
     left_out = parse_left_out_column(options.folds)
     is_folds_file = left_out is None and not isinstance(options.folds, int | np.integer)
-    task = plan.task
+    task = plan.folds.task
     return {
         "target": target,
         "group_by": options.group_by,
@@ -244,10 +241,10 @@ def _make_header(
         "content": plan.content,
         "kind": task.kind,
         "classes": list(task.classes),
-        "n_repertoires": int((plan.fold_of >= 0).sum()),
+        "n_repertoires": int((plan.folds.fold_of >= 0).sum()),
         **(_describe_positive_class(plan) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
-        "folds": make_job_key(plan.fold_of.tolist()),
+        "folds": make_job_key(plan.folds.fold_of.tolist()),
         "seed": plan.seed,
         "methods": _describe_methods(plan),
     }
@@ -272,4 +269,4 @@ def _describe_methods(plan: NestedPlan) -> dict[str, Any]:
 
 
 def _describe_positive_class(plan: NestedPlan) -> dict[str, Any]:
-    return {"positive_class": plan.task.positive, "n_positive": int((plan.labels == 1).sum())}
+    return {"positive_class": plan.folds.task.positive, "n_positive": int((plan.folds.labels == 1).sum())}

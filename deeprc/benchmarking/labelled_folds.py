@@ -81,6 +81,17 @@ class LabelledFolds:
             labels = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
         return cls(task=task, labels=labels, fold_of=fold_of, inner_fold_of=folds.inner_fold_of)
 
+    @property
+    def n_folds(self) -> int:
+        """Number of folds, F."""
+        return int(self.fold_of.max()) + 1
+
+    def is_for_validation(self, test_fold: int) -> NDArray[np.bool_]:
+        """Return whether each repertoire is for validation if a fold is for testing, (B,)."""
+        if self.inner_fold_of is None:
+            return np.asarray(self.fold_of == (test_fold + 1) % self.n_folds)
+        return np.asarray(self.inner_fold_of[test_fold] == 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Folds:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.jobs import Job, make_job_key
+from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, remove_path_parameter
 from deeprc.datasets.cache import digest_container, digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.evaluation.splits import Split, adjust_split
-from deeprc.tasks import Task
 from deeprc.versions import package_version
 
 __all__ = ["NestedPlan", "digest_cohort"]
@@ -50,8 +50,8 @@ class NestedPlan:
     ----------
     dataset
         Repertoires, (B,).
-    fold_of, labels, task, inner_fold_of
-        Folds and labels of the repertoires, and the task of the target, see `LabelledFolds`.
+    folds
+        Label and fold of each repertoire.
     seed
         Seed of the drawn settings.
     content
@@ -65,37 +65,31 @@ class NestedPlan:
     """
 
     dataset: RepertoireDataset
-    fold_of: NDArray[np.int64]
-    labels: NDArray[Any]
-    task: Task
+    folds: LabelledFolds
     seed: int
     content: str
     methods: tuple[Method, ...]
     groups: NDArray[np.int64] | None = None
-    inner_fold_of: NDArray[np.int64] | None = None
     adjust_for: tuple[str, ...] = ()
 
     @property
     def n_folds(self) -> int:
         """Number of folds."""
-        return int(self.fold_of.max()) + 1
+        return self.folds.n_folds
 
     @cached_property
     def splits(self) -> list[Split]:
-        """Split for each test fold; `inner_fold_of` says what is for validation, and the rest is for training."""
+        """Split for each test fold; repertoires that are neither for testing nor for validation are for training."""
         return [self._split(fold) for fold in range(self.n_folds)]
 
     def _split(self, fold: int) -> Split:
-        test, rest = self.fold_of == fold, (self.fold_of >= 0) & (self.fold_of != fold)
-        if self.inner_fold_of is None:
-            validation = self.fold_of == (fold + 1) % self.n_folds
-        else:
-            validation = self.inner_fold_of[fold] == 0
-        split = Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
+        test, validation = self.folds.fold_of == fold, self.folds.is_for_validation(fold)
+        train = (self.folds.fold_of >= 0) & ~test & ~validation
+        split = Split(*map(np.flatnonzero, (train, validation, test)))
         donors = np.arange(len(self.dataset)) if self.groups is None else self.groups
         source, metadata = f"{self.dataset.container.path}: fold {fold}", self.dataset.metadata
         seed = (self.seed, fold)
-        return adjust_split(split, metadata, [self.task], self.adjust_for, donors, seed=seed, source=source)
+        return adjust_split(split, metadata, [self.folds.task], self.adjust_for, donors, seed=seed, source=source)
 
     def settings(self, method: Method, fold: int) -> list[Setting]:
         """Return the settings to try for a method; every fold has its own random draws."""
@@ -127,13 +121,13 @@ class NestedPlan:
             method.estimator.get_params(),
             settings,
         )
-        groups = None if self.groups is None else self.groups.tolist()
-        folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
-        folds += () if self.inner_fold_of is None else (self.inner_fold_of.tolist(),)
+        groups, folds = None if self.groups is None else self.groups.tolist(), self.folds
+        division: tuple[Any, ...] = folds.fold_of.tolist(), folds.labels.tolist(), fold, folds.task.kind, groups
+        division += () if folds.inner_fold_of is None else (folds.inner_fold_of.tolist(),)
         split = self.splits[fold]
-        folds += (split.train, split.validation) if self.adjust_for else ()
+        division += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
-        key = make_job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
+        key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
         container = self.dataset.container
         is_whole_file = isinstance(container, StoredContainer) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))
@@ -148,8 +142,8 @@ class NestedPlan:
             estimator=method.estimator,
             settings=settings,
             split=split,
-            labels=self.labels,
-            task=self.task,
+            labels=folds.labels,
+            task=folds.task,
             groups=self.groups,
         )
 

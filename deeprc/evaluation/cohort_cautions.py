@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import count_divided_donors
 from deeprc.evaluation.significance import are_few_donors
-from deeprc.evaluation.splits import SPLITS, Split
+from deeprc.evaluation.splits import PARTS, Split
 from deeprc.tasks import TaskKind
 
 __all__ = [
@@ -111,9 +111,9 @@ def find_donor_cautions(
 
 
 def index_split_parts(split: Split, n: int) -> NDArray[np.int64]:
-    """Return the index in `SPLITS` of the part of each of n repertoires, (B,); -1 if it is in none."""
+    """Return the index in `PARTS` of the part of each of n repertoires, (B,); -1 if it is in none."""
     part = np.full(n, -1, np.int64)
-    for index, name in enumerate(SPLITS):
+    for index, name in enumerate(PARTS):
         part[getattr(split, name)] = index
     return part
 

@@ -26,7 +26,7 @@ __all__ = [
     "HELD_OUT",
     "NEW",
     "N_FOLDS",
-    "SPLITS",
+    "PARTS",
     "Split",
     "SplitOptions",
     "adjust_split",
@@ -35,15 +35,17 @@ __all__ = [
     "make_split",
 ]
 
-SPLITS = ("train", "validation", "test")
+PARTS = ("train", "validation", "test")
+"""Names of the parts of a split."""
+
 N_FOLDS = 5
 """Default number of folds of a training or a benchmark."""
 
 NEW = "new"
-"""Name of the split of a repertoire that is in none of train, validation and test."""
+"""Name of the part of a repertoire that is in none of train, validation and test."""
 
 HELD_OUT = ("test", NEW)
-"""Splits from which a model has not learned, and by which it was not chosen."""
+"""Parts from which a model has not learned, and by which it was not chosen."""
 
 _REGRESSION_BINS = 4
 _MIN_KEPT = 5  # training repertoires of each class that an adjustment must leave
@@ -61,7 +63,7 @@ class Split:
 
     def ids(self, repertoire_ids: NDArray[np.object_]) -> dict[str, list[str]]:
         """Return the repertoire ids of each part of the split, by its name."""
-        return {part: [str(i) for i in repertoire_ids[getattr(self, part)]] for part in SPLITS}
+        return {part: [str(i) for i in repertoire_ids[getattr(self, part)]] for part in PARTS}
 
 
 @dataclass(frozen=True, kw_only=True)

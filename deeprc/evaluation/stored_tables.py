@@ -9,7 +9,7 @@ import pandas as pd
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.splits import NEW, SPLITS
+from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.tables import Column, read_table
 from deeprc.training.history import WHOLE_VALIDATION_PREFIXES
 
@@ -35,7 +35,7 @@ _KIND = Column(choices=("method", "control", "truth"))
 
 _RUN_PREDICTIONS = {
     "repertoire_id": Column(),
-    "split": Column(choices=(*SPLITS, NEW)),
+    "split": Column(choices=(*PARTS, NEW)),
     "target": Column(),
     "label": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,

@@ -19,7 +19,7 @@ from deeprc.interpretation.false_sequences import FalseDiscoveryReference, Highe
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
 from deeprc.nn.contributions import OutputParts
-from deeprc.runs.performance import choose_held_out_split
+from deeprc.runs.performance import choose_held_out_part
 from deeprc.runs.predictor import Predictor
 from deeprc.training.model import Model
 
@@ -42,7 +42,7 @@ class TopSequences:
     ----------
     table
         Table with the columns of `attention_table`, with contribution, its parts and response for the output of this
-        direction only; and `split` if the splits are known.
+        direction only; and `split` if the parts of the split are known.
     index
         Index of the sequences in the dataset.
     """
@@ -125,7 +125,7 @@ def survey_cohort(
     dataset: RepertoireDataset,
     *,
     top: int = 1000,
-    splits: Sequence[str] | None = None,
+    parts: Sequence[str] | None = None,
     witnesses_among: Sequence[int] = (),
 ) -> Survey:
     """Survey a cohort with a trained model; every repertoire is read once.
@@ -138,7 +138,7 @@ def survey_cohort(
         The cohort.
     top
         Number of sequences to keep for each direction.
-    splits
+    parts
         Part of the split of each repertoire in training, (B,), for the tables; None leaves it out.
     witnesses_among
         Positions of the repertoires of a simulated cohort in which witnesses are searched.
@@ -146,13 +146,13 @@ def survey_cohort(
     plan, among = SurveyPlan.of(model, dataset, top, witnesses_among), frozenset(witnesses_among)
     collector = SurveyCollector(plan)
     for position, one in enumerate(iterate_attention(model, dataset)):
-        split = None if splits is None else splits[position]
-        collector.add(one, position, split=split, has_witnesses=position in among)
+        part = None if parts is None else parts[position]
+        collector.add(one, position, part=part, has_witnesses=position in among)
     return Survey.of(collector, plan, model)
 
 
 def make_false_discovery_reference(
-    predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
+    predictor: Predictor, dataset: RepertoireDataset, direction: Direction, parts: Sequence[str]
 ) -> FalseDiscoveryReference | None:
     """Return the held-out repertoires from which false discovery rates for a direction are estimated.
 
@@ -164,24 +164,24 @@ def make_false_discovery_reference(
         The model with its training, and the cohort.
     direction
         Direction of an output.
-    splits
+    parts
         Part of the split of each repertoire in training, (B,).
     """
-    parts = np.array(splits, dtype=object)
-    held_out_split = choose_held_out_split(parts, predictor.model.labels(dataset))
-    if held_out_split is None:
+    part_of = np.array(parts, dtype=object)
+    held_out = choose_held_out_part(part_of, predictor.model.labels(dataset))
+    if held_out is None:
         return None
     return FalseDiscoveryReference.of(
         predictor.model,
         dataset,
-        parts == held_out_split,
+        part_of == held_out,
         output=direction.output,
         sign=direction.sign,
         group_by=predictor.group_by,
     )
 
 
-def add_q_values(survey: Survey, predictor: Predictor, dataset: RepertoireDataset, splits: Sequence[str]) -> None:
+def add_q_values(survey: Survey, predictor: Predictor, dataset: RepertoireDataset, parts: Sequence[str]) -> None:
     """Add the column `q_value` to the tables of the top sequences of a survey, see `FalseDiscoveryReference.q_values`.
 
     Directions of numbers get no such column, and if no repertoire is held out, no direction does. The parameters are
@@ -189,7 +189,7 @@ def add_q_values(survey: Survey, predictor: Predictor, dataset: RepertoireDatase
     """
     for direction in survey.directions:
         top = survey.top[direction.name]
-        reference = make_false_discovery_reference(predictor, dataset, direction, splits)
+        reference = make_false_discovery_reference(predictor, dataset, direction, parts)
         if reference is not None and len(top):
             scores = direction.sign * top.table["contribution"].to_numpy(np.float64)
             q_values = reference.q_values(survey.highest[direction.name], scores, top.index.positions)

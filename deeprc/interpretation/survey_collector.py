@@ -96,7 +96,7 @@ class SurveyCollector:
         step, chosen = plan.witness_step, plan.directions if plan.witness_step else ()
         self._witnesses = [WitnessRanking(step or 1, output=each.output, sign=each.sign) for each in chosen]
 
-    def add(self, one: RepertoireAttention, position: int, *, split: str | None, has_witnesses: bool) -> None:
+    def add(self, one: RepertoireAttention, position: int, *, part: str | None, has_witnesses: bool) -> None:
         """Add a repertoire.
 
         Parameters
@@ -105,7 +105,7 @@ class SurveyCollector:
             The attention on its sequences.
         position
             Position of the repertoire in the dataset.
-        split
+        part
             Its part of the split in training; None leaves it out.
         has_witnesses
             Whether witnesses are searched among its sequences.
@@ -118,9 +118,9 @@ class SurveyCollector:
             genes.add(one.repertoire, field, one.scores.weight)
         for ranking in self._witnesses if has_witnesses else ():
             ranking.add(one.repertoire, one.scores)
-        self._best.offer(one, position, split)
+        self._best.offer(one, position, part)
 
-    def join(self, other: SurveyCollector, start: int, splits: Sequence[str] | None) -> None:
+    def join(self, other: SurveyCollector, start: int, parts: Sequence[str] | None) -> None:
         """Add what another collector has of the repertoires that follow those of this one.
 
         Parameters
@@ -129,7 +129,7 @@ class SurveyCollector:
             Collector whose positions count from 0.
         start
             Position of its first repertoire in the dataset.
-        splits
+        parts
             Part of the split of each repertoire of the dataset, (B,); None leaves it out.
         """
         self.outputs += other.outputs
@@ -140,7 +140,7 @@ class SurveyCollector:
             genes.join(other._usage[field])
         for ranking, of_other in zip(self._witnesses, other._witnesses, strict=True):
             ranking.join(of_other)
-        self._best.join(other._best, start, splits)
+        self._best.join(other._best, start, parts)
 
     def best(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
         """Return tables of the best sequences by the name of the direction: in total, and by their residues."""
@@ -171,10 +171,10 @@ class _Best:
         self._by_residues = [BestRows(top, once) for _ in directions] if has_branches else []
         self.highest = {direction.name: HighestScores() for direction in directions}
 
-    def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
+    def offer(self, one: RepertoireAttention, position: int, part: str | None) -> None:
         """Add the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
-            rows = _Rows(one, direction, position, split)
+            rows = _Rows(one, direction, position, part)
             ranking = Ranking("contribution", direction.output, direction.sign)
             keys = ranking.keys(one.scores)
             speaks = ranking.drop_silent(keys)
@@ -186,12 +186,12 @@ class _Best:
                     keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].offer(ranking.drop_silent(keys), rows)
 
-    def join(self, other: _Best, start: int, splits: Sequence[str] | None) -> None:
+    def join(self, other: _Best, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
 
         def moved(columns: Columns) -> Columns:
             positions = columns[POSITION] + start
-            split = {} if splits is None else {"split": np.array(splits, object)[positions]}
+            split = {} if parts is None else {"split": np.array(parts, object)[positions]}
             return {**columns, **split, POSITION: positions}
 
         for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
@@ -215,10 +215,10 @@ class _Rows:
     attention: RepertoireAttention
     direction: Direction
     position: int
-    split: str | None
+    part: str | None
 
     def __call__(self, rows: NDArray[np.int64]) -> Columns:
-        split = {} if self.split is None else {"split": np.full(len(rows), self.split, object)}
+        split = {} if self.part is None else {"split": np.full(len(rows), self.part, object)}
         origin = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
         return {**self.attention.columns(rows, self.direction.output), **split, **origin}
 

@@ -23,7 +23,7 @@ def survey_by_workers(
     *,
     device: str = "auto",
     top: int = 1000,
-    splits: Sequence[str] | None = None,
+    parts: Sequence[str] | None = None,
     witnesses_among: Sequence[int] = (),
 ) -> Survey:
     """Return what `survey_cohort` returns, computed by workers.
@@ -36,7 +36,7 @@ def survey_by_workers(
         Repertoires of a container.
     workers, device
         Where it is computed, and on what device; see `deeprc.runs.shares.iterate_shares`.
-    top, splits, witnesses_among
+    top, parts, witnesses_among
         As those of `survey_cohort`.
 
     Raises
@@ -47,20 +47,18 @@ def survey_by_workers(
     plan = SurveyPlan.of(predictor.model, dataset, top, witnesses_among)
     rows = frozenset(dataset.rows[list(witnesses_among)].tolist())
     collector, start = SurveyCollector(plan), 0
-    collect = partial(_collect, plan=plan, witness_rows=rows, has_splits=splits is not None)
+    collect = partial(_collect, plan=plan, witness_rows=rows, has_parts=parts is not None)
     for share, collected in iterate_shares(collect, predictor, dataset, workers, device=device):
-        collector.join(collected, start, splits)
+        collector.join(collected, start, parts)
         start += len(share.rows)
     return Survey.of(collector, plan, predictor.model)
 
 
-def _collect(
-    share: CohortShare, *, plan: SurveyPlan, witness_rows: frozenset[int], has_splits: bool
-) -> SurveyCollector:
+def _collect(share: CohortShare, *, plan: SurveyPlan, witness_rows: frozenset[int], has_parts: bool) -> SurveyCollector:
     """Return what is collected of a share; the parts of the split are filled in later."""
     predictor, dataset = share.load()
     collector = SurveyCollector(plan)
     for position, one in enumerate(iterate_attention(predictor.model, dataset)):
         has_witnesses = share.rows[position] in witness_rows
-        collector.add(one, position, split="" if has_splits else None, has_witnesses=has_witnesses)
+        collector.add(one, position, part="" if has_parts else None, has_witnesses=has_witnesses)
     return collector

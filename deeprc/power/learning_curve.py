@@ -221,9 +221,7 @@ def _make_full_plan(
     seeded = tuple(set_seed(method, benchmark.seed) for method in chosen)
     return SubsampledPlan(
         dataset=dataset,
-        fold_of=folds.fold_of,
-        labels=folds.labels,
-        task=folds.task,
+        folds=folds,
         seed=benchmark.seed,
         content=digest_cohort(dataset),
         methods=seeded,
@@ -235,7 +233,7 @@ def _make_full_plan(
 def _count_smallest_class(plan: SubsampledPlan, share: float, *, n_draws: int) -> int:
     """Return the smallest number of training repertoires of a class in any fold and draw of a share of the donors."""
     drawn_plans = [replace(plan, share=share, draw=draw) for draw in range(n_draws)]
-    training_labels = [plan.labels[drawn.splits[fold].train] for drawn in drawn_plans for fold in range(plan.n_folds)]
+    training_labels = [plan.folds.labels[split.train] for drawn in drawn_plans for split in drawn.splits]
     return min(int(np.bincount(labels, minlength=2).min()) for labels in training_labels)
 
 
@@ -247,15 +245,15 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
     """
     if not options.n_permutations:
         return []
-    labelled = np.flatnonzero(plan.fold_of >= 0)
+    labelled = np.flatnonzero(plan.folds.fold_of >= 0)
     donors = index_groups(plan.donors[labelled])
     rng = np.random.default_rng([plan.seed, len(labelled)])
-    values = plan.labels[labelled].astype(np.float64)[:, None]
+    values = plan.folds.labels[labelled].astype(np.float64)[:, None]
     sizes = plan.dataset.n_sequences[labelled].astype(np.int64)
     permuted = permute_labels(values, sizes, donors, options.n_permutations, rng)[:, 0, 1:].astype(np.int64)
     plans = []
     for permuted_labels in permuted.T:
-        labels = np.full(len(plan.labels), -1)
+        labels = np.full(len(plan.folds.labels), -1)
         labels[labelled] = permuted_labels
         with suppress(InputError):  # too few repertoires of a class, whose true labels had enough
             plans.append(_relabel(plan, labels, options.benchmark))
@@ -279,7 +277,7 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], options: Benchmark
     fold_of = assign_folds(
         relabelled, tasks, n_folds=plan.n_folds, group_by=options.group_by, seed=options.seed, source=source
     )
-    return replace(plan, labels=labels, fold_of=fold_of)
+    return replace(plan, folds=replace(plan.folds, labels=labels, fold_of=fold_of))
 
 
 def _average_n_learned(plan: SubsampledPlan) -> float:
@@ -335,7 +333,7 @@ def _make_curve(
 def _measure_points(method: Method, full_plan: SubsampledPlan, measured: Sequence[_MeasuredShare]) -> _Points:
     """Return the measured points of the curve of a method; raise InputError if they have no interval."""
     by_share = [share.runs for share in measured]
-    auc = average_aucs(by_share, full_plan.labels)[0]
+    auc = average_aucs(by_share, full_plan.folds.labels)[0]
     intervals = np.array([measure_interval(runs, full_plan) for runs in by_share])  # (S, 2)
     samples = resample_aucs(by_share, auc, np.array([share.share for share in measured]), full_plan, intervals)
     complete = samples[np.isfinite(samples).all(axis=1)]

@@ -324,9 +324,7 @@ def _make_plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions
     seeded = tuple(_shorten_training(set_seed(method, options.seed)) for method in chosen)
     return NestedPlan(
         dataset=dataset,
-        fold_of=folds.fold_of,
-        labels=folds.labels,
-        task=folds.task,
+        folds=folds,
         seed=options.seed,
         content=digest_cohort(dataset),
         methods=seeded,

@@ -46,7 +46,7 @@ def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[
     """Return the 95% interval of the mean AUC of the draws of one share, by `fold_aucs_interval`."""
     folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
     aucs = fold_aucs_interval(
-        [plan.labels[rows] for _, rows in folds],
+        [plan.folds.labels[rows] for _, rows in folds],
         [scores for tested in runs for scores in tested.scores],
         [plan.donors[rows] for _, rows in folds],
         repeats=[draw for draw, _ in folds],
@@ -65,8 +65,8 @@ def resample_aucs(
     """
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
     times = np.array([_draw_donors(plan.donors, rng) for _ in range(_N_BOOTSTRAPS)])
-    samples = average_aucs(by_share, plan.labels, times)
-    by_draw = [np.array([average_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
+    samples = average_aucs(by_share, plan.folds.labels, times)
+    by_draw = [np.array([average_aucs([[tested]], plan.folds.labels)[0, 0] for tested in runs]) for runs in by_share]
     variance = np.nanvar(samples, axis=0)
     spread = _widen(variance, by_draw, shares, plan.n_folds)
     noise = rng.normal(size=(_N_BOOTSTRAPS, 1))
@@ -106,7 +106,7 @@ def compute_p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, FoldSco
     """Return the share of labellings whose AUC is not lower than `auc`; permutations that were not run count so."""
     if not n_permutations:
         return float("nan")
-    permuted_aucs = [average_aucs([[tested]], plan.labels)[0, 0] for plan, tested in permuted]
+    permuted_aucs = [average_aucs([[tested]], plan.folds.labels)[0, 0] for plan, tested in permuted]
     n_lower = sum(each < auc - 1e-12 for each in permuted_aucs)  # NaN, of folds with one class only, is not lower
     return float(1 + n_permutations - n_lower) / (1 + n_permutations)
 

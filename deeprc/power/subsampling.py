@@ -55,7 +55,7 @@ class SubsampledPlan(NestedPlan):
     def donors(self) -> Integers:
         """Index of each repertoire's donor, (B,): repertoires of one donor are not independent."""
         donors = self.groups if self.known_donors is None else self.known_donors
-        return np.arange(len(self.labels)) if donors is None else donors
+        return np.arange(len(self.folds.labels)) if donors is None else donors
 
     def _split(self, fold: int) -> Split:
         split = super()._split(fold)
@@ -70,13 +70,13 @@ class SubsampledPlan(NestedPlan):
 
     def _keep_share(self, rows: Integers) -> Integers:
         """Return all repertoires of the first donors of each class; a donor's class is the first known label."""
-        donors = np.arange(len(self.labels)) if self.groups is None else self.groups
+        donors = np.arange(len(self.folds.labels)) if self.groups is None else self.groups
         different_donors = np.unique(donors)
         order = np.random.default_rng([self.seed, self.draw]).permutation(len(different_donors))
         rank = {donor: i for i, donor in enumerate(different_donors[order].tolist())}
-        labelled = np.flatnonzero(self.labels >= 0)
+        labelled = np.flatnonzero(self.folds.labels >= 0)
         label_of: dict[int, int] = {}
-        for donor, label in zip(donors[labelled].tolist(), self.labels[labelled].tolist(), strict=True):
+        for donor, label in zip(donors[labelled].tolist(), self.folds.labels[labelled].tolist(), strict=True):
             label_of.setdefault(donor, label)
         candidates = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
         kept: set[int] = set()
@@ -179,7 +179,7 @@ def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dic
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
         "n_folds": plan.n_folds,
-        "folds": make_job_key([plan.fold_of.tolist()]),
+        "folds": make_job_key([plan.folds.fold_of.tolist()]),
         "seed": options.seed,
         "methods": methods,
     }

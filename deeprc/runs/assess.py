@@ -106,7 +106,7 @@ def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, perfo
     """
     part_of = {
         str(repertoire_id): str(part)
-        for repertoire_id, part in zip(performance.ids, performance.splits, strict=True)
+        for repertoire_id, part in zip(performance.ids, performance.parts, strict=True)
         if part != NEW
     }
     if not part_of:
@@ -137,13 +137,13 @@ def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Cau
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_parts: OutputParts) -> Assessment:
     """Assess a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, output_parts.outputs)
-    shift = measure_shift(predictor.summaries(), dataset, performance.splits.tolist())
+    shift = measure_shift(predictor.summaries(), dataset, performance.parts.tolist())
     performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     within = _measure_within_strata(predictor, dataset, performance)
     cautions = [
-        *find_packed_cautions(predictor.runs, performance.splits.tolist()),
+        *find_packed_cautions(predictor.runs, performance.parts.tolist()),
         *find_run_cautions(performance, controls, metadata=dataset.metadata, within=within),
         *find_unused_attention_cautions(predictor.runs),
     ]

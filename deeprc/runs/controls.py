@@ -25,7 +25,7 @@ from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScori
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import find_categories, format_column_names
 from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
-from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, NumericTarget, Performance
+from deeprc.runs.performance import PART_NAMES, AllClasses, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = [
@@ -377,7 +377,7 @@ def _find_problem(
     if performance.is_packed:
         return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
     one = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
-    for rows, name in ((training, "training"), (tested, SPLIT_NAMES[part] if part else "test")):
+    for rows, name in ((training, "training"), (tested, PART_NAMES[part] if part else "test")):
         if len(rows) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."
         if len(np.unique(contrast.label[rows])) < 2:

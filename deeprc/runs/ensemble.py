@@ -18,7 +18,7 @@ from torch import Tensor
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, SPLITS
+from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.runs import predictor
 from deeprc.runs.assess import Assessment, assess_predictor
 from deeprc.runs.metrics import Metrics
@@ -79,7 +79,7 @@ class RunEnsemble:
         """
         parts_by_run = [run.split_of(dataset) for run in self.runs]
         parts = [
-            next(part for part in (*SPLITS, NEW) if part in run_parts) for run_parts in zip(*parts_by_run, strict=True)
+            next(part for part in (*PARTS, NEW) if part in run_parts) for run_parts in zip(*parts_by_run, strict=True)
         ]
         if "test" not in parts and all("test" in run_parts for run_parts in parts_by_run):
             _logger.warning(

@@ -26,7 +26,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, index_split_parts
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, make_split
+from deeprc.evaluation.splits import PARTS, Split, SplitOptions, make_split
 from deeprc.files import name_write_errors, write_text
 from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
@@ -161,12 +161,12 @@ def resume_run(
     settings, ids = ranks.compute_once(lambda: _read_unfinished_run(folder))
     dataset = open_dataset(cohort or settings.cohort)
     row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    missing = [repertoire_id for part in SPLITS for repertoire_id in ids[part] if repertoire_id not in row_of]
+    missing = [repertoire_id for part in PARTS for repertoire_id in ids[part] if repertoire_id not in row_of]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
     if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
-    split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in SPLITS})
+    split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in PARTS})
     prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
     return _train(prepared, logger, progress)
 

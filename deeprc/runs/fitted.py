@@ -37,7 +37,7 @@ class FittedModel:
     ----------
     model
         The trained model.
-    splits
+    part_of
         Part of the split, train or validation, of each repertoire given to `fit`, by its identity;
         see `identify_repertoires`.
     history
@@ -47,7 +47,7 @@ class FittedModel:
     """
 
     model: TrainedModel
-    splits: dict[str, str]
+    part_of: dict[str, str]
     history: pd.DataFrame
     summary: TrainingSummary = field(default_factory=TrainingSummary)
     group_by: str | None = field(default=None, init=False)
@@ -71,12 +71,12 @@ class FittedModel:
         check_is_fitted(estimator)
         (task,) = estimator.model_.tasks
         named = task if target is None else replace(task, name=target, column=target)
-        splits = {str(digest): "validation" for digest in estimator.validation_digests_}
-        splits |= {str(digest): "train" for digest in estimator.train_digests_}
-        if not splits:
+        part_of = {str(digest): "validation" for digest in estimator.validation_digests_}
+        part_of |= {str(digest): "train" for digest in estimator.train_digests_}
+        if not part_of:
             _logger.warning("the saved model does not say which repertoires it was fitted with: all count as new")
-        summary = TrainingSummary() if cohort is None else _summarise(cohort, splits)
-        return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_), summary)
+        summary = TrainingSummary() if cohort is None else _summarise(cohort, part_of)
+        return cls(replace(estimator.model_, tasks=(named,)), part_of, pd.DataFrame(estimator.history_), summary)
 
     def histories(self) -> dict[str, pd.DataFrame]:
         """Return the history of the training, by the name of the model."""
@@ -88,23 +88,23 @@ class FittedModel:
         A repertoire is recognised by its content, whatever its id is. With other genes it is also recognised if only
         one repertoire given to `fit` has its sequences and counts.
         """
-        return _find_parts(dataset, self.splits)
+        return _find_parts(dataset, self.part_of)
 
     def summaries(self) -> list[TrainingSummary]:
         """Return the summary of the training repertoires."""
         return [self.summary]
 
 
-def _find_parts(dataset: RepertoireDataset, splits: Mapping[str, str]) -> list[str]:
-    """Return the part of the split of each repertoire, or "new", (B,); for `splits`, see `FittedModel`."""
-    known_repertoires, parts = KnownRepertoires(list(splits)), list(splits.values())
+def _find_parts(dataset: RepertoireDataset, part_of: Mapping[str, str]) -> list[str]:
+    """Return the part of the split of each repertoire, or "new", (B,); for `part_of`, see `FittedModel`."""
+    known_repertoires, parts = KnownRepertoires(list(part_of)), list(part_of.values())
     indices = [known_repertoires.find(identity, with_other_genes=True) for identity in identify_repertoires(dataset)]
     return [NEW if index is None else parts[index] for index in indices]
 
 
-def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
-    """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
-    fitted = cohort[[i for i, part in enumerate(_find_parts(cohort, splits)) if part != NEW]]
+def _summarise(cohort: RepertoireDataset, part_of: dict[str, str]) -> TrainingSummary:
+    """Summarise the repertoires of a cohort with which a model was fitted; for `part_of`, see `FittedModel`."""
+    fitted = cohort[[i for i, part in enumerate(_find_parts(cohort, part_of)) if part != NEW]]
     return summarise_training(fitted, DonorColumn.choose(fitted.metadata, None).index_if_known())
 
 

@@ -26,7 +26,7 @@ class Metrics(dict[str, Any]):
     """Metrics by part of the split and target, and perhaps `warnings`; see `deeprc.evaluation.metrics.task_metrics`."""
 
     def _repr_html_(self) -> str:
-        """Return a row for each split and target, a row for each control, and the warnings."""
+        """Return a row for each part of the split and target, a row for each control, and the warnings."""
         rows = [
             (part, target, values)
             for part, by_target in self.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from deeprc.documents import read_json
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import PARTS
 from deeprc.runs.run import Run
 from deeprc.runs.run_text import describe_metrics, describe_task
 from deeprc.settings import format_setting
@@ -52,7 +52,7 @@ def make_model_card(run: Run, notes: str = "") -> str:
 
 
 def _describe_training(run: Run) -> Iterator[str]:
-    sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
+    sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in PARTS)
     changes = run.settings.config.changes()
     network = run.model.network
     branches = () if network.branches is None else network.branches.names

@@ -17,18 +17,18 @@ UNUSED_ATTENTION = "unused-attention"
 """Name of the warning about attention that adds nothing to the outputs."""
 
 
-def find_packed_cautions(runs: Sequence[Run], splits: Sequence[str]) -> Iterator[Caution]:
+def find_packed_cautions(runs: Sequence[Run], parts: Sequence[str]) -> Iterator[Caution]:
     """Yield a warning if repertoires count as new, but may be training repertoires of a packed run.
 
     Parameters
     ----------
     runs
         Runs that predict together; empty for a model that was fitted in Python.
-    splits
+    parts
         Part of the split of each repertoire, (B,).
     """
     n_packed = sum(run.bundle is not None for run in runs)
-    if not n_packed or NEW not in splits:
+    if not n_packed or NEW not in parts:
         return
     if n_packed == len(runs):
         text = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from deeprc.documents import read_text
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import PARTS
 from deeprc.files import check_output_path, read_limited
 from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
 from deeprc.runs.model_card import make_model_card
@@ -78,7 +78,7 @@ def pack_run(
         CARD: make_model_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
         "model.safetensors": _anonymise_weights(trained),
-        "splits.json": json.dumps({**{part: [] for part in SPLITS}, "digests": {}}).encode() + b"\n",
+        "splits.json": json.dumps({**{part: [] for part in PARTS}, "digests": {}}).encode() + b"\n",
     }
     for name in _COPIED_FILES:
         if (folder / name).exists():

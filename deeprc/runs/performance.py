@@ -21,23 +21,23 @@ from deeprc.evaluation.intervals import compute_r2, r2_interval
 from deeprc.evaluation.significance import are_few_donors
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.outputs import activate, compute_log_odds, output_slices
-from deeprc.runs.predictor import Predictor, metrics_by_split
+from deeprc.runs.predictor import Predictor, metrics_by_part
 from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
 
 __all__ = [
+    "PART_NAMES",
     "R2",
-    "SPLIT_NAMES",
     "AllClasses",
     "Auc",
     "Contrast",
     "NumericTarget",
     "Performance",
-    "choose_held_out_split",
+    "choose_held_out_part",
     "measure_performance",
 ]
 
-SPLIT_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
+PART_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
 """Names of the parts of the split in texts."""
 
 
@@ -154,7 +154,7 @@ class Performance:
     ----------
     ids
         Ids of the repertoires, (B,).
-    splits
+    parts
         Part of the split of each repertoire, (B,): train, validation, test or new.
     labels
         Labels, (B, number of tasks); NaN if not known.
@@ -175,7 +175,7 @@ class Performance:
     """
 
     ids: NDArray[np.object_]
-    splits: NDArray[np.object_]
+    parts: NDArray[np.object_]
     labels: NDArray[np.float64]
     metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]
     predictions: pd.DataFrame
@@ -204,7 +204,7 @@ class Performance:
 
     def rows(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
-        return np.asarray(self.splits == part)
+        return np.asarray(self.parts == part)
 
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
         """Return, by class, which repertoires of `held_out` are of it, (B,); a numeric target has one class, ""."""
@@ -232,7 +232,7 @@ def measure_performance(
 ) -> Performance:
     """Compare a model's outputs for a cohort, (B, T), with the labels."""
     tasks = predictor.model.tasks
-    splits = np.array(predictor.split_of(dataset), dtype=object)
+    parts = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     donor_column = DonorColumn.choose(dataset.metadata, predictor.group_by)
@@ -240,23 +240,23 @@ def measure_performance(
     contrasts, numeric_targets = _make_contrasts_and_numeric_targets(tasks, outputs, labels, donors)
     return Performance(
         ids=dataset.repertoire_ids,
-        splits=splits,
+        parts=parts,
         labels=labels,
-        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
-        predictions=make_predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
+        metrics=metrics_by_part(tensor, labels, parts.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
+        predictions=make_predictions_table(dataset.repertoire_ids, parts.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numeric_targets=numeric_targets,
-        held_out=choose_held_out_split(splits, labels),
+        held_out=choose_held_out_part(parts, labels),
         subject_column=donor_column.name,
         donors=donors,
         is_packed=bool(predictor.runs) and all(run.bundle is not None for run in predictor.runs),
     )
 
 
-def choose_held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
-    """Return the part of the split that says how good a model is, see `Performance`, from splits, (B,), and labels."""
+def choose_held_out_part(parts: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
+    """Return the part of the split that says how good a model is, see `Performance`, from parts, (B,), and labels."""
     is_known = ~np.isnan(labels).all(axis=1)
-    return next((name for name in HELD_OUT if (is_known & (splits == name)).any()), None)
+    return next((name for name in HELD_OUT if (is_known & (parts == name)).any()), None)
 
 
 def _make_contrasts_and_numeric_targets(

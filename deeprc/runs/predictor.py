@@ -19,7 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS
+from deeprc.evaluation.splits import HELD_OUT, NEW, PARTS
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.model_cautions import find_packed_cautions
 from deeprc.runs.results import make_predictions_table
@@ -31,7 +31,7 @@ from deeprc.training.model import Model
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["Predictor", "evaluate", "metrics_by_split", "predict"]
+__all__ = ["Predictor", "evaluate", "metrics_by_part", "predict"]
 
 _logger = logging.getLogger(__name__)
 
@@ -84,12 +84,12 @@ def predict(
     training repertoires (above 1 it exceeds the level); `shift_reason`, which says what is unusual then; and
     `resembles`, the training repertoire with which it shares far more junctions than by chance, with their share.
     """
-    model, splits = predictor.model, predictor.split_of(dataset)
-    shift = measure_shift(predictor.summaries(), dataset, splits)
-    for caution in (*find_packed_cautions(predictor.runs, splits), *shift.cautions()):
+    model, parts = predictor.model, predictor.split_of(dataset)
+    shift = measure_shift(predictor.summaries(), dataset, parts)
+    for caution in (*find_packed_cautions(predictor.runs, parts), *shift.cautions()):
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     outputs, labels = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
-    table = make_predictions_table(dataset.repertoire_ids, splits, outputs, labels, model.tasks)
+    table = make_predictions_table(dataset.repertoire_ids, parts, outputs, labels, model.tasks)
     return add_shift_columns(table, shift, abstain=abstain)
 
 
@@ -110,13 +110,13 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
     donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
-    return Metrics(metrics_by_split(model.outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors))
+    return Metrics(metrics_by_part(model.outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors))
 
 
-def metrics_by_split(
+def metrics_by_part(
     outputs: Tensor,
     target: NDArray[np.float64],
-    splits: list[str],
+    parts: list[str],
     tasks: Sequence[Task],
     donors: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def metrics_by_split(
     chosen by them.
     """
     metrics = {}
-    for part in (*SPLITS, NEW):
-        rows = np.flatnonzero([name == part for name in splits])
+    for part in (*PARTS, NEW):
+        rows = np.flatnonzero([name == part for name in parts])
         if len(rows):
             part_donors = None if donors is None else donors[rows]
             by_target = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, part_donors)

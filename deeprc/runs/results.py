@@ -20,7 +20,7 @@ __all__ = ["call_classes", "make_predictions_table"]
 
 def make_predictions_table(
     repertoire_ids: NDArray[np.object_],
-    splits: Sequence[str],
+    parts: Sequence[str],
     outputs: Tensor,
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
@@ -31,7 +31,7 @@ def make_predictions_table(
 
     Parameters
     ----------
-    repertoire_ids, splits
+    repertoire_ids, parts
         Ids of the repertoires and their parts of the split, (B,) each.
     outputs
         Outputs before their activation, (B, T).
@@ -48,7 +48,7 @@ def make_predictions_table(
     """
     parts = []
     for i, (task, predicted) in enumerate(zip(tasks, activate(outputs, tasks), strict=True)):
-        common = {"repertoire_id": repertoire_ids, "split": splits, "order": np.arange(len(splits))}
+        common = {"repertoire_id": repertoire_ids, "split": parts, "order": np.arange(len(parts))}
         label = pd.array(labels[:, i], dtype="Float64")
         if task.kind == "regression":
             parts.append(pd.DataFrame({**common, "target": task.name, "label": label, "prediction": predicted}))

@@ -25,7 +25,7 @@ from deeprc.datasets.known_repertoires import KnownRepertoires, identify_reperto
 from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, SPLITS, Split
+from deeprc.evaluation.splits import NEW, PARTS, Split
 from deeprc.evaluation.stored_tables import read_clones, read_history, read_start_motifs
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
@@ -132,7 +132,7 @@ class Run:
         A repertoire is recognised by its id and its content: a repertoire of another cohort with the same id is new.
         With other genes it is also recognised, unless repertoires of the run differ from each other in genes alone.
         """
-        part_of = {repertoire_id: part for part in SPLITS for repertoire_id in self.splits[part]}
+        part_of = {repertoire_id: part for part in PARTS for repertoire_id in self.splits[part]}
         identities = list(dict.fromkeys(self.identities.values()))
         known_repertoires = KnownRepertoires(identities)
         parts, n_changed_repertoires = [], 0
@@ -237,7 +237,7 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     if not file.exists():
         raise InputError(f"{file}: no such file; the run directory is not complete")
     content: _Splits = validate(read_json(file), _Splits, str(file))
-    splits = {part: getattr(content, part) for part in SPLITS}
+    splits = {part: getattr(content, part) for part in PARTS}
     seen: set[str] = set()
     for repertoire_id in (i for ids in splits.values() for i in ids):
         if repertoire_id in seen:

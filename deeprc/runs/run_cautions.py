@@ -11,10 +11,10 @@ import pandas as pd
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, index_split_parts
 from deeprc.evaluation.significance import is_few
-from deeprc.evaluation.splits import SPLITS, Split
+from deeprc.evaluation.splits import PARTS, Split
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, NumericTarget, Performance
+from deeprc.runs.performance import PART_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
 __all__ = [
@@ -76,7 +76,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
-        part, names = SPLIT_NAMES[performance.held_out], [each.positive for each in without]
+        part, names = PART_NAMES[performance.held_out], [each.positive for each in without]
         if len(contrasts) == 1 or len(without) == len(contrasts):
             named = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
             text = (
@@ -92,7 +92,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
     for numeric in performance.numeric_targets:
         r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is None or r2.interval is None:
-            part = SPLIT_NAMES[performance.held_out]
+            part = PART_NAMES[performance.held_out]
             text = (
                 f"The {part} repertoires are too few, or too alike in {numeric.target}, for an "
                 "interval of r². So it is not known how good the network is."
@@ -134,7 +134,7 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
     """Return a sentence that says why an AUC does not show that the network is better than chance."""
     few_donors = performance.has_few_donors(contrast.target)
     if auc.value > 0.5 and (few_donors or is_few("binary", min(auc.n_positive, auc.n_negative))):
-        few = "donors" if few_donors else f"{SPLIT_NAMES[performance.held_out or 'test']} repertoires"
+        few = "donors" if few_donors else f"{PART_NAMES[performance.held_out or 'test']} repertoires"
         return (
             f"The AUC of the network{contrast.named} is {auc.value:.3f}, but with so few {few} it could be as low as "
             f"{auc.low:.3f} (95% interval from {auc.low:.3f} to {auc.high:.3f}). So it is not evidence that the "
@@ -148,7 +148,7 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
 
 def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     labelled = ~np.isnan(performance.labels).all(axis=1)
-    rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in SPLITS})
+    rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
     cautions = find_divided_donor_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
     if (
         performance.donors is None
@@ -158,7 +158,7 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
         return cautions
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
-        prefix = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
         cautions += find_donor_cautions(
             performance.donors, str(performance.subject_column), classes, kind=kind, where=prefix
@@ -216,7 +216,7 @@ def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]
 
 
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
-    part = SPLIT_NAMES[performance.held_out or "test"]
+    part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
         few = {name: n for name, n in sizes.items() if is_few("binary", n)}

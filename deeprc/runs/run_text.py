@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
-from deeprc.evaluation.splits import SPLITS
+from deeprc.evaluation.splits import PARTS
 from deeprc.rich import render_details, render_interval
 from deeprc.settings import format_setting
 from deeprc.tasks import Task
@@ -60,7 +60,7 @@ def _list_lines(run: Run) -> list[tuple[str, str]]:
     settings = " ".join(f"{name}={format_setting(value)}" for name, value in changes.items()) or "the defaults"
     lines = [*_list_targets(run.tasks), ("settings", settings)]
     if run.bundle is None:  # a packed run has no ids of repertoires
-        sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in SPLITS)
+        sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in PARTS)
         lines.append(("split", f"{sizes} repertoires"))
     if adjust_for := run.settings.split_options.adjust_for:
         lines.append(("adjusted", f"for {', '.join(adjust_for)}"))

@@ -178,7 +178,7 @@ class Shift:
             yield Caution("note", text, "setup", "shift-unknown")
 
 
-def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDataset, splits: Sequence[str]) -> Shift:
+def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDataset, parts: Sequence[str]) -> Shift:
     """Compare repertoires with the training repertoires of one or several models.
 
     Only repertoires that are in no model's training or validation fold are compared. If several models predict
@@ -192,10 +192,10 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
         Summary of the training repertoires of each model.
     dataset
         The B repertoires.
-    splits
+    parts
         Part of the split of each repertoire, (B,).
     """
-    is_new = np.array([split in HELD_OUT for split in splits], np.bool_)
+    is_new = np.array([part in HELD_OUT for part in parts], np.bool_)
     rows = np.flatnonzero(is_new)
     distance = np.full(len(dataset), np.nan)
     reasons: list[Sequence[tuple[str, str]]] = [[]] * len(dataset)
@@ -208,7 +208,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
             model_distances, model_reasons, differences = _compare(summary.reference, new_repertoires)
             reading_differences |= dict.fromkeys(differences)
             comparisons.append((model_distances, model_reasons))
-        for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, splits, rows), strict=True):
+        for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, parts, rows), strict=True):
             previous = copies[row]
             if copy is not None and (previous is None or copy.overlap > previous.overlap):
                 copies[row] = copy
@@ -230,7 +230,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
         n_unknown,
         len(summaries),
         tuple(reading_differences),
-        " or ".join(part for part in HELD_OUT if part in splits),
+        " or ".join(part for part in HELD_OUT if part in parts),
     )
 
 
@@ -269,7 +269,7 @@ def _compare(
 
 
 def _find_copies(
-    summary: TrainingSummary, dataset: RepertoireDataset, splits: Sequence[str], rows: NDArray[np.int64]
+    summary: TrainingSummary, dataset: RepertoireDataset, parts: Sequence[str], rows: NDArray[np.int64]
 ) -> list[Copy | None]:
     """Return the training repertoire of which each one at `rows` is a copy, by content or by sketches; else None.
 
@@ -281,7 +281,7 @@ def _find_copies(
     id_of = {identity: name for name, identity in (summary.identities or {}).items()}
     training_repertoires, names = KnownRepertoires(list(id_of)), list(id_of.values())
     for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
-        if splits[row] == NEW and len(repertoire):
+        if parts[row] == NEW and len(repertoire):
             index = training_repertoires.find(identify_repertoire(repertoire), with_other_genes=True)
             if index is not None:
                 copies[i] = Copy(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from deeprc.evaluation.caution import Caution
-from deeprc.runs.performance import SPLIT_NAMES, Performance
+from deeprc.runs.performance import PART_NAMES, Performance
 
 __all__ = ["ONE_CLASS_PART", "find_one_class_cautions"]
 
@@ -36,7 +36,7 @@ def find_one_class_cautions(performance: Performance) -> Iterator[Caution]:
                 n_present += bool((labels[0] == 0).any())
             if n_present == 1:
                 text = (
-                    f"The {SPLIT_NAMES[part]} repertoires have only one class of {target!r}, so {effect}. Try another "
+                    f"The {PART_NAMES[part]} repertoires have only one class of {target!r}, so {effect}. Try another "
                     "`seed` or fewer `folds`."
                 )
                 yield Caution("warning", text, "setup", ONE_CLASS_PART, {"target": target, "part": part})

@@ -121,7 +121,7 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
     return pd.DataFrame(
         {
             "repertoire_id": dataset.repertoire_ids,
-            "split": _find_splits(stack, dataset),
+            "split": _find_parts(stack, dataset),
             "probability": expit(log_odds),
             "positive_class": stack.positive_class_,
             "log_odds": log_odds,
@@ -130,7 +130,7 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
     )
 
 
-def _find_splits(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_]:
+def _find_parts(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_]:
     """Return the part of the split of each repertoire, (B,), and warn of predictions that are too good."""
     if not len(stack.training_identities_):
         _logger.warning(

@@ -188,7 +188,7 @@ def test_the_carriers_of_a_motif_have_low_rates(
 ) -> None:
     """Where the patients count, all q-values are 1: nearly all patients have repertoires in training."""
     splits = trained.split_of(motif_cohort)
-    found = survey_cohort(trained.model, motif_cohort, top=100, splits=splits)
+    found = survey_cohort(trained.model, motif_cohort, top=100, parts=splits)
     assert "q_value" not in found.top["case"].table
     add_q_values(found, trained, motif_cohort, splits)
     assert (found.top["case"].table["q_value"] == 1).all()

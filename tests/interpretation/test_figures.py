@@ -123,7 +123,7 @@ def test_a_split_of_one_class_is_left_out_and_none_left_is_an_error() -> None:
     (axis,) = draw_roc_figure(predictions).axes
     assert [text.split(":")[0] for text in legend_of(axis)] == ["validation", "training, fitted", "chance"]
     predictions["label"] = 1
-    with pytest.raises(InputError, match=r"target 'CMV=\+': no split has labels of both classes"):
+    with pytest.raises(InputError, match=r"target 'CMV=\+': no part of the split has labels of both classes"):
         draw_roc_figure(predictions)
 
 
@@ -160,7 +160,7 @@ def test_calibration_figure() -> None:
 def test_calibration_is_of_the_new_repertoires_where_none_is_of_the_test() -> None:
     predictions = some_predictions().query("split != 'train'").assign(split="new")
     assert next(iter(legend_of(draw_calibration_figure(predictions).axes[1]))).startswith("new: ")
-    with pytest.raises(InputError, match=r"the split 'test' has no labelled repertoire"):
+    with pytest.raises(InputError, match=r"the part 'test' of the split has no labelled repertoire"):
         draw_calibration_figure(some_predictions().query("split == 'train'"))
 
 

@@ -105,7 +105,7 @@ def test_an_estimator_keeps_its_split_when_it_is_saved(
         text = file.metadata()["deeprc"]
     assert not [name for name in motif_cohort.repertoire_ids if f'"{name}"' in text]
     again = DeepRCClassifier.load(tmp_path / "model.safetensors")
-    assert FittedModel.of(again).splits == FittedModel.of(fitted).splits
+    assert FittedModel.of(again).part_of == FittedModel.of(fitted).part_of
     np.testing.assert_array_equal(again.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
 
 

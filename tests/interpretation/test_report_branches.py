@@ -127,7 +127,7 @@ def test_retrieved_clones_are_not_shaded(branch: Run, motif_cohort: RepertoireDa
     from deeprc.interpretation.report.directions import make_direction_sections
     from deeprc.interpretation.report.findings import find_sharing_repertoires
 
-    found = survey_cohort(branch.model, motif_cohort, top=120, splits=branch.split_of(motif_cohort))
+    found = survey_cohort(branch.model, motif_cohort, top=120, parts=branch.split_of(motif_cohort))
     shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
     page = make_direction_sections(branch, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None

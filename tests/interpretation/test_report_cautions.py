@@ -307,7 +307,7 @@ def test_of_several_contrasts_each_line_names_its_own(
             assert f"he network for {each.contrast.about} " in each.sentence(name)
     alone = compare_controls(
         cohort[:3],
-        replace(performance, splits=np.full(len(cohort), "new", dtype=object), held_out="new"),
+        replace(performance, parts=np.full(len(cohort), "new", dtype=object), held_out="new"),
         run.tasks,
         columns=[],
     )

@@ -107,7 +107,7 @@ def test_cautions_are_the_warnings() -> None:
 
 def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None:
     performance: Any = SimpleNamespace(
-        ids=contaminated.repertoire_ids, splits=np.array(["train"] * 23 + ["test"], dtype=object)
+        ids=contaminated.repertoire_ids, parts=np.array(["train"] * 23 + ["test"], dtype=object)
     )
     groups = [SimilarGroup("group 1", "similar-content", ("rep.1", "rep.23", "of another cohort"))]
     table = make_group_table(groups, contaminated, performance, "donor")
@@ -127,11 +127,11 @@ def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None
 def test_a_run_without_checks_is_checked_now(
     tmp_path: Path, contaminated: RepertoireDataset, motif_cohort: RepertoireDataset, trained: Run
 ) -> None:
-    known: Any = SimpleNamespace(splits=np.array(["train", "test"], dtype=object))
+    known: Any = SimpleNamespace(parts=np.array(["train", "test"], dtype=object))
     assert load_or_run_checks(trained, motif_cohort, known) == read_checks(trained.path)
     assert not is_relabelled(trained, motif_cohort)
     assert is_relabelled(trained, contaminated)
-    new: Any = SimpleNamespace(splits=np.array(["train", "new"], dtype=object))
+    new: Any = SimpleNamespace(parts=np.array(["train", "new"], dtype=object))
     now = check_for_training(contaminated, trained.tasks, None)
     assert load_or_run_checks(trained, contaminated, new) == now
     similar = next(each for each in now.findings if each.code == "similar-content")
@@ -148,8 +148,8 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     metadata.to_csv(tmp_path / "new.tsv", sep="\t", index=False)
     relabel(motif_cohort.container.path, tmp_path / "new.tsv", tmp_path / "relabelled.h5")
     dataset = open_dataset(tmp_path / "relabelled.h5")
-    known: Any = SimpleNamespace(splits=np.array(trained.split_of(dataset), dtype=object))
-    assert "new" not in known.splits
+    known: Any = SimpleNamespace(parts=np.array(trained.split_of(dataset), dtype=object))
+    assert "new" not in known.parts
     kept = read_checks(trained.path)
     assert kept is not None
     assert "repeated-subject" in [each.code for each in kept.findings]

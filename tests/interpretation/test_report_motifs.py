@@ -86,7 +86,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     alone = open_dataset(motif_cohort.container.path)
     alone.container.metadata = motif_cohort.container.metadata.assign(patient_id=motif_cohort.repertoire_ids)
     splits = trained.split_of(alone)
-    found = survey_cohort(trained.model, alone, top=60, splits=splits)
+    found = survey_cohort(trained.model, alone, top=60, parts=splits)
     shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
     is_held_out = np.array([split == "test" for split in splits])
     pages = directions.make_direction_sections(trained, alone, found, {"status=case": {}}, shared, is_held_out)

@@ -19,7 +19,7 @@ from deeprc.tasks import Task, parse_tasks
 
 @pytest.fixture(scope="module")
 def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
-    return survey_cohort(trained.model, motif_cohort, top=40, splits=trained.split_of(motif_cohort))
+    return survey_cohort(trained.model, motif_cohort, top=40, parts=trained.split_of(motif_cohort))
 
 
 def test_outputs_and_heads_are_those_of_the_repertoires(

@@ -97,8 +97,8 @@ def test_a_survey_in_shares_is_that_of_one_process(
     monkeypatch.setattr(shares, "_MAX_SEQUENCES", size)
     asked = cohort[[*range(20, 60), *range(10)]]
     splits, among = ensemble.split_of(asked), [2, 3, 41]
-    expected = survey_cohort(ensemble.model, asked, top=top, splits=splits, witnesses_among=among)
-    found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, splits=splits, witnesses_among=among)
+    expected = survey_cohort(ensemble.model, asked, top=top, parts=splits, witnesses_among=among)
+    found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, parts=splits, witnesses_among=among)
     assert ensemble.model.branch_names
     assert_same_tables(found, expected, check_equal)
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
 import deeprc
+from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli import main
@@ -51,9 +52,7 @@ def plan(n: int, per_donor: int = 1, **others: Any) -> SubsampledPlan:
     task = Task("status", "status", "binary", classes=("negative", "positive"), n_positive=1)
     return SubsampledPlan(
         dataset=dataset,
-        fold_of=donors // 2 % 5,
-        labels=donors % 2,
-        task=task,
+        folds=LabelledFolds(task=task, labels=donors % 2, fold_of=donors // 2 % 5),
         seed=0,
         content="",
         methods=(method,),
@@ -72,7 +71,7 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
             rows = np.concatenate([split.train, split.validation])
             learned.append(set(rows.tolist()))
             assert {row ^ 1 for row in learned[-1]} == learned[-1]  # both repertoires of a donor
-            np.testing.assert_array_equal(np.bincount(each.labels[rows]), [len(rows) / 2] * 2)
+            np.testing.assert_array_equal(np.bincount(each.folds.labels[rows]), [len(rows) / 2] * 2)
         assert learned[2] < learned[1] < learned[0]
         assert [len(each) for each in learned] == [64, 32, 16]
         assert half.n_learned(fold) == 32
@@ -85,9 +84,9 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
 def test_a_donor_has_the_class_of_the_first_repertoire_with_a_label() -> None:
     """The first repertoire of every other positive donor has none: these donors are no class of their own."""
     whole = plan(60, 2)
-    labels, fold_of = whole.labels.copy(), whole.fold_of.copy()
+    labels, fold_of = whole.folds.labels.copy(), whole.folds.fold_of.copy()
     labels[2::8] = fold_of[2::8] = -1
-    few = replace(whole, labels=labels, fold_of=fold_of, share=0.125)
+    few = replace(whole, folds=replace(whole.folds, labels=labels, fold_of=fold_of), share=0.125)
     for split in few.splits:
         for rows in (split.train, split.validation):
             assert [len(np.unique(whole.donors[rows][labels[rows] == c])) for c in (0, 1)] == [1, 1]
@@ -98,9 +97,9 @@ def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
     whole = plan(400)
     sizes = np.where(np.arange(60) % 4 == 0, 9, 1)
     donors = np.repeat(np.arange(60), sizes)
-    whole = replace(whole, labels=np.r_[donors % 2, np.ones(400 - len(donors), np.int64)])
     whole = replace(whole, groups=np.r_[donors, np.arange(60, 460 - len(donors))])
-    whole = replace(whole, fold_of=whole.donors // 2 % 5)
+    labels, fold_of = np.r_[donors % 2, np.ones(400 - len(donors), np.int64)], whole.donors // 2 % 5
+    whole = replace(whole, folds=replace(whole.folds, labels=labels, fold_of=fold_of))
     by_draw = [_count_smallest_class(whole, 0.25, n_draws=n) for n in (1, 2, 8)]
     assert by_draw[0] >= by_draw[1] >= by_draw[2]
     assert by_draw[2] < by_draw[0]
@@ -133,7 +132,7 @@ def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
     """Five folds of 8 repertoires, all separated: bootstrap samples do not differ, and still little is known."""
     whole = plan(40)
     folds = [whole.splits[fold].test for fold in range(5)]
-    tested = FoldScores(folds, [whole.labels[rows].astype(float) for rows in folds])
+    tested = FoldScores(folds, [whole.folds.labels[rows].astype(float) for rows in folds])
     curve = _make_curve(whole.methods[0], whole, [_MeasuredShare(1.0, 32.0, [tested])], [], PowerOptions())
     low, high = auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
     assert low < 0.9
@@ -150,12 +149,12 @@ def test_permuted_labels_stay_with_donors() -> None:
     whole = plan(80, 2)
     options = PowerOptions(n_permutations=5, benchmark=BenchmarkOptions(group_by="donor"))
     for each in _make_permuted_plans(whole, options):
-        np.testing.assert_array_equal(each.labels[::2], each.labels[1::2])
-        assert each.labels.sum() == 40
-        assert (each.labels != whole.labels).any()
+        np.testing.assert_array_equal(each.folds.labels[::2], each.folds.labels[1::2])
+        assert each.folds.labels.sum() == 40
+        assert (each.folds.labels != whole.folds.labels).any()
         for fold in range(5):  # the folds are divided anew, by the permuted labels
             test = each.splits[fold].test
-            assert len(np.unique(each.labels[test])) == 2
+            assert len(np.unique(each.folds.labels[test])) == 2
             assert {row ^ 1 for row in test.tolist()} == set(test.tolist())
 
 
@@ -168,7 +167,7 @@ def test_a_permutation_that_cannot_be_divided_into_folds_is_left_out(caplog: pyt
     options = PowerOptions(n_permutations=20, benchmark=BenchmarkOptions(group_by="donor"))
     made = _make_permuted_plans(whole, options)
     assert 0 < len(made) < 20
-    assert all(min(np.bincount(each.labels)) >= 5 for each in made)
+    assert all(min(np.bincount(each.folds.labels)) >= 5 for each in made)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{20 - len(made)} of 20 permutations of the labels leave too few")
 
@@ -182,9 +181,9 @@ def test_donors_are_those_of_the_sheet_without_group_by(caplog: pytest.LogCaptur
     np.testing.assert_array_equal(made.donors, np.arange(80) // 4)
     (told,) = [record.getMessage() for record in caplog.records]
     assert "values of 'donor' have repertoires in more than one fold" in told
-    labelled = replace(made, labels=whole.labels)
+    labelled = replace(made, folds=replace(made.folds, labels=whole.folds.labels))
     for each in _make_permuted_plans(labelled, options):
-        assert (each.labels.reshape(20, 4) == each.labels[::4, None]).all()
+        assert (each.folds.labels.reshape(20, 4) == each.folds.labels[::4, None]).all()
     np.testing.assert_array_equal(replace(made, known_donors=None).donors, np.arange(80))
 
 
@@ -193,7 +192,7 @@ def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> FoldScores:
     tested = FoldScores([], [])
     for fold in range(own.n_folds):
         split = own.splits[fold]
-        r = [np.corrcoef(one[split.train], own.labels[split.train])[0, 1] for one in features]
+        r = [np.corrcoef(one[split.train], own.folds.labels[split.train])[0, 1] for one in features]
         best = int(np.abs(r).argmax())
         tested.rows.append(split.test)
         tested.scores.append(np.sign(r[best]) * features[best][split.test])
@@ -206,19 +205,20 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     """Also if the repertoires of a donor are the same."""
     options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []
     whole = plan(60, 2)
-    whole = _relabel(whole, whole.labels, options.benchmark)
+    whole = _relabel(whole, whole.folds.labels, options.benchmark)
     permuted = _make_permuted_plans(whole, options)
     for seed in range(80):
         features = np.random.default_rng(seed).normal(size=(5, 60))
         features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
-        auc = average_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
+        auc = average_aucs([[auc_of_pipeline(whole, features)]], whole.folds.labels)[0, 0]
         found.append(compute_p_value(auc, [(each, auc_of_pipeline(each, features)) for each in permuted], 19))
     assert kstest(found, "uniform").pvalue > 0.01
     assert np.mean(np.array(found) <= 0.1) <= 0.2
 
 
 def test_a_permutation_without_an_auc_counts_as_high() -> None:
-    one_class = replace(plan(10), labels=np.ones(10, np.int64))
+    ten = plan(10)
+    one_class = replace(ten, folds=replace(ten.folds, labels=np.ones(10, np.int64)))
     tested = FoldScores([np.arange(10)], [np.arange(10.0)])
     assert compute_p_value(0.9, [(one_class, tested)] * 3, 3) == 1
     assert compute_p_value(0.9, [(plan(10), tested)] * 3, 3) == 0.25

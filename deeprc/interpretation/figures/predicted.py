@@ -54,7 +54,7 @@ _DOTS: dict[str, dict[str, Any]] = {
     "test": {"marker": "o", "color": INK, "markersize": 5},
 }
 _NAMES = {"train": "training, fitted"}
-_Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+_ByPart = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @require_matplotlib
@@ -80,22 +80,22 @@ def draw_roc_figure(
     InputError
         If there is no such target, if it is required and not given, or if no part of the split has both classes.
     """
-    splits = _select_two_classes(predictions, target)
+    by_part = _select_two_classes(predictions, target)
     figure, axis = make_panel(_SIDE, _SIDE)
 
-    def text(split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
+    def text(part: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         auc = f"AUC {float(roc_auc_score(label, score)):.3f}"
-        if split in HELD_OUT:
+        if part in HELD_OUT:
             rows = _select_rows(predictions, target, "probability")[1]
             numbers: list[NDArray[np.int64]] | None = None
             if donors is not None:
-                ids = rows.loc[rows["split"] == split, "repertoire_id"]
+                ids = rows.loc[rows["split"] == part, "repertoire_id"]
                 numbers = [np.asarray(ids.map(donors), np.int64)]
             found = fold_aucs_interval([label.astype(np.int64)], [score], numbers)
             auc += f" ({found.low:.3f} to {found.high:.3f})"
         return f"{auc}, n = {len(label)}"
 
-    entries = _draw_curves(axis, splits, roc_corners, text)
+    entries = _draw_curves(axis, by_part, roc_corners, text)
     entries["chance"] = draw_diagonal(axis)
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
     draw_legend_below(axis, entries)
@@ -109,16 +109,16 @@ def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | Non
     The line of chance is that of the first part in this order: test, new, validation, train. Parameters and errors are
     those of `draw_roc_figure`.
     """
-    splits = _select_two_classes(predictions, target)
+    by_part = _select_two_classes(predictions, target)
     figure, axis = make_panel(_SIDE, _SIDE)
 
     def text(_split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 
-    entries = _draw_curves(axis, splits, precision_recall_corners, text)
-    first = next(iter(splits))
-    share = float(splits[first][0].mean())
+    entries = _draw_curves(axis, by_part, precision_recall_corners, text)
+    first = next(iter(by_part))
+    share = float(by_part[first][0].mean())
     (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
     entries[f"chance: {100 * share:.0f}% of {_NAMES.get(first, first)} are positive"] = chance
     axis.set(xlabel="recall", ylabel="precision")
@@ -128,17 +128,17 @@ def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | Non
 
 def _draw_curves(
     axis: Axes,
-    splits: _Splits,
+    by_part: _ByPart,
     corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
     text: Callable[[str, NDArray[Any], NDArray[Any]], str],
 ) -> dict[str, Any]:
     """Draw a line for each part of the split, the first on top; return the entries of the legend."""
     entries = {}
-    for i, (split, (label, probability)) in enumerate(splits.items()):
+    for i, (part, (label, probability)) in enumerate(by_part.items()):
         score = rankdata(probability)
         x, y = corners_of(label, score)
-        (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[split])
-        entries[f"{_NAMES.get(split, split)}: {text(split, label, score)}"] = line
+        (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[part])
+        entries[f"{_NAMES.get(part, part)}: {text(part, label, score)}"] = line
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
     draw_grid(axis, "both")
     return entries
@@ -161,24 +161,24 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
     return name, rows
 
 
-def _group_by_split(rows: pd.DataFrame, column: str) -> _Splits:
+def _group_by_part(rows: pd.DataFrame, column: str) -> _ByPart:
     """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
-    found: _Splits = {}
-    for split in (*HELD_OUT, "validation", "train"):
-        part = rows[rows["split"] == split]
-        if len(part):
-            found[split] = (part["label"].to_numpy(np.float64), part[column].to_numpy(np.float64))
+    found: _ByPart = {}
+    for part in (*HELD_OUT, "validation", "train"):
+        of_part = rows[rows["split"] == part]
+        if len(of_part):
+            found[part] = (of_part["label"].to_numpy(np.float64), of_part[column].to_numpy(np.float64))
     return found
 
 
-def _select_two_classes(predictions: pd.DataFrame, target: str | None) -> _Splits:
+def _select_two_classes(predictions: pd.DataFrame, target: str | None) -> _ByPart:
     name, rows = _select_rows(predictions, target, "probability")
-    splits = {
-        split: both for split, both in _group_by_split(rows, "probability").items() if 0 < both[0].sum() < len(both[0])
+    by_part = {
+        part: both for part, both in _group_by_part(rows, "probability").items() if 0 < both[0].sum() < len(both[0])
     }
-    if not splits:
-        raise InputError(f"target {name!r}: no split has labels of both classes, so there is no curve")
-    return splits
+    if not by_part:
+        raise InputError(f"target {name!r}: no part of the split has labels of both classes, so there is no curve")
+    return by_part
 
 
 @require_matplotlib
@@ -186,7 +186,7 @@ def draw_calibration_figure(
     predictions: pd.DataFrame,
     *,
     target: str | None = None,
-    split: str | None = None,
+    part: str | None = None,
     classes: Sequence[tuple[str, int | None]] = (("negative", 0), ("positive", 1)),
 ) -> Figure:
     """Draw observed frequencies against predicted probabilities, and below a histogram of the probabilities by class.
@@ -195,7 +195,7 @@ def draw_calibration_figure(
     ----------
     predictions, target
         Predictions and target, see `draw_roc_figure`.
-    split
+    part
         Part of the split; None takes test, or else new repertoires.
     classes
         Name and index (see `index_classes`) of the negative and the positive class; the index is None if there is no
@@ -208,11 +208,11 @@ def draw_calibration_figure(
         repertoire.
     """
     name, rows = _select_rows(predictions, target, "probability")
-    splits = _group_by_split(rows, "probability")
-    split = next((split for split in HELD_OUT if split in splits), "test") if split is None else split
-    if split not in splits:
-        raise InputError(f"target {name!r}: the split {split!r} has no labelled repertoire")
-    label, probability = splits[split]
+    by_part = _group_by_part(rows, "probability")
+    part = next((name for name in HELD_OUT if name in by_part), "test") if part is None else part
+    if part not in by_part:
+        raise InputError(f"target {name!r}: the part {part!r} of the split has no labelled repertoire")
+    label, probability = by_part[part]
     figure, axis = make_panel(_SIDE, _SIDE, bottom=1.6)
     line = draw_diagonal(axis)
     bins = calibration_bins(label, probability)
@@ -226,7 +226,7 @@ def draw_calibration_figure(
     lower = _draw_histogram(figure, axis, label, probability, classes)
     brier = float(((probability - label) ** 2).mean())
     entries = {
-        f"{_NAMES.get(split, split)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
+        f"{_NAMES.get(part, part)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
         "perfectly calibrated": line,
     }
     draw_legend_below(lower, entries)
@@ -280,18 +280,18 @@ def draw_regression_figure(predictions: pd.DataFrame, *, target: str | None = No
         If there is no such target, if it is required and not given, or if no repertoire has a label.
     """
     name, rows = _select_rows(predictions, target, "prediction")
-    splits = _group_by_split(rows, "prediction")
-    if not splits:
+    by_part = _group_by_part(rows, "prediction")
+    if not by_part:
         raise InputError(f"target {name!r}: no repertoire has a label")
     figure, axis = make_panel(_SIDE, _SIDE)
     entries: dict[str, Any] = {}
-    for i, (split, (true, predicted)) in enumerate(splits.items()):
-        (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[split])
+    for i, (part, (true, predicted)) in enumerate(by_part.items()):
+        (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[part])
         r2 = f"r2 {r2_score(true, predicted):.2f}, " if len(true) > 1 and np.ptp(true) > 0 else ""
         error = float(np.abs(true - predicted).mean())
-        entries[f"{_NAMES.get(split, split)}: {r2}mean absolute error {error:.3g}, n = {len(true)}"] = dots
-    low = min(float(min(true.min(), predicted.min())) for true, predicted in splits.values())
-    high = max(float(max(true.max(), predicted.max())) for true, predicted in splits.values())
+        entries[f"{_NAMES.get(part, part)}: {r2}mean absolute error {error:.3g}, n = {len(true)}"] = dots
+    low = min(float(min(true.min(), predicted.min())) for true, predicted in by_part.values())
+    high = max(float(max(true.max(), predicted.max())) for true, predicted in by_part.values())
     margin = 0.05 * (high - low) or 1.0
     entries["as it is"] = draw_diagonal(axis, low, high)
     axis.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))

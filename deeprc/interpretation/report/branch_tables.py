@@ -69,14 +69,14 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Sequence[
     return Table("variation", "Shares of the variance of the outputs between held-out repertoires", columns, rows)
 
 
-def make_variation_sentence(varied: VarianceShares, split: str) -> str:
+def make_variation_sentence(varied: VarianceShares, part: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(
         f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source}"
         for i, (source, share) in enumerate(ordered)
     )
-    return f"Variance of the output between the {split} repertoires: {shares}."
+    return f"Variance of the output between the {part} repertoires: {shares}."
 
 
 def _round_percent(share: float) -> float:

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution, read_cautions
-from deeprc.evaluation.splits import NEW, SPLITS
+from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.interpretation.figures.classes import format_class_names
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment
@@ -81,7 +81,7 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
         return
     if all(run.bundle is not None for run in runs):
         return  # the assessment warns that they cannot recognise their training repertoires
-    known = {i for run in runs for split in SPLITS for i in run.splits[split]}
+    known = {i for run in runs for part in PARTS for i in run.splits[part]}
     changed = sum(str(name) in known for name in performance.ids[new])
     if n == len(new):
         text = "None of this cohort's repertoires took part in training, validation or test: all are judged as “new”."

@@ -93,7 +93,7 @@ def load_or_run_checks(predictor: Predictor, dataset: RepertoireDataset, perform
     InputError
         If a run's file is damaged.
     """
-    if predictor.runs and not (performance.splits == NEW).any():
+    if predictor.runs and not (performance.parts == NEW).any():
         kept = read_checks(predictor.runs[0].path)
         if kept is not None and kept.is_current(dataset):
             return kept
@@ -154,7 +154,7 @@ def make_group_table(
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
     donor = [] if column is None else dataset.metadata[column].tolist()
-    split = dict(zip(map(str, performance.ids), performance.splits, strict=True))
+    part_of = dict(zip(map(str, performance.ids), performance.parts, strict=True))
     columns = [
         Column("Repertoire", False),
         Column("Group", False),
@@ -167,7 +167,7 @@ def make_group_table(
     rows = []
     for group in groups:
         for name in group.members[:_ROWS]:
-            if name not in split:
+            if name not in part_of:
                 continue
             cells = [
                 make_text_cell(name),
@@ -178,7 +178,7 @@ def make_group_table(
             if column is not None:
                 value = donor[row_of[name]]
                 cells.append(make_text_cell(None if pd.isna(value) else value))
-            rows.append([*cells, make_text_cell(split[name])])
+            rows.append([*cells, make_text_cell(part_of[name])])
     caption = "Groups of repertoires that have more sequences in common than chance explains"
     if any(len(group.members) > _ROWS for group in groups):
         caption += f" (the first {_ROWS} of each group)"

@@ -22,7 +22,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.runs.controls import LABELS, Controls
-from deeprc.runs.performance import SPLIT_NAMES, AllClasses, NumericTarget, Performance
+from deeprc.runs.performance import PART_NAMES, AllClasses, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = [
@@ -78,12 +78,12 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
     columns += [Column(heading, note=MEASURE_NOTES[name]) for name, heading in MEASURES.items()]
     rows = []
-    for split, found in _list_splits(performance, task):
-        cells = [make_text_cell(_name_split(split)), make_number_cell(found["n"], ",d")]
+    for part, found in _list_parts(performance, task):
+        cells = [make_text_cell(_name_part(part)), make_number_cell(found["n"], ",d")]
         for each in contrasts:
-            auc = each.auc(performance.rows(split))
+            auc = each.auc(performance.rows(part))
             cells.append(make_number_cell(auc and auc.value))
-            known = auc if split in HELD_OUT else None
+            known = auc if part in HELD_OUT else None
             cells.append(make_interval_cell((known.low, known.high) if known else None))
         rows.append([*cells, *(make_number_cell(found.get(name)) for name in MEASURES)])
     called = ""
@@ -105,13 +105,13 @@ def _make_regression_table(performance: Performance, task: Task, table_index: in
     ]
     rows = [
         [
-            make_text_cell(_name_split(split)),
+            make_text_cell(_name_part(part)),
             make_number_cell(found["n"], ",d"),
             *_make_interval_cells(found, "r2", ".3f"),
             *_make_interval_cells(found, "spearman", ".3f"),
             *_make_interval_cells(found, "mae", ",.3g"),
         ]
-        for split, found in _list_splits(performance, task)
+        for part, found in _list_parts(performance, task)
     ]
     return Table(f"metrics-{table_index}", f"How well {task.name} is predicted", columns, rows)
 
@@ -143,14 +143,14 @@ def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | 
     return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 
 
-def _name_split(split: str) -> str:
+def _name_part(part: str) -> str:
     """Return the name of a part of the split; that of the validation fold says that its figures are no result."""
-    return SPLIT_NAMES[split] + " (used for choosing)" * (split == "validation")
+    return PART_NAMES[part] + " (used for choosing)" * (part == "validation")
 
 
-def _list_splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
-    found = [(split, performance.metrics.get(split, {}).get(task.name, {})) for split in _ORDER]
-    return [(split, metrics) for split, metrics in found if metrics.get("n")]
+def _list_parts(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
+    found = [(part, performance.metrics.get(part, {}).get(task.name, {})) for part in _ORDER]
+    return [(part, metrics) for part, metrics in found if metrics.get("n")]
 
 
 def make_control_table(controls: Controls, table_index: int) -> Table:

@@ -16,9 +16,9 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, SPLITS
+from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, make_number_cell, make_swatch, make_text_cell
-from deeprc.runs.performance import SPLIT_NAMES, Performance
+from deeprc.runs.performance import PART_NAMES, Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run, describe_environment
 from deeprc.runs.run_settings import RunSettings
@@ -32,7 +32,7 @@ __all__ = [
     "format_train_command",
     "list_cohort_facts",
     "make_settings_table",
-    "make_split_table",
+    "make_sizes_table",
     "make_versions_table",
     "read_environment",
 ]
@@ -171,13 +171,13 @@ def _describe_spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     return f"; per repertoire {int(n.min()):,} to {int(n.max()):,}, median {float(np.median(n)):,.0f}"
 
 
-def make_split_table(
+def make_sizes_table(
     performance: Performance,
     tasks: Sequence[Task],
     n_sequences: np.ndarray[Any, np.dtype[np.int64]],
     colours_by_target: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    """Return the table of repertoires by class, and of sequences, by split.
+    """Return the table of repertoires by class, and of sequences, by part of the split.
 
     `colours_by_target` has the index of each class, see `index_classes`.
     """
@@ -197,13 +197,13 @@ def make_split_table(
         columns.append(Column(f"{prefix}no label"))
         counted.append(np.isnan(performance.labels[:, i]))
     rows = []
-    for split in (*SPLITS, NEW):
-        on = performance.rows(split)
-        if on.any() or split != NEW:
+    for part in (*PARTS, NEW):
+        on = performance.rows(part)
+        if on.any() or part != NEW:
             counts: list[Cell] = [make_number_cell(int((on & which).sum()), ",d") for which in counted]
             rows.append(
                 [
-                    make_text_cell(SPLIT_NAMES[split]),
+                    make_text_cell(PART_NAMES[part]),
                     make_number_cell(int(on.sum()), ",d"),
                     make_number_cell(int(n_sequences[on].sum()), ",d"),
                     *counts,

@@ -15,7 +15,7 @@ from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.page import Figure
-from deeprc.runs.performance import SPLIT_NAMES, Contrast, NumericTarget, Performance
+from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -53,8 +53,8 @@ def make_contrast_figures(
     from deeprc.interpretation.figures import draw_calibration_figure, draw_precision_recall_figure, draw_roc_figure
 
     table = performance.predictions
-    splits = {split: contrast.auc(performance.rows(split)) for split in SPLIT_NAMES}
-    aucs = [f"{SPLIT_NAMES[split]} {auc.value:.3f}" for split, auc in splits.items() if auc is not None]
+    auc_of = {part: contrast.auc(performance.rows(part)) for part in PART_NAMES}
+    aucs = [f"{PART_NAMES[part]} {auc.value:.3f}" for part, auc in auc_of.items() if auc is not None]
     what = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
     if aucs:
@@ -87,7 +87,7 @@ def make_contrast_figures(
             "probabilities of both classes."
         )
         classes = [(name, colour_of_class.get(name)) for name in (contrast.negative, contrast.positive)]
-        figure = draw_calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
+        figure = draw_calibration_figure(table, target=contrast.key, part=performance.held_out, classes=classes)
         figures.append(render_figure(figure, f"Calibration, {what}", says, caption))
     return figures
 

@@ -60,7 +60,7 @@ from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
 from deeprc.runs.ensemble import RunEnsemble
-from deeprc.runs.performance import SPLIT_NAMES, Performance, choose_held_out_split
+from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
 from deeprc.specificity import read_databases
 from deeprc.tasks import Task
@@ -201,9 +201,9 @@ def _compute_results(
     """Compute all results of the report; `read` passes the sequences of the cohort through the network once."""
     model = predictor.model
     _logger.info("reading %d repertoires", len(dataset))
-    splits = predictor.split_of(dataset)
-    witnesses_among = _select_witness_repertoires(dataset, splits, model.labels(dataset))
-    survey = read(top=top, splits=splits, witnesses_among=witnesses_among)
+    parts = predictor.split_of(dataset)
+    witnesses_among = _select_witness_repertoires(dataset, parts, model.labels(dataset))
+    survey = read(top=top, parts=parts, witnesses_among=witnesses_among)
     _logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, survey.outputs)
     performance = assessment.performance
@@ -215,7 +215,7 @@ def _compute_results(
     groups = list_flagged_groups(checks)
     carriers = find_sharing_repertoires(dataset, survey.top, groups, checks.subject_column)
     is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
-    add_q_values(survey, predictor, dataset, splits)
+    add_q_values(survey, predictor, dataset, parts)
     survey, organisms = annotate_survey(survey, known, dataset)
     antigens = make_antigen_sections(survey, organisms, index_classes(model.tasks))
     directions = make_direction_sections(predictor, dataset, survey, labels, carriers, is_held_out)
@@ -247,7 +247,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         "several": len(results.predictor.model.members) > 1,
         "summary": summarise_report(results.tasks, dataset, results.assessment, results.directions),
         "facts": origin.list_cohort_facts(dataset),
-        "split": origin.make_split_table(performance, results.tasks, dataset.n_sequences, index_classes(results.tasks)),
+        "split": origin.make_sizes_table(performance, results.tasks, dataset.n_sequences, index_classes(results.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
         "groups": make_group_table(results.groups, dataset, performance, checks.subject_column),
@@ -295,7 +295,7 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
         "has_classes": bool(performance.contrasts),
         "has_numbers": bool(performance.numeric_targets),
         "auc_of": _describe_auc(performance),
-        "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
+        "judging": None if performance.held_out is None else PART_NAMES[performance.held_out],
         "metrics": [make_metrics_table(performance, task, i) for i, task in enumerate(results.tasks, start=1)],
         "curves": curves,
         "history": [
@@ -335,14 +335,14 @@ def _make_control_table(controls: Controls, table_index: int) -> Table | None:
 
 
 def _select_witness_repertoires(
-    dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]
+    dataset: RepertoireDataset, parts: Sequence[str], labels: NDArray[np.float64]
 ) -> list[int]:
     """Return the held-out repertoires of a simulated cohort, or all; empty if its witnesses are not known."""
     if not dataset.container.has_witness:
         return []
-    parts = np.array(splits, dtype=object)
-    held_out_split = choose_held_out_split(parts, labels)
-    chosen = np.flatnonzero(parts == held_out_split) if held_out_split else np.arange(len(dataset))
+    part_of = np.array(parts, dtype=object)
+    held_out = choose_held_out_part(part_of, labels)
+    chosen = np.flatnonzero(part_of == held_out) if held_out else np.arange(len(dataset))
     return chosen.tolist()
 
 

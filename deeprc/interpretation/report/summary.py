@@ -13,7 +13,7 @@ from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
-from deeprc.runs.performance import SPLIT_NAMES, Contrast, NumericTarget, Performance
+from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
 __all__ = ["summarise_report"]
@@ -27,7 +27,7 @@ def summarise_report(
     """Return the summary of a report as pairs of a term and sentences."""
     lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
-    n = {name: int(performance.rows(split).sum()) for split, name in SPLIT_NAMES.items()}
+    n = {name: int(performance.rows(part).sum()) for part, name in PART_NAMES.items()}
     sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
     name = Path(dataset.container.path).name
     lines.append(
@@ -40,10 +40,10 @@ def summarise_report(
     lines += [(f"Answer{numeric.named}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets]
     shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
     lines += [(f"Controls{each.contrast.named}", _describe_controls(each)) for each in shown]
-    split = SPLIT_NAMES[performance.held_out or "new"]
+    part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
-        (f"Evidence{f' for {each.output}' * several}", make_variation_sentence(each, split))
+        (f"Evidence{f' for {each.output}' * several}", make_variation_sentence(each, part))
         for each in assessment.variation
     ]
     for section in directions:
@@ -74,12 +74,12 @@ def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
     n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
-    split = SPLIT_NAMES[performance.held_out or ""]
+    part = PART_NAMES[performance.held_out or ""]
     few = performance.has_few_donors(contrast.target)
     verdict = "is not shown to distinguish" if auc.low <= 0.5 or few else "distinguishes"
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
-        f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {split} "
+        f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {part} "
         f"repertoires{_describe_seen(performance)}, {auc.n_positive:,} of them {contrast.positive}.{_FEW_DONORS * few}"
     )
 
@@ -93,7 +93,7 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     found = numeric.r2(performance.rows(performance.held_out))
     if found is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
-    split = SPLIT_NAMES[performance.held_out or ""]
+    part = PART_NAMES[performance.held_out or ""]
     error = performance.metrics[performance.held_out or ""][numeric.target]["mae"]
     few = performance.has_few_donors(numeric.target)
     limits = "without an interval"
@@ -103,7 +103,7 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
         f"The network {verdict} {numeric.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
-        f"than the mean) and its mean absolute error {error:.3g}, on {found.n:,} {split} "
+        f"than the mean) and its mean absolute error {error:.3g}, on {found.n:,} {part} "
         f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
     )
 
