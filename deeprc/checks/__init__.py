@@ -4,8 +4,8 @@
 describes one repertoire in a few kB, so that memory does not grow with the number of sequences. `examination.py` takes
 the profiles, and finds suspicions by `contents.py`, `twins.py` and `swaps.py` (with `overlaps.py`), `sheet.py` and
 `shortcuts.py` (with `features.py` and `contingency.py`). `findings.py` lists all codes, `folder.py` writes findings to
-a folder, `of_run.py` keeps those about a run's repertoires, `cautions.py` makes warnings of them, `subjects.py` writes
-a sheet with groups.
+a folder, `of_run.py` keeps those about a run's repertoires, `cautions.py` makes warnings of them, `joined_donors.py`
+writes a sheet with groups.
 """
 
 from __future__ import annotations

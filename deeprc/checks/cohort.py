@@ -11,7 +11,7 @@ from pathlib import Path
 from deeprc.checks.examination import CohortCheck, examine
 from deeprc.checks.findings import Finding, Severity, name_few, sort_by_severity
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects, find_label_problems, find_subject_problems, find_targets
+from deeprc.checks.sheet import SheetDonors, find_donor_problems, find_label_problems, find_targets
 from deeprc.datasets.file_reading import FileToRead, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
@@ -75,14 +75,14 @@ def check_cohort(
         advice = "Correct the sheet. Nothing else was checked."
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
     files = found.select_named(sheet.files)
-    subjects = Subjects(sheet, group_by)
-    tasks, findings = find_targets(sheet, targets, subjects)
+    donors = SheetDonors(sheet, group_by)
+    tasks, findings = find_targets(sheet, targets, donors)
     try:
         plan = plan_files(sheet, files, options, skip_bad_files=True)
     except InputError as error:
         advice = "Give each repertoire one file and one row of the sheet. No file was read."
         findings.append(Finding("error", "ambiguous-files", str(error), advice))
-        findings += [*find_label_problems(sheet, tasks), *find_subject_problems(sheet, tasks, subjects)]
+        findings += [*find_label_problems(sheet, tasks), *find_donor_problems(sheet, tasks, donors)]
         return CohortCheck(tuple(sort_by_severity(findings)))
     profiled = _profile_files(plan.files_to_read, jobs, progress)
     findings += [
@@ -91,10 +91,10 @@ def check_cohort(
     ]
     if options.allow_missing:
         sheet = _drop_missing(sheet, plan.rows_without_file)
-        subjects = Subjects(sheet, group_by)
+        donors = SheetDonors(sheet, group_by)
     report = plan.report((each.report for each in profiled.profiles), profiled.failed, options.cleaning())
     allow_empty = options.allow_missing
-    return examine(profiled.profiles, sheet, tasks, subjects, allow_empty=allow_empty, others=findings, report=report)
+    return examine(profiled.profiles, sheet, tasks, donors, allow_empty=allow_empty, others=findings, report=report)
 
 
 def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:

@@ -28,7 +28,7 @@ from deeprc.checks.profile import (
     is_contradicting,
     mix_hashes,
 )
-from deeprc.checks.sheet import Subjects, find_targets
+from deeprc.checks.sheet import SheetDonors, find_targets
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
@@ -75,11 +75,11 @@ def check_dataset(
         If a target or the column does not exist.
     """
     sheet = _make_sheet(dataset)
-    subjects = Subjects(sheet, group_by)
+    donors = SheetDonors(sheet, group_by)
     others: list[Finding] = []
     if tasks is None:
-        tasks, others = find_targets(sheet, targets, subjects)
-    return examine(profile_container(dataset), sheet, tasks, subjects, allow_empty=True, others=others)
+        tasks, others = find_targets(sheet, targets, donors)
+    return examine(profile_container(dataset), sheet, tasks, donors, allow_empty=True, others=others)
 
 
 def _make_sheet(dataset: RepertoireDataset) -> Metadata:

@@ -10,7 +10,7 @@ from deeprc.checks.contents import find_content_problems
 from deeprc.checks.features import make_file_features, make_sheet_features, make_size_features, make_usage_features
 from deeprc.checks.findings import Finding, count_findings, sort_by_severity, to_text
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects, find_label_problems, find_subject_problems
+from deeprc.checks.sheet import SheetDonors, find_donor_problems, find_label_problems
 from deeprc.checks.shortcuts import Shortcut, find_shortcuts, make_shortcut_findings
 from deeprc.checks.swaps import ClassComparison, find_swaps
 from deeprc.checks.twins import SimilarPair, find_similar_repertoires
@@ -39,7 +39,7 @@ class CohortCheck:
         The pairs of repertoires that share too many sequences.
     comparisons
         The repertoires that are more similar to a different class of their donor than to their own.
-    subject_of
+    donor_of
         Pairs of a repertoire and its donor, for repertoires whose donor is known.
     sheet
         The metadata sheet; None if the files could not be assigned to it.
@@ -50,7 +50,7 @@ class CohortCheck:
     report: PreprocessingReport | None = None
     similar: tuple[SimilarPair, ...] = ()
     comparisons: tuple[ClassComparison, ...] = ()
-    subject_of: tuple[tuple[str, str], ...] = ()
+    donor_of: tuple[tuple[str, str], ...] = ()
     sheet: Metadata | None = None
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ def examine(
     profiles: Sequence[RepertoireProfile],
     sheet: Metadata,
     tasks: Sequence[Task],
-    subjects: Subjects,
+    donors: SheetDonors,
     *,
     allow_empty: bool = False,
     others: Iterable[Finding] = (),
@@ -96,8 +96,8 @@ def examine(
     ----------
     profiles
         The profiles of the repertoires, each of which has a row in the sheet.
-    sheet, tasks, subjects
-        The metadata sheet, the targets, and the subjects of the repertoires.
+    sheet, tasks, donors
+        The metadata sheet, the targets, and the donors of the repertoires.
     allow_empty
         Whether a repertoire without a kept sequence is a warning, not an error.
     others
@@ -105,31 +105,27 @@ def examine(
     report
         Report of what preprocessing would do.
     """
-    similar_findings, similar = find_similar_repertoires(
-        profiles, subjects.same, subjects_known=subjects.column is not None
-    )
-    swap_findings, comparisons = find_swaps(profiles, sheet, tasks, subjects)
-    shortcuts, too_few = _test_shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
+    similar_findings, similar = find_similar_repertoires(profiles, donors.same, donors_known=donors.column is not None)
+    swap_findings, comparisons = find_swaps(profiles, sheet, tasks, donors)
+    shortcuts, too_few = _test_shortcuts(sheet, tasks, donors, [each for each in profiles if each.kept])
     findings = [
         *others,
         *find_label_problems(sheet, tasks),
-        *find_subject_problems(sheet, tasks, subjects),
+        *find_donor_problems(sheet, tasks, donors),
         *find_content_problems(profiles, allow_empty=allow_empty),
         *similar_findings,
         *swap_findings,
         *too_few,
         *make_shortcut_findings(shortcuts),
     ]
-    known = tuple(
-        (str(name), str(subject)) for name, subject in subjects.list_subjects().items() if subject is not None
-    )
+    known = tuple((str(name), str(donor)) for name, donor in donors.list_donors().items() if donor is not None)
     return CohortCheck(
         tuple(sort_by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known, sheet
     )
 
 
 def _test_shortcuts(
-    sheet: Metadata, tasks: Sequence[Task], subjects: Subjects, profiles: Sequence[RepertoireProfile]
+    sheet: Metadata, tasks: Sequence[Task], donors: SheetDonors, profiles: Sequence[RepertoireProfile]
 ) -> tuple[list[Shortcut], list[Finding]]:
     """Return tests of properties that may predict a label, and findings about targets with too few repertoires."""
     if not profiles or not tasks:
@@ -140,7 +136,7 @@ def _test_shortcuts(
         *make_size_features(profiles),
         *make_usage_features(profiles),
         *make_file_features(profiles),
-        *make_sheet_features(sheet, rows, subjects),
+        *make_sheet_features(sheet, rows, donors),
     ]
-    names = subjects.list_subjects().iloc[rows].tolist()
+    names = donors.list_donors().iloc[rows].tolist()
     return find_shortcuts(tasks, encode_labels(tasks, sheet.table.iloc[rows]), names, features)

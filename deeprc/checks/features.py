@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects, is_technical
+from deeprc.checks.sheet import SheetDonors, is_technical
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
@@ -118,14 +118,14 @@ def make_file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     return [Feature(name, code, np.array(list(values), object)) for name, code, values in texts]
 
 
-def make_sheet_features(sheet: Metadata, rows: Sequence[int], subjects: Subjects) -> list[Feature]:
-    """Return the columns of the sheet except ids, subjects and file names.
+def make_sheet_features(sheet: Metadata, rows: Sequence[int], donors: SheetDonors) -> list[Feature]:
+    """Return the columns of the sheet except ids, donors and file names.
 
     Measurements and dates are numbers, the others texts. If numbers of a column are missing, a feature says which.
     """
-    features, donors = [], DonorColumn.choose(sheet.table, subjects.column).index_if_known()
+    features, donor_of = [], DonorColumn.choose(sheet.table, donors.column).index_if_known()
     for column in map(str, sheet.table.columns):
-        if column in (*subjects.columns, sheet.id_column):
+        if column in (*donors.columns, sheet.id_column):
             continue
         values = sheet.table[column].iloc[list(rows)].reset_index(drop=True)
         if ["" if pd.isna(value) else value for value in values] == [sheet.files[row] for row in rows]:
@@ -133,7 +133,7 @@ def make_sheet_features(sheet: Metadata, rows: Sequence[int], subjects: Subjects
         code: Code = "label-from-column"
         numbers = _parse_numbers(values)
         what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
-        if numbers is None or is_category(pd.Series(_parse_numbers(sheet.table[column])), donors):
+        if numbers is None or is_category(pd.Series(_parse_numbers(sheet.table[column])), donor_of):
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
             features.append(Feature(what, code, text, column))
             continue

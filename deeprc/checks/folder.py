@@ -142,9 +142,9 @@ def _flatten_interval(shortcut: dict[str, Any]) -> dict[str, Any]:
 
 
 def _group_table(found: CohortCheck) -> pd.DataFrame:
-    subject = dict(found.subject_of)
+    donor = dict(found.donor_of)
     rows = [
-        (finding, each.code, index, len(group), name, subject.get(name))
+        (finding, each.code, index, len(group), name, donor.get(name))
         for finding, each in enumerate(found.findings, start=1)
         for index, group in enumerate(each.groups, start=1)
         for name in group
@@ -153,7 +153,7 @@ def _group_table(found: CohortCheck) -> pd.DataFrame:
 
 
 def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
-    subject = dict(found.subject_of)
+    donor = dict(found.donor_of)
     group_of = {
         name: index
         for each in found.findings
@@ -164,7 +164,7 @@ def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
     rows = []
     for each in found.similar:
         first, second = each.names
-        of_pair = (group_of[first], first, second, subject.get(first), subject.get(second), each.measure)
+        of_pair = (group_of[first], first, second, donor.get(first), donor.get(second), each.measure)
         rows.append((*of_pair, each.pair.shared, *each.pair.sizes, each.pair.overlap, each.usual, each.expected))
     names = ["group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure", "shared"]
     names += ["compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"]
@@ -176,9 +176,7 @@ def _make_comparison_table(found: CohortCheck) -> pd.DataFrame:
     for each in found.comparisons:
         of_both = (each.names[0], each.classes[0], each.names[1], each.classes[1])
         across = (each.across.shared, each.across.overlap)
-        rows.append(
-            (each.target, each.subject, *of_both, *across, each.within.shared, each.within.overlap, each.p_value)
-        )
+        rows.append((each.target, each.donor, *of_both, *across, each.within.shared, each.within.overlap, each.p_value))
     names = ["target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"]
     names += ["shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"]
     return pd.DataFrame(rows, columns=names)

@@ -42,15 +42,15 @@ class RunChecks:
         The findings, errors first.
     shortcuts
         Predictions of the labels by properties that need no receptor sequence, one `Shortcut` each.
-    subject_column
-        Column of the metadata that names the subject of each repertoire; None if there is none.
+    donor_column
+        Column of the metadata that names the donor of each repertoire; None if there is none.
     metadata
         The digest of the metadata that was checked, see `digest_metadata`.
     """
 
     findings: tuple[Finding, ...]
     shortcuts: tuple[Shortcut, ...] = ()
-    subject_column: str | None = None
+    donor_column: str | None = None
     metadata: str | None = None
 
     @property
@@ -74,7 +74,7 @@ class RunChecks:
         content = {
             "format": _FORMAT,
             "version": _VERSION,
-            "subject_column": self.subject_column,
+            "subject_column": self.donor_column,
             "metadata": self.metadata,
             "findings": [each.to_dict() for each in self.findings],
             "shortcuts": [each.to_dict() for each in self.shortcuts],

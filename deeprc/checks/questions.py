@@ -1,6 +1,6 @@
 """The labels of a target as a question to every property: does it predict them.
 
-Letters: B repertoires, U units (subjects with a label).
+Letters: B repertoires, U units (donors with a label).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _is_in_upper_half(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return min(halves, key=lambda half: abs(half[~np.isnan(values)].mean() - 0.5))
 
 
-def make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> Question:
-    """Return the labels of a target by unit: repertoires of one subject with the same label are one unit."""
+def make_question(task: Task, values: NDArray[np.float64], donors: Sequence[str | None]) -> Question:
+    """Return the labels of a target by unit: repertoires of one donor with the same label are one unit."""
     if task.kind == "regression":
         names: tuple[str, ...] = ("lower half", "upper half")
         codes = np.where(np.isnan(values), -1, _is_in_upper_half(values)).astype(np.int64)
@@ -54,9 +54,9 @@ def make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[st
         names = task.class_names
         codes = np.where(np.isnan(values), -1, values).astype(np.int64)
     units: dict[tuple[str | int, int], list[int]] = {}
-    for row, (code, subject) in enumerate(zip(codes.tolist(), subjects, strict=True)):
+    for row, (code, donor) in enumerate(zip(codes.tolist(), donors, strict=True)):
         if code >= 0:
-            units.setdefault((row if subject is None else subject, code), []).append(row)
+            units.setdefault((row if donor is None else donor, code), []).append(row)
     return Question(
         task, names, np.array([code for _, code in units], np.int64), [np.array(rows) for rows in units.values()]
     )

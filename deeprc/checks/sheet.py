@@ -1,4 +1,4 @@
-"""Recognise the columns of the sheet that hold labels and subjects, and check them."""
+"""Recognise the columns of the sheet that hold labels and donors, and check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deeprc.evaluation.splits import N_FOLDS
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
-__all__ = ["Subjects", "find_label_problems", "find_subject_problems", "find_targets", "is_technical"]
+__all__ = ["SheetDonors", "find_donor_problems", "find_label_problems", "find_targets", "is_technical"]
 
 _LABEL_WORDS = frozenset(
     {
@@ -99,15 +99,15 @@ _MIN_TYPO_LENGTH = 5  # letters of a label that may be a typo
 _SYNONYMS = {"pos": "positive", "neg": "negative", "y": "yes", "n": "no", "f": "female", "m": "male", "ctrl": "control"}
 
 
-class Subjects:
-    """The subjects of the repertoires, by every column that names subjects.
+class SheetDonors:
+    """The donors of the repertoires, by every column that names donors.
 
     Attributes
     ----------
     columns
-        The column that the user named, then those whose names say that they hold subjects.
+        The column that the user named, then those whose names say that they hold donors.
     column
-        The column that the user named, else the one with the fewest subjects; None without any.
+        The column that the user named, else the one with the fewest donors; None without any.
     given
         Whether the user named a column.
     """
@@ -123,21 +123,21 @@ class Subjects:
         coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
         self.column = group_by or coarsest
 
-    def list_subjects(self) -> pd.Series:
-        """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
+    def list_donors(self) -> pd.Series:
+        """Return the donor of each repertoire as text, indexed by repertoire; None where it is not known."""
         values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
-        # `pd.Series(None)` and columns of numbers hold NaN instead of None: all repertoires would have the subject NaN.
-        texts = [None if pd.isna(value) else _format_subject_name(value) for value in values]
+        # `pd.Series(None)` and columns of numbers hold NaN instead of None: all repertoires would have the donor NaN.
+        texts = [None if pd.isna(value) else _format_donor_name(value) for value in values]
         return pd.Series(texts, index=self._table.index, dtype=object)
 
     def same(self, first: str, second: str) -> bool:
-        """Return whether any column says that two repertoires are from one subject."""
+        """Return whether any column says that two repertoires are from one donor."""
         known = (self._table[name] for name in self.columns)  # missing values are None or NaN
         return any(values[first] is not None and bool(values[first] == values[second]) for values in known)
 
 
-def _format_subject_name(value: object) -> str:
-    """Return the name of a subject; a column of numbers with missing ones holds 7.0 if the sheet says 7."""
+def _format_donor_name(value: object) -> str:
+    """Return the name of a donor; a column of numbers with missing ones holds 7.0 if the sheet says 7."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -146,7 +146,7 @@ def is_technical(column: str) -> bool:
     return not set(_split_words(column)).isdisjoint(_TECHNICAL_WORDS)
 
 
-def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) -> tuple[list[Task], list[Finding]]:
+def find_targets(sheet: Metadata, targets: Sequence[str], donors: SheetDonors) -> tuple[list[Task], list[Finding]]:
     """Return the targets that can be checked: those that were asked for, else the columns that look like labels.
 
     Raises
@@ -157,7 +157,7 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
     tasks: list[Task] = []
     found: list[Finding] = []
     if not targets:
-        columns = _find_label_columns(sheet, subjects)
+        columns = _find_label_columns(sheet, donors)
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
         taken = ", ".join(columns)  # at most four
         message = f"columns used as labels: {taken}" if columns else "no column looks like a label"
@@ -180,20 +180,20 @@ def find_label_problems(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]
     ]
 
 
-def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
-    """Return findings about subjects that have several repertoires, and about subjects with different labels."""
-    names = subjects.list_subjects()
+def find_donor_problems(sheet: Metadata, tasks: Sequence[Task], donors: SheetDonors) -> list[Finding]:
+    """Return findings about donors that have several repertoires, and about donors with different labels."""
+    names = donors.list_donors()
     repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
     if not repeated:
         return []
     found = [
         Finding(
-            "note" if subjects.given else "warning",
+            "note" if donors.given else "warning",
             "repeated-subject",
-            f"several repertoires come from the same donor (column {subjects.column!r}), for "
+            f"several repertoires come from the same donor (column {donors.column!r}), for "
             f"{name_few(repeated, 'donor', 'donors')}",
-            f"Train with `group_by={shlex.quote(str(subjects.column))}`, so that no donor is in two parts of a split.",
-            column=subjects.column,
+            f"Train with `group_by={shlex.quote(str(donors.column))}`, so that no donor is in two parts of a split.",
+            column=donors.column,
             repertoires=tuple(names.index[names.isin(repeated)]),
             numbers={"subjects": len(repeated)},
         )
@@ -201,8 +201,8 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
     for task in tasks:
         if task.kind == "regression":
             continue
-        known = pd.DataFrame({"subject": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
-        groups = known.groupby("subject")["label"]
+        known = pd.DataFrame({"donor": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
+        groups = known.groupby("donor")["label"]
         several = groups.size() > 1
         both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
         if not both:
@@ -214,7 +214,7 @@ def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subj
                 "subject-in-both-classes",
                 f"target {task.name!r}: repertoires of the same donor have different labels"
                 f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
-                f"Train with `group_by={shlex.quote(str(subjects.column))}`."
+                f"Train with `group_by={shlex.quote(str(donors.column))}`."
                 if paired
                 else "Check the labels and donor names.",
                 column=task.column,
@@ -236,12 +236,12 @@ def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
         return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 
 
-def _find_label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
+def _find_label_columns(sheet: Metadata, donors: SheetDonors) -> list[str]:
     candidates = []
     for column in map(str, sheet.table.columns):
         values = sheet.table[column]
         given = values.dropna()
-        excluded = column in (sheet.id_column, *subjects.columns) or is_technical(column)
+        excluded = column in (sheet.id_column, *donors.columns) or is_technical(column)
         if excluded or not set(_split_words(column)).isdisjoint(_OTHER_WORDS) or given.nunique() not in _CLASSES:
             continue
         if int(given.value_counts().min()) >= 2 and len(given) >= 0.5 * len(values):

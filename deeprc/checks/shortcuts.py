@@ -3,10 +3,10 @@
 Every property is tested alone. The probability of any false alarm in a cohort is at most 1%, corrected for the number
 of tests. A strong association is a warning, a weak but significant one a note.
 
-Repertoires of one subject are not independent: those with the same label count as one unit, with the mean of their
+Repertoires of one donor are not independent: those with the same label count as one unit, with the mean of their
 numbers and the most frequent of their categories.
 
-Letters: B repertoires, U units (subjects with a label), G genes, K levels of a category, C classes.
+Letters: B repertoires, U units (donors with a label), G genes, K levels of a category, C classes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Shortcut:
 
 
 def find_shortcuts(
-    tasks: Sequence[Task], labels: NDArray[np.float64], subjects: Sequence[str | None], features: Sequence[Feature]
+    tasks: Sequence[Task], labels: NDArray[np.float64], donors: Sequence[str | None], features: Sequence[Feature]
 ) -> tuple[list[Shortcut], list[Finding]]:
     """Test every feature against every target.
 
@@ -101,8 +101,8 @@ def find_shortcuts(
     ----------
     tasks, labels
         The targets, and their labels (B, targets) from `deeprc.tasks.encode_labels`.
-    subjects
-        The subject of each repertoire, (B,); None where it is not known.
+    donors
+        The donor of each repertoire, (B,); None where it is not known.
     features
         The properties of the repertoires.
 
@@ -112,7 +112,7 @@ def find_shortcuts(
     """
     questions, found = [], []
     for task, values in zip(tasks, labels.T, strict=True):
-        question = make_question(task, values, subjects)
+        question = make_question(task, values, donors)
         if not question.find_testable_classes():
             sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
             shown = ", ".join(

@@ -1,6 +1,6 @@
-"""Find repertoires that share more with another class of their subject than with their own: swaps, contamination.
+"""Find repertoires that share more with another class of their donor than with their own: swaps, contamination.
 
-Clones persist: of one subject's samples of CD4 and of CD8 cells, for example, two samples of one kind share more
+Clones persist: of one donor's samples of CD4 and of CD8 cells, for example, two samples of one kind share more
 sequences than two of different kinds. Labels that do not go with clones, such as those of visits, give no finding.
 """
 
@@ -16,7 +16,7 @@ from scipy.stats import binom
 from deeprc.checks.findings import Finding, name_few
 from deeprc.checks.overlaps import MIN_SHARED, Pair, find_sampled_overlaps
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects
+from deeprc.checks.sheet import SheetDonors
 from deeprc.datasets.metadata import Metadata
 from deeprc.tasks import Task, encode_labels
 
@@ -29,12 +29,12 @@ _LEVEL_OF_COHORT = 0.05  # level of the sign test whether clones go with the cla
 
 @dataclass(frozen=True)
 class ClassComparison:
-    """A repertoire, and the most similar repertoires of the same subject: in its own class, and in another class.
+    """A repertoire, and the most similar repertoires of the same donor: in its own class, and in another class.
 
     Attributes
     ----------
-    target, subject
-        Name of the target that has the classes, and of the subject.
+    target, donor
+        Name of the target that has the classes, and of the donor.
     names
         The ids of the repertoire and of the most similar one of another class.
     classes
@@ -42,11 +42,11 @@ class ClassComparison:
     within, across
         Sequences that the repertoire shares with the most similar one of its own class, and of another class.
     n_across
-        Number of the subject's repertoires of other classes.
+        Number of the donor's repertoires of other classes.
     """
 
     target: str
-    subject: str
+    donor: str
     names: tuple[str, str]
     classes: tuple[str, str]
     within: Pair
@@ -92,12 +92,12 @@ def _compute_similarity(pair: Pair) -> float:
 
 
 def find_swaps(
-    profiles: Sequence[RepertoireProfile], sheet: Metadata, tasks: Sequence[Task], subjects: Subjects
+    profiles: Sequence[RepertoireProfile], sheet: Metadata, tasks: Sequence[Task], donors: SheetDonors
 ) -> tuple[list[Finding], list[ClassComparison]]:
-    """Return findings about repertoires that are more similar to another class of their subject, and these comparisons.
+    """Return findings about repertoires that are more similar to another class of their donor, and these comparisons.
 
-    A repertoire is compared if its subject has another repertoire of the same class and one of another class. There are
-    findings only if a sign test over subjects shows that labels go with clones: at least 5 of 5, or 7 of 8 subjects.
+    A repertoire is compared if its donor has another repertoire of the same class and one of another class. There are
+    findings only if a sign test over donors shows that labels go with clones: at least 5 of 5, or 7 of 8 donors.
     """
     profile_of = {each.repertoire_id: each for each in profiles if each.kept}
     found: list[Finding] = []
@@ -106,14 +106,14 @@ def find_swaps(
         if task.kind == "regression":
             continue
         known = pd.DataFrame(
-            {"subject": subjects.list_subjects(), "label": encode_labels([task], sheet.table)[:, 0]}
+            {"donor": donors.list_donors(), "label": encode_labels([task], sheet.table)[:, 0]}
         ).dropna()
         known = known[known.index.isin(profile_of)]
         compared_of: dict[str, list[ClassComparison]] = {}
-        for subject, rows in known.groupby("subject", sort=False):
+        for donor, rows in known.groupby("donor", sort=False):
             members = [profile_of[str(name)] for name in rows.index]
-            if compared := list(_iterate_comparisons(members, rows["label"].tolist(), task, str(subject))):
-                compared_of[str(subject)] = compared
+            if compared := list(_iterate_comparisons(members, rows["label"].tolist(), task, str(donor))):
+                compared_of[str(donor)] = compared
         if _is_sign_test_significant(list(compared_of.values())):
             level = _LEVEL / sum(map(len, compared_of.values()))
             strange = [each for compared in compared_of.values() for each in compared if each.is_strange(level)]
@@ -123,9 +123,9 @@ def find_swaps(
 
 
 def _iterate_comparisons(
-    members: Sequence[RepertoireProfile], label: Sequence[float], task: Task, subject: str
+    members: Sequence[RepertoireProfile], label: Sequence[float], task: Task, donor: str
 ) -> Iterator[ClassComparison]:
-    """Yield the comparisons among the repertoires of a subject; exact copies are not compared."""
+    """Yield the comparisons among the repertoires of a donor; exact copies are not compared."""
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
@@ -140,17 +140,17 @@ def _iterate_comparisons(
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
             within = max(own, key=_compute_similarity)
-            yield ClassComparison(task.name, subject, names, classes, within, mine[j], len(others))
+            yield ClassComparison(task.name, donor, names, classes, within, mine[j], len(others))
 
 
-def _is_sign_test_significant(subjects: Sequence[Sequence[ClassComparison]]) -> bool:
-    """Return whether a sign test shows that subjects are in order more often than by chance."""
-    n = sum(_is_in_order(compared) for compared in subjects)
-    return n > 0 and float(binom.sf(n - 1, len(subjects), 0.5)) <= _LEVEL_OF_COHORT
+def _is_sign_test_significant(donors: Sequence[Sequence[ClassComparison]]) -> bool:
+    """Return whether a sign test shows that donors are in order more often than by chance."""
+    n = sum(_is_in_order(compared) for compared in donors)
+    return n > 0 and float(binom.sf(n - 1, len(donors), 0.5)) <= _LEVEL_OF_COHORT
 
 
 def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
-    """Return whether most repertoires of each class of a subject, at least two, are most similar to their own class.
+    """Return whether most repertoires of each class of a donor, at least two, are most similar to their own class.
 
     One class is not enough: if it is larger than the others, its repertoires are most similar to it by chance.
     """
@@ -163,20 +163,20 @@ def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
 def _make_finding(
     task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]
 ) -> Finding:
-    """Return one finding about all subjects with such repertoires; its message shows the clearest case."""
-    subjects = list(dict.fromkeys(each.subject for each in strange))
+    """Return one finding about all donors with such repertoires; its message shows the clearest case."""
+    donors = list(dict.fromkeys(each.donor for each in strange))
     ids = tuple(dict.fromkeys(name for each in strange for name in each.names))
     clearest = max(strange, key=lambda each: each.across.overlap)
     return Finding(
         "warning",
         "closer-to-other-class",
         f"target {task.name!r}: repertoires share more sequences with a different class of the same donor than with "
-        f"their own class, for {name_few(subjects, 'donor', 'donors')}; {clearest.text}",
+        f"their own class, for {name_few(donors, 'donor', 'donors')}; {clearest.text}",
         "Check for swapped or contaminated samples, and leave out those whose class is in doubt. Samples of the same "
         "day may share more without any error.",
         tuple(dict.fromkeys(str(profile_of[name].path) for name in ids)),
         ids,
         task.column,
         task.name,
-        numbers={"subjects": len(subjects), "repertoires": len(ids)},
+        numbers={"subjects": len(donors), "repertoires": len(ids)},
     )

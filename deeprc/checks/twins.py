@@ -1,4 +1,4 @@
-"""Find the same repertoire under several names, and repertoires of different subjects that share too much.
+"""Find the same repertoire under several names, and repertoires of different donors that share too much.
 
 Letters: B repertoires.
 """
@@ -32,12 +32,12 @@ _MAX_COMPARED = 2000  # number of repertoires whose pairs give the median overla
 
 _SAMPLED, _LARGEST = "sequences", "largest sequences"
 
-SameSubject = Callable[[str, str], bool]
+SameDonor = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True)
 class SimilarPair:
-    """Two repertoires of different subjects that share far more sequences than the median pair, by one measure.
+    """Two repertoires of different donors that share far more sequences than the median pair, by one measure.
 
     Attributes
     ----------
@@ -64,21 +64,21 @@ class SimilarPair:
 
 
 def find_similar_repertoires(
-    profiles: Sequence[RepertoireProfile], same_subject: SameSubject, *, subjects_known: bool = True
+    profiles: Sequence[RepertoireProfile], same_donor: SameDonor, *, donors_known: bool = True
 ) -> tuple[list[Finding], list[SimilarPair]]:
     """Return findings about repertoires with the same content or a suspiciously similar one, and the similar pairs.
 
     The overlap of two repertoires is the share of the smaller one's sequences (junction and genes) that the other one
     also has. It is estimated from the sketches, and again for the hundred sequences with the largest counts. Two
-    repertoires of one subject are expected to share sequences. `subjects_known` says whether a column names subjects.
+    repertoires of one donor are expected to share sequences. `donors_known` says whether a column names donors.
     """
     filled = [each for each in profiles if each.kept]
     largest = [each.fingerprints.top for each in filled], [False] * len(filled)
     similar = [
-        *_find_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
-        *_find_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
+        *_find_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_donor),
+        *_find_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_donor),
     ]
-    return [*_make_identical_findings(filled), *_make_similar_findings(filled, similar, subjects_known)], similar
+    return [*_make_identical_findings(filled), *_make_similar_findings(filled, similar, donors_known)], similar
 
 
 def _find_similar_pairs(
@@ -86,7 +86,7 @@ def _find_similar_pairs(
     sketches: tuple[Sequence[NDArray[np.uint64]], Sequence[bool]],
     measure: str,
     min_overlap: float,
-    same_subject: SameSubject,
+    same_donor: SameDonor,
 ) -> Iterator[SimilarPair]:
     """Yield the pairs with an overlap above `min_overlap` and with ten times the odds of the median pair."""
     blocks: Iterable[Overlaps] = iterate_overlap_blocks(*sketches)
@@ -106,7 +106,7 @@ def _find_similar_pairs(
         for pair in block.pairs(np.asarray(enough)):
             first, second = profiles[pair.first], profiles[pair.second]
             names = (first.repertoire_id, second.repertoire_id)
-            if first.fingerprints.digest != second.fingerprints.digest and not same_subject(*names):
+            if first.fingerprints.digest != second.fingerprints.digest and not same_donor(*names):
                 yield SimilarPair(names, measure, pair, usual)
 
 
@@ -148,7 +148,7 @@ def _describe_group_count(n: int) -> str:
 
 
 def _make_similar_findings(
-    profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], subjects_known: bool
+    profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], donors_known: bool
 ) -> Iterator[Finding]:
     if not similar:
         return
@@ -165,7 +165,7 @@ def _make_similar_findings(
             numbers[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
-    whose = "of different donors " if subjects_known else "(no column names their donors) "
+    whose = "of different donors " if donors_known else "(no column names their donors) "
     yield _make_group_finding(
         "warning",
         "similar-content",

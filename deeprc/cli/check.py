@@ -90,7 +90,7 @@ def check(
       deeprc check exports/ --metadata samples.xlsx --target 'CMV=+'
       deeprc check cohort.h5 --target 'CMV=+' --output findings
     """
-    from deeprc.checks import check_cohort, check_dataset, subjects
+    from deeprc.checks import check_cohort, check_dataset, joined_donors
     from deeprc.checks.folder import check_folder, write_check
     from deeprc.datasets.dataset import open_dataset
 
@@ -98,7 +98,7 @@ def check(
     if output is not None:
         check_folder(output)
     if write_subjects is not None:
-        subjects.check_subjects_output(write_subjects)
+        joined_donors.check_joined_donors_output(write_subjects)
     if _is_one_container(sources):
         _refuse_options_of_files(ctx, sources[0])
         found = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
@@ -113,8 +113,10 @@ def check(
         write_check(found, output)
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
     if write_subjects is not None:
-        n_groups = subjects.write_subjects(found, write_subjects)
-        click.echo(f"Wrote {write_subjects}: {n_groups:,} different values of {subjects.JOINED_COLUMN}", err=as_json)
+        n_groups = joined_donors.write_joined_donors(found, write_subjects)
+        click.echo(
+            f"Wrote {write_subjects}: {n_groups:,} different values of {joined_donors.JOINED_COLUMN}", err=as_json
+        )
     ctx.exit(0 if found.ok else 1)
 
 

@@ -33,9 +33,9 @@ WHERE_APART = {"folds": "in more than one fold", "parts": "in more than one part
 def find_divided_donor_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "parts"]
 ) -> list[Caution]:
-    """Return a warning if repertoires of one subject are both trained on and tested.
+    """Return a warning if repertoires of one donor are both trained on and tested.
 
-    There is one warning for the column with the fewest subjects. Another column gets a second warning only where its
+    There is one warning for the column with the fewest donors. Another column gets a second warning only where its
     values are no subdivisions of the first column's values.
 
     Parameters

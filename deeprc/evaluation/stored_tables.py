@@ -11,7 +11,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.tables import Column, read_table
-from deeprc.training.history import WHOLE_VALIDATION_PREFIXES
+from deeprc.training.history import WHOLE_VALIDATION_PREFIXES, find_kept_update
 
 __all__ = [
     "read_choices",
@@ -157,14 +157,14 @@ def read_history(path: Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        As in `read_table`; or if it is empty, its updates do not rise, or the best update is none of them.
+        As in `read_table`; or if it is empty, its updates do not rise, or the kept update is none of them.
     """
     table = read_table(path, _HISTORY)
     if table.empty:
         raise InputError(f"{path}: the history of the training is empty")
     if not table["update"].is_monotonic_increasing or not table["update"].is_unique:
         raise InputError(f"{path}: column 'update': expected numbers that rise")
-    if "best_update" in table and table["best_update"].iloc[-1] not in table["update"].to_numpy():
+    if "best_update" in table and find_kept_update(table) not in table["update"].to_numpy():
         raise InputError(f"{path}: column 'best_update': expected one of the updates in its last row")
     return table
 

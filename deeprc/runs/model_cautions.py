@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW
+from deeprc.training.history import find_kept_update
 
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
@@ -77,8 +78,8 @@ def _ignores_attention(run: Run) -> bool:
     if (
         network.branches is None
         or network.linear_output is None
-        or "best_update" not in history
+        or "best_update" not in history  # a run of an earlier version
         or len(run.start_motifs())
     ):
         return False
-    return bool(history["best_update"].iloc[-1] == 0)
+    return find_kept_update(history) == 0

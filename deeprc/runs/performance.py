@@ -167,7 +167,7 @@ class Performance:
     held_out
         Part of the split that says how good the model is: "test"; "new" if the cohort has no labelled test repertoire;
         None if it has neither.
-    subject_column, donors
+    donor_column, donors
         Metadata column that names the donor of a repertoire, and index of each repertoire's donor, (B,); None if
         there is no such column.
     is_packed
@@ -182,7 +182,7 @@ class Performance:
     contrasts: Sequence[Contrast]
     numeric_targets: Sequence[NumericTarget]
     held_out: str | None
-    subject_column: str | None = None
+    donor_column: str | None = None
     donors: NDArray[np.int64] | None = None
     is_packed: bool = False
 
@@ -247,7 +247,7 @@ def measure_performance(
         contrasts=contrasts,
         numeric_targets=numeric_targets,
         held_out=choose_held_out_part(parts, labels),
-        subject_column=donor_column.name,
+        donor_column=donor_column.name,
         donors=donors,
         is_packed=bool(predictor.runs) and all(run.bundle is not None for run in predictor.runs),
     )

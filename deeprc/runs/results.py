@@ -46,12 +46,12 @@ def make_predictions_table(
     and the label 1) and called_class (see `call_classes`). If there is a regression target, also prediction, in the
     units of the target; probability is then empty. A missing label is empty.
     """
-    parts = []
+    tables = []
     for i, (task, predicted) in enumerate(zip(tasks, activate(outputs, tasks), strict=True)):
         common = {"repertoire_id": repertoire_ids, "split": parts, "order": np.arange(len(parts))}
         label = pd.array(labels[:, i], dtype="Float64")
         if task.kind == "regression":
-            parts.append(pd.DataFrame({**common, "target": task.name, "label": label, "prediction": predicted}))
+            tables.append(pd.DataFrame({**common, "target": task.name, "label": label, "prediction": predicted}))
         elif task.kind == "binary":
             integer_label = label.astype("Int64")
             binary = {
@@ -60,14 +60,14 @@ def make_predictions_table(
                 "probability": predicted,
                 "positive_class": task.positive,
             }
-            parts.append(pd.DataFrame({**common, **binary, "called_class": call_classes(predicted, task)}))
+            tables.append(pd.DataFrame({**common, **binary, "called_class": call_classes(predicted, task)}))
         else:
             for c, name in enumerate(task.classes):
                 is_of_class = pd.array(np.where(np.isnan(labels[:, i]), np.nan, labels[:, i] == c), dtype="Float64")
                 rows = {**common, "target": f"{task.name}={name}", "label": is_of_class.astype("Int64")}
                 rows["called_class"] = call_classes(predicted, task)
-                parts.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
-    table = pd.concat([part.astype({"label": object}) for part in parts], ignore_index=True)
+                tables.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
+    table = pd.concat([each.astype({"label": object}) for each in tables], ignore_index=True)
     table = table.sort_values("order", kind="stable").drop(columns="order").reset_index(drop=True)
     columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
     return table.reindex(columns=[*columns, *(["prediction"] if "prediction" in table else [])])

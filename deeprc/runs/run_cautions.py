@@ -153,7 +153,7 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
     if (
         performance.donors is None
         or performance.held_out is None
-        or performance.subject_column in [each.details["column"] for each in cautions]
+        or performance.donor_column in [each.details["column"] for each in cautions]
     ):
         return cautions
     targets = _list_target_kinds(performance)
@@ -161,7 +161,7 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
         prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
         cautions += find_donor_cautions(
-            performance.donors, str(performance.subject_column), classes, kind=kind, where=prefix
+            performance.donors, str(performance.donor_column), classes, kind=kind, where=prefix
         )
     return cautions
 

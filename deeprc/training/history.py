@@ -9,7 +9,7 @@ import pandas as pd
 
 from deeprc.errors import InputError
 
-__all__ = ["WHOLE_VALIDATION_PREFIXES", "KeptWeights", "find_kept_weights"]
+__all__ = ["WHOLE_VALIDATION_PREFIXES", "KeptWeights", "find_kept_update", "find_kept_weights"]
 
 WHOLE_VALIDATION_PREFIXES = ("whole_validation", "fitted_validation")
 """Prefixes of the columns with losses and AUCs of whole validation repertoires; the latter are of a fitted output."""
@@ -21,6 +21,23 @@ class KeptWeights(NamedTuple):
     update: int
     loss: float
     auc: float
+
+
+def find_kept_update(history: pd.DataFrame) -> int:
+    """Return the number of updates of the weights that a training kept, 0 for the start.
+
+    It is `best_update` of the last row. In each earlier row, `best_update` is the update with the best validation loss
+    until then, which need not be kept: at the end, losses on whole validation repertoires may decide otherwise.
+
+    Parameters
+    ----------
+    history
+        Table `history.tsv` of a run that has ended, with at least one row.
+    """
+    if "best_update" in history:
+        return int(history["best_update"].iloc[-1])
+    # Runs of earlier versions kept the lowest loss.
+    return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
 def find_kept_weights(history: pd.DataFrame) -> KeptWeights:
@@ -39,11 +56,7 @@ def find_kept_weights(history: pd.DataFrame) -> KeptWeights:
     """
     if history.empty:
         raise InputError("the history of the training is empty")
-    last = history.iloc[-1]
-    if "best_update" in history:
-        update = int(last["best_update"])
-    else:  # runs of earlier versions kept the lowest loss
-        update = int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
+    last, update = history.iloc[-1], find_kept_update(history)
     row = history[history["update"] == update].iloc[0]
     prefix = "fitted_validation" if last.get("fitted") == 1 else "whole_validation"
     if not np.isfinite(row.get(f"{prefix}_loss", np.nan)):

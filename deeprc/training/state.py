@@ -29,8 +29,9 @@ class TrainingState:
         Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
         If evaluations read samples, they are those of the updates, without the start.
     history
-        Results of each evaluation, as one row. Its `best_update` is the best update so far, in the last row at the end
-        the kept one. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
+        Results of each evaluation, as one row. `best_update` is the update with the best validation loss until this
+        evaluation. When training has ended, that of the last row is the update whose weights are kept, see
+        `kept_update`. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
         was fitted to whole training repertoires, otherwise 0.
     finished
         Whether training has ended.

@@ -14,7 +14,7 @@ from deeprc.checks import CODES, check_cohort
 from deeprc.checks.features import make_sheet_features
 from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import hash_with_gene_names
-from deeprc.checks.sheet import Subjects, _are_alike
+from deeprc.checks.sheet import SheetDonors, _are_alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
@@ -724,14 +724,14 @@ def test_repertoires_of_unknown_subjects_count_one_each(tmp_path, column):
     assert "too-few" not in codes(found, "note")
     sizes = [each for each in found.findings if each.code == "label-from-size"]
     assert [each.severity for each in sizes] == ["warning", "warning"]
-    subjects = Subjects(read_metadata(tmp_path / "sheet.tsv"), None).list_subjects().tolist()
+    subjects = SheetDonors(read_metadata(tmp_path / "sheet.tsv"), None).list_donors().tolist()
     assert subjects == (["7", "7", *[None] * 38] if column else [None] * 40)
 
 
 def test_a_column_of_files_with_a_gap_is_no_feature(tmp_path):
     (tmp_path / "sheet.tsv").write_text("sample_id\tfile\tsite\na\tx.tsv\t1\nb\tx.tsv\t2\nc\tNA\t3\n")
     sheet = read_metadata(tmp_path / "sheet.tsv")
-    assert [each.column for each in make_sheet_features(sheet, range(3), Subjects(sheet, None))] == ["site"]
+    assert [each.column for each in make_sheet_features(sheet, range(3), SheetDonors(sheet, None))] == ["site"]
 
 
 def test_whether_a_column_holds_categories_depends_on_the_subjects_that_the_user_names(tmp_path):
@@ -740,7 +740,7 @@ def test_whether_a_column_holds_categories_depends_on_the_subjects_that_the_user
     (tmp_path / "sheet.tsv").write_text(f"repertoire_id\tcage\tlitter\n{cages}")
     sheet = read_metadata(tmp_path / "sheet.tsv")
     assert [
-        make_sheet_features(sheet, range(40), Subjects(sheet, column))[-1].is_text for column in (None, "cage")
+        make_sheet_features(sheet, range(40), SheetDonors(sheet, column))[-1].is_text for column in (None, "cage")
     ] == [
         True,
         False,

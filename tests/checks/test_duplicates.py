@@ -15,7 +15,7 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.checks.cautions import find_duplicate_cautions
 from deeprc.checks.container import check_dataset
 from deeprc.checks.findings import Finding
-from deeprc.checks.subjects import name_subjects
+from deeprc.checks.joined_donors import name_joined_donors
 from deeprc.cli.check import check
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -47,7 +47,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 def test_repertoires_that_share_too_much_are_of_one_subject(cohort: RepertoireDataset) -> None:
-    names = name_subjects(check_dataset(cohort, targets=["status=sick"]))
+    names = name_joined_donors(check_dataset(cohort, targets=["status=sick"]))
     of = dict(zip(cohort.repertoire_ids.tolist(), names, strict=True))
     assert of["r0"] == of["r27"] == "r0"
     assert of["r1"] == of["r28"] == of["r29"] == "r1"
@@ -58,10 +58,10 @@ def test_repertoires_that_share_too_much_are_of_one_subject(cohort: RepertoireDa
 def test_known_subjects_are_joined(cohort: RepertoireDataset, tmp_path: Path) -> None:
     drawn = {str(name): repertoire.sequences.take(np.arange(len(repertoire))) for name, repertoire in
              zip(cohort.repertoire_ids, cohort, strict=True)}  # fmt: skip
-    subjects: list[str | None] = [None] * N
-    subjects[27], subjects[5], subjects[6] = "anna", "anna", "r9"
-    known = write_repertoires(tmp_path / "known.h5", drawn, status=["well", "sick"] * (N // 2), subject_id=subjects)
-    names = name_subjects(check_dataset(known, targets=["status=sick"]))
+    donors: list[str | None] = [None] * N
+    donors[27], donors[5], donors[6] = "anna", "anna", "r9"
+    known = write_repertoires(tmp_path / "known.h5", drawn, status=["well", "sick"] * (N // 2), subject_id=donors)
+    names = name_joined_donors(check_dataset(known, targets=["status=sick"]))
     assert names[0] == names[27] == names[5]
     assert (names[6], names[9]) == ("r9", "r9 (repertoire)")
 

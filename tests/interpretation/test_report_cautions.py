@@ -162,7 +162,7 @@ def test_few_donors_are_no_evidence(trained: Run) -> None:
         performance, labels=label[:, None], contrasts=[replace(performance.contrasts[0], label=label)]
     )
     donors = np.where(label == 1, np.arange(120), 0)
-    performance = replace(performance, subject_column="donor", donors=donors)
+    performance = replace(performance, donor_column="donor", donors=donors)
     (text,) = _texts(trained, performance)
     assert text.startswith(
         "Test repertoires: 20 ill repertoires are of 20 donors, 20 well repertoires are of 1 donor ('donor'). What "

@@ -103,7 +103,7 @@ def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
     by_draw = [_count_smallest_class(whole, 0.25, n_draws=n) for n in (1, 2, 8)]
     assert by_draw[0] >= by_draw[1] >= by_draw[2]
     assert by_draw[2] < by_draw[0]
-    one_class = replace(whole, labels=np.zeros(400, np.int64))
+    one_class = replace(whole, folds=replace(whole.folds, labels=np.zeros(400, np.int64)))
     assert _count_smallest_class(one_class, 0.25, n_draws=1) == 0
 
 
@@ -163,7 +163,8 @@ def test_a_permutation_that_cannot_be_divided_into_folds_is_left_out(caplog: pyt
     whole = plan(28)
     donors = np.r_[np.repeat([0, 1, 2], 6), np.arange(3, 13)]
     whole.dataset.container.metadata["donor"] = donors  # type: ignore[union-attr]
-    whole = replace(whole, labels=(donors < 3).astype(np.int64), groups=donors)
+    folds = replace(whole.folds, labels=(donors < 3).astype(np.int64))
+    whole = replace(whole, folds=folds, groups=donors)
     options = PowerOptions(n_permutations=20, benchmark=BenchmarkOptions(group_by="donor"))
     made = _make_permuted_plans(whole, options)
     assert 0 < len(made) < 20

@@ -18,6 +18,7 @@ from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
+from deeprc.training.history import find_kept_update
 from deeprc.training.motif_search import MOTIF_LEVEL
 
 __all__ = ["collect_cautions"]
@@ -170,7 +171,7 @@ def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Ca
     n_updates = run.settings.config.training.n_updates
     if history.empty or "validation_loss" not in history or int(history["update"].iloc[-1]) < n_updates:
         return
-    kept_last = int(history.get("best_update", history["update"]).iloc[-1]) == int(history["update"].iloc[-1])
+    kept_last = find_kept_update(history) == int(history["update"].iloc[-1])
     if len(history) > 1 and kept_last and history["validation_loss"].idxmin() == history.index[-1]:
         text = (
             f"Training ended at its limit of {n_updates:,} updates while the validation loss was still falling: with "

@@ -213,7 +213,7 @@ def _compute_results(
     }
     checks = load_or_run_checks(predictor, dataset, performance)
     groups = list_flagged_groups(checks)
-    carriers = find_sharing_repertoires(dataset, survey.top, groups, checks.subject_column)
+    carriers = find_sharing_repertoires(dataset, survey.top, groups, checks.donor_column)
     is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
     add_q_values(survey, predictor, dataset, parts)
     survey, organisms = annotate_survey(survey, known, dataset)
@@ -250,7 +250,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         "split": origin.make_sizes_table(performance, results.tasks, dataset.n_sequences, index_classes(results.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
-        "groups": make_group_table(results.groups, dataset, performance, checks.subject_column),
+        "groups": make_group_table(results.groups, dataset, performance, checks.donor_column),
         "shortcuts": make_shortcut_table(checks),
         **_make_performance_sections(results),
         "branches": _make_branches_section(results) if has_branches else None,

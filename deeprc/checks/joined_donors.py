@@ -1,4 +1,4 @@
-"""Name the subject of each repertoire if a sheet does not, by repertoires that share far more than chance.
+"""Donors by the sheet and by content: repertoires that share far more sequences than by chance are joined.
 
 Letters: B repertoires.
 """
@@ -15,36 +15,36 @@ from deeprc.errors import InputError
 from deeprc.files import check_table_output, write_text
 from deeprc.groups import index_connected
 
-__all__ = ["JOINED_COLUMN", "check_subjects_output", "name_subjects", "write_subjects"]
+__all__ = ["JOINED_COLUMN", "check_joined_donors_output", "name_joined_donors", "write_joined_donors"]
 
 JOINED_COLUMN = "joined_subject_id"
 """The column of the sheet with the groups of repertoires that must stay in one part of a split."""
 
 
-def name_subjects(found: CohortCheck) -> list[str]:
+def name_joined_donors(found: CohortCheck) -> list[str]:
     """Return the name of each repertoire's group, (B,), in the order of the sheet.
 
-    Repertoires are in one group if the sheet gives them one subject, or if a check found that they have the same
-    content or share far more than chance. A group is named by the subject of its first repertoire, or by its id.
+    Repertoires are in one group if the sheet gives them one donor, or if a check found that they have the same
+    content or share far more than chance. A group is named by the donor of its first repertoire, or by its id.
     """
     assert found.sheet is not None
     ids = list(found.sheet.repertoire_ids)
     row_of = {name: row for row, name in enumerate(ids)}
-    subject_of = dict(found.subject_of)
+    donor_of = dict(found.donor_of)
     together = [group for each in found.findings for group in each.groups]
-    of_subject: dict[str, list[str]] = {}
-    for name, subject in subject_of.items():
-        of_subject.setdefault(subject, []).append(name)
-    pairs = [(group[0], name) for group in [*together, *of_subject.values()] for name in group[1:]]
+    of_donor: dict[str, list[str]] = {}
+    for name, donor in donor_of.items():
+        of_donor.setdefault(donor, []).append(name)
+    pairs = [(group[0], name) for group in [*together, *of_donor.values()] for name in group[1:]]
     ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
     component = index_connected(ends, len(ids)).tolist()
     first = {part: row for row, part in reversed(list(enumerate(component)))}
-    subjects = set(subject_of.values())
-    own = {name: f"{name} (repertoire)" if name in subjects else name for name in ids}
-    return [subject_of.get(ids[first[part]], own[ids[first[part]]]) for part in component]
+    donors = set(donor_of.values())
+    own = {name: f"{name} (repertoire)" if name in donors else name for name in ids}
+    return [donor_of.get(ids[first[part]], own[ids[first[part]]]) for part in component]
 
 
-def check_subjects_output(path: Path) -> None:
+def check_joined_donors_output(path: Path) -> None:
     """Refuse a path at which there is another table.
 
     Raises
@@ -55,7 +55,7 @@ def check_subjects_output(path: Path) -> None:
     check_table_output(path, [JOINED_COLUMN])
 
 
-def write_subjects(found: CohortCheck, path: Path) -> int:
+def write_joined_donors(found: CohortCheck, path: Path) -> int:
     """Write the sheet of a check as TSV, with the column `JOINED_COLUMN`; return the number of its different values.
 
     Raises
@@ -65,7 +65,7 @@ def write_subjects(found: CohortCheck, path: Path) -> int:
     """
     if found.sheet is None:
         raise InputError(f"{path}: is not written, because the sheet or the files could not be read")
-    names = name_subjects(found)
+    names = name_joined_donors(found)
     table: pd.DataFrame = found.sheet.table.drop(columns=JOINED_COLUMN, errors="ignore").reset_index(drop=True)
     if not found.sheet.id_column:
         table.insert(0, "repertoire_id", list(found.sheet.repertoire_ids))
