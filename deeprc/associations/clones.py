@@ -207,8 +207,8 @@ def _find_hits(
 ) -> _Hits:
     """Return the clones with a low p-value in one of the classes; the labels are those of `DonorsByClass.permute`."""
     clones = find_shared_clones(dataset, fields)
-    tests = [ClassTest.of(donors.pair_of, donors.strata, labels == code) for code in codes]
-    results = [compare_carriers(clones, test, max_p) for test in tests]
+    tests = [ClassTest.of(donors.pair_of, donors.strata, labels == code, max_p) for code in codes]
+    results = [compare_carriers(clones, test) for test in tests]
     indices = np.concatenate([result.indices for result in results])
     bins = np.concatenate([result.bins for result in results])
     p_values = np.concatenate([result.p_values for result in results])

@@ -43,6 +43,8 @@ class ClassTest(NamedTuple):
         Number of donors of each stratum, and of those of the class, (K,) each; equal in all permutations.
     logs
         Logarithms of the factorials of 0 to U, (U + 1,).
+    max_p
+        Largest p-value of a clone that is kept.
     """
 
     pair_of: NDArray[np.int32]
@@ -51,15 +53,18 @@ class ClassTest(NamedTuple):
     sizes: Integers
     class_sizes: Integers
     logs: Floats
+    max_p: float
 
     @classmethod
-    def of(cls, pair_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_]) -> ClassTest:
+    def of(
+        cls, pair_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_], max_p: float
+    ) -> ClassTest:
         """Return the test of a class, given whether each donor is of it, (U, 1 + P)."""
         n_strata = int(strata.max()) + 1
         members = is_of_class[:, 0]
         sizes = np.bincount(strata, minlength=n_strata), np.bincount(strata[members], minlength=n_strata)
         members_by_labels = np.ascontiguousarray(is_of_class, np.uint8)
-        return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)))
+        return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)), float(max_p))
 
 
 class Tested(NamedTuple):
@@ -90,15 +95,15 @@ class Tested(NamedTuple):
     counts: Integers
 
 
-def compare_carriers(clones: SharedClones, test: ClassTest, max_p: float) -> Tested:
-    """Return the clones with a p-value of at most `max_p`, of those that at least two donors carry.
+def compare_carriers(clones: SharedClones, test: ClassTest) -> Tested:
+    """Return the clones with a p-value of at most `test.max_p`, of those that at least two donors carry.
 
-    A clone is not tested if too few donors carry it for a p-value of `max_p`, whatever their labels are. This depends
+    A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
     only on the numbers of donors, so it does not change the p-values of the other clones.
     """
     columns, p_values = [np.zeros((4, 0), np.int64)], [np.zeros(0)]
     counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
-    for block in run_over_clones(partial(_test_block, clones, test, max_p), len(clones)):
+    for block in run_over_clones(partial(_test_block, clones, test), len(clones)):
         columns.append(block.columns)
         p_values.append(block.p_values)
         counts += block.counts
@@ -116,10 +121,10 @@ class _Block(NamedTuple):
     n_tested: int
 
 
-def _test_block(clones: SharedClones, test: ClassTest, max_p: float, start: int, stop: int) -> _Block:
+def _test_block(clones: SharedClones, test: ClassTest, start: int, stop: int) -> _Block:
     counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
     columns, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
-    n, n_tested = _test(clones.offsets, clones.carriers, start, stop, test, max_p, columns, p_values, counts)
+    n, n_tested = _test(clones.offsets, clones.carriers, start, stop, test, columns, p_values, counts)
     return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
 
 
@@ -205,7 +210,6 @@ def _test(
     start: int,
     stop: int,
     test: ClassTest,
-    max_p: float,
     columns: Integers,
     p_values: Floats,
     counts: NDArray[np.int32],
@@ -221,7 +225,7 @@ def _test(
     last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
     clone_donors, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
     carriers, room = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
-    log_limit, n_found, n_tested = log(max_p) + 1e-9, 0, 0
+    log_limit, n_found, n_tested = log(test.max_p) + 1e-9, 0, 0
     for clone in range(start, stop):
         n = 0
         for i in range(offsets[clone], offsets[clone + 1]):
@@ -241,7 +245,7 @@ def _test(
         n_tested += 1
         low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, room)
         needed = low + length  # the smallest number of carriers of the class with a low p-value
-        while needed > low and room[0, needed - 1 - low] <= max_p:
+        while needed > low and room[0, needed - 1 - low] <= test.max_p:
             needed -= 1
         for j in range(n_labels):
             sums[j] = 0

@@ -260,6 +260,7 @@ def _train_several(
 ) -> None:
     """Train a run for each validation fold, or for each value of a column that is left out, and show their results."""
     from deeprc import ranks
+    from deeprc.jobs import Workers
     from deeprc.runs.several import plan_left_out, plan_validations, train_runs
 
     if ranks.count() > 1:
@@ -274,7 +275,7 @@ def _train_several(
                 container, column, seed=seed, group_by=split["group_by"], adjust_for=split["adjust_for"]
             )
         progress = _make_printer(common["config"])
-        runs = train_runs(container, output, plans, scheduler=scheduler, progress=progress, **common)
+        runs = train_runs(container, output, plans, workers=Workers(scheduler=scheduler), progress=progress, **common)
     _show_several(runs, left_out=left_out)
 
 

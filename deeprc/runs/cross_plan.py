@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from deeprc.versions import package_version
 
 __all__ = [
     "RUNS",
+    "CrossValidationFolds",
     "CrossValidationHeader",
     "RunIndex",
     "assign_test_folds",
@@ -33,7 +35,6 @@ __all__ = [
     "check_folder",
     "holds_cross_validation",
     "index_runs",
-    "make_header",
     "plan_cross_validation",
     "read_header",
 ]
@@ -73,9 +74,9 @@ class CrossValidationHeader:
     left_out: str | None = None  # likewise
 
     @property
-    def n_validation_folds(self) -> int:
-        """Number of folds, without the test fold, each of which can be the validation fold."""
-        return self.folds - 1 if self.left_out is None else N_FOLDS
+    def test_folds(self) -> CrossValidationFolds:
+        """Number of test folds, and the column whose values they are."""
+        return CrossValidationFolds(self.folds, self.left_out)
 
 
 class RunIndex(NamedTuple):
@@ -86,27 +87,32 @@ class RunIndex(NamedTuple):
     validation: int
 
 
-def make_header(
-    dataset: RepertoireDataset,
-    *,
-    cohort: str,
-    targets: tuple[str, ...],
-    folds: int | str,
-    repeats: int,
-    members: int | None,
-    group_by: str | None,
-    adjust_for: tuple[str, ...],
-    seed: int,
-) -> CrossValidationHeader:
-    """Return the header for arguments of `cross_validate`, whose test folds may be the values of a metadata column."""
-    column = parse_left_out_column(folds)
-    if column is None and not isinstance(folds, int):
-        raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
-    n_folds = int(folds) if column is None else len(list_left_out_values(dataset.metadata, column, cohort))
-    n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
-    return CrossValidationHeader(
-        cohort, targets, n_folds, repeats, n_members, group_by, seed, adjust_for=adjust_for, left_out=column
-    )
+class CrossValidationFolds(NamedTuple):
+    """The number of test folds, and the metadata column whose values they are; None for random folds."""
+
+    n: int
+    left_out: str | None
+
+    @classmethod
+    def parse(cls, folds: int | str, metadata: pd.DataFrame, source: str) -> CrossValidationFolds:
+        """Return the test folds for the argument `folds` of `cross_validate`.
+
+        Raises
+        ------
+        InputError
+            If it is no number and names no column, or the column cannot be used.
+        """
+        column = parse_left_out_column(folds)
+        if column is not None:
+            return cls(len(list_left_out_values(metadata, column, source)), column)
+        if not isinstance(folds, int):
+            raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
+        return cls(int(folds), None)
+
+    @property
+    def n_validation_folds(self) -> int:
+        """Number of folds, without the test fold, each of which can be the validation fold."""
+        return self.n - 1 if self.left_out is None else N_FOLDS
 
 
 def assign_test_folds(
@@ -127,7 +133,7 @@ def plan_cross_validation(header: CrossValidationHeader, dataset: RepertoireData
     InputError
         If a number is out of range.
     """
-    n_members = header.n_validation_folds
+    n_members = header.test_folds.n_validation_folds
     if header.left_out is None and header.folds < 3:
         raise InputError(f"`folds={header.folds}`: expected at least 3")
     if header.repeats < 1:

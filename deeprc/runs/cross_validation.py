@@ -31,19 +31,19 @@ from deeprc.evaluation.significance import is_few
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_start_motifs
 from deeprc.files import name_write_errors, write_text
-from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
+from deeprc.jobs import Workers, get_result, run_jobs
 from deeprc.progress import open_step
 from deeprc.rich import render_details, render_interval, render_table
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import make_folds_table
 from deeprc.runs.cross_plan import (
     RUNS,
+    CrossValidationFolds,
     CrossValidationHeader,
     assign_test_folds,
     begin_cross_validation,
     check_folder,
     index_runs,
-    make_header,
     plan_cross_validation,
 )
 from deeprc.runs.experiment import Progress
@@ -169,22 +169,22 @@ def cross_validate(
     """
     folder, dataset = Path(output), open_dataset(cohort)
     target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
-    header = make_header(
-        dataset,
-        cohort=str(Path(cohort).absolute()),
+    cohort_path = str(Path(cohort).absolute())
+    test_folds = CrossValidationFolds.parse(folds, dataset.metadata, cohort_path)
+    header = CrossValidationHeader(
+        cohort=cohort_path,
         targets=target_texts,
-        folds=folds,
+        folds=test_folds.n,
         repeats=repeats,
-        members=members,
+        members=test_folds.n_validation_folds if members is None else members,
         group_by=group_by,
-        adjust_for=to_column_names(adjust_for),
         seed=seed,
+        adjust_for=to_column_names(adjust_for),
+        left_out=test_folds.left_out,
     )
     plans = plan_cross_validation(header, dataset)
     tasks = parse_tasks(target_texts, dataset.metadata, source=str(cohort))
     folds_by_repeat = [assign_test_folds(dataset, tasks, header, seed + repeat) for repeat in range(repeats)]
-    if scheduler is not None:
-        check_scheduler(scheduler)
     workers = Workers(processes=jobs, scheduler=scheduler)
     check_folder(folder, header)
     train_runs(
@@ -195,8 +195,7 @@ def cross_validate(
         config=config or load_config(),
         device=device,
         keep_sketches=keep_sketches,
-        jobs=jobs,
-        scheduler=scheduler,
+        workers=workers,
         progress=progress,
         begin=partial(begin_cross_validation, folder, header),
     )
@@ -222,14 +221,14 @@ def _predict(folder: Path, header: CrossValidationHeader, workers: Workers, devi
     for name, run in index_runs(header).items():
         members.setdefault((run.repeat, run.fold), []).append(folder.absolute() / RUNS / name)
     cohort = Path(header.cohort)
-    jobs = [FoldRuns(repeat, fold, tuple(runs), cohort, device) for (repeat, fold), runs in members.items()]
+    fold_runs = [FoldRuns(repeat, fold, tuple(runs), cohort, device) for (repeat, fold), runs in members.items()]
     predictions = []
     with (
-        open_step("test folds", len(jobs)) as step,
-        closing(run_jobs(predict_fold, jobs, workers, in_order=True, hint="the same call continues")) as ended,
+        open_step("test folds", len(fold_runs)) as step,
+        closing(run_jobs(predict_fold, fold_runs, workers, in_order=True, hint="the same call continues")) as ended,
     ):
-        for job, future in ended:
-            predictions.append(get_result(future, f"fold {job.fold} of repeat {job.repeat}"))
+        for each, future in ended:
+            predictions.append(get_result(future, f"fold {each.fold} of repeat {each.repeat}"))
             step.advance()
     return predictions
 

@@ -25,7 +25,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.folds_from_column import list_left_out_values
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.files import check_new_folder
-from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
+from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
@@ -125,8 +125,7 @@ def train_runs(
     device: str = "auto",
     logger: str | None = None,
     keep_sketches: bool = True,
-    jobs: int = 1,
-    scheduler: str | None = None,
+    workers: Workers = HERE,
     progress: Progress | None = None,
     begin: Callable[[], None] | None = None,
 ) -> list[Path]:
@@ -140,10 +139,8 @@ def train_runs(
         Folder of the runs. It must not exist, be empty, or have runs that a call with the same arguments has begun.
     plans
         Split and seed of each run, by the name of its directory.
-    jobs
-        Number of processes of this machine that train at the same time.
-    scheduler
-        Address of a Dask scheduler. Then its workers train the runs instead of processes of this machine.
+    workers
+        Processes that train runs at the same time.
     progress
         Function that gets the progress of each run that is trained in this process, see `train_run`.
     begin
@@ -154,9 +151,8 @@ def train_runs(
     InputError
         If anything the user gave cannot be used. If a run fails on a cluster, the other runs end first.
     """
-    if scheduler is not None:
-        check_scheduler(scheduler)
-    workers = Workers(processes=jobs, scheduler=scheduler)
+    if workers.scheduler is not None:
+        check_scheduler(workers.scheduler)
     folder = Path(output).absolute()
     target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
     common = (Path(cohort).absolute(), target_texts, config or load_config())
@@ -164,10 +160,10 @@ def train_runs(
         _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
     ]
     with _log_once(train_run.__module__, begin_run.__module__, make_split.__module__):
-        _check(Path(output), trainings, is_here=scheduler is None)
+        _check(Path(output), trainings, is_here=workers.scheduler is None)
         if begin is not None:
             begin()
-        _train_all(trainings, workers, progress if scheduler is None and jobs == 1 else None)
+        _train_all(trainings, workers, progress if workers == HERE else None)
     return [Path(output) / training.name for training in trainings]
 
 

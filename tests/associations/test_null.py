@@ -39,8 +39,8 @@ def draw_cohort(
 def count_found(clones: SharedClones, donors: DonorsByClass) -> tuple[int, int]:
     """Return how many clones are found at 5%: by permutations, and by Benjamini and Hochberg."""
     labels = donors.permute(60, np.random.default_rng(0))
-    tests = (ClassTest.of(donors.pair_of, donors.strata, labels == code) for code in (0, 1))
-    tested = [compare_carriers(clones, test, 0.01) for test in tests]
+    tests = (ClassTest.of(donors.pair_of, donors.strata, labels == code, 0.01) for code in (0, 1))
+    tested = [compare_carriers(clones, test) for test in tests]
     bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in ("bins", "p_values"))
     by_permutations = permutation_q_values(bins, tested[0].counts + tested[1].counts)
     by_p_values = benjamini_hochberg(p_values, sum(each.n_tested for each in tested))

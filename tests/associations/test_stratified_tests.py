@@ -78,8 +78,8 @@ def test_donors_are_counted_once_and_only_clones_that_can_be_significant_are_tes
     for k in (0, 1):  # permutations stay within strata
         for j in range(1, 6):
             is_of_class[strata == k, j] = RNG.permutation(is_of_class[strata == k, 0])
-    test, max_p = ClassTest.of(pair_of, strata, is_of_class), 0.15
-    found = compare_carriers(clones, test, max_p)
+    max_p = 0.15
+    found = compare_carriers(clones, ClassTest.of(pair_of, strata, is_of_class, max_p))
     sizes, class_sizes = np.bincount(strata, minlength=2), np.bincount(strata[is_of_class[:, 0]], minlength=2)
     rows, n_tested, n_low = [], 0, np.zeros(6, int)
     for index in range(300):

@@ -26,6 +26,7 @@ from deeprc.datasets.relabelling import relabel
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
+from deeprc.jobs import Workers
 from deeprc.runs.cross_validation import cross_validate
 from deeprc.runs.experiment import train_run
 from deeprc.runs.several import RunPlan, plan_left_out, plan_validations, train_runs
@@ -176,7 +177,7 @@ def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset
 
 @pytest.mark.long
 def test_processes_train_the_same(train: Callable[..., list[Path]], tmp_path: Path, workers: None) -> None:
-    for run, single in zip(train(tmp_path / "runs", jobs=2), train(tmp_path / "here"), strict=True):
+    for run, single in zip(train(tmp_path / "runs", workers=Workers(2)), train(tmp_path / "here"), strict=True):
         check_alike(run, single)
 
 
@@ -197,7 +198,7 @@ def test_finished_runs_need_no_cluster(
 
     monkeypatch.setattr("deeprc.runs.several.check_scheduler", lambda _: None)
     monkeypatch.setattr("deeprc.runs.several.run_jobs", fail)
-    assert train(tmp_path / "runs", folds=[0], scheduler="tcp://127.0.0.1:1") == runs
+    assert train(tmp_path / "runs", folds=[0], workers=Workers(scheduler="tcp://127.0.0.1:1")) == runs
 
 
 def test_a_start_that_was_killed_is_no_obstacle(
@@ -306,7 +307,7 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
 
     with ThreadPoolExecutor(1) as thread:
         killed = thread.submit(kill_a_worker_that_trains)
-        runs = train(output, scheduler=cluster)
+        runs = train(output, workers=Workers(scheduler=cluster))
         assert killed.result() > 0
     for run, single in zip(runs, train(tmp_path / "here"), strict=True):
         check_alike(run, single)
