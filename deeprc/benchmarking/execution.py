@@ -59,9 +59,8 @@ class Execution:
         without_search = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
         jobs = [job for job in finals.values() if job is not None]
         self.n_total -= len(finals) - len(jobs)  # a method whose search failed has no last job
-        self._run(
-            sorted(jobs, key=lambda job: job.method not in without_search)
-        )  # so that the time left is known early
+        # Jobs of methods without a search are first, so that the time left is known early.
+        self._run(sorted(jobs, key=lambda job: job.method not in without_search))
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
             predictions=self._make_predictions_table(finals),

@@ -69,7 +69,7 @@ class ClassComparison:
         n = self.across.shared + self.within.shared
         return self.n_across * float(binom.sf(self.across.shared - 1, n, across / (across + within)))
 
-    def is_strange(self, level: float) -> bool:
+    def is_closer_to_other_class(self, level: float) -> bool:
         """Return whether the similarity to another class is much higher, and significant at a level."""
         far = _compute_similarity(self.across) > _MIN_RATIO * _compute_similarity(self.within)
         return self.across.shared >= MIN_SHARED and far and self.p_value <= level
@@ -116,9 +116,11 @@ def find_swaps(
                 compared_of[str(donor)] = compared
         if _is_sign_test_significant(list(compared_of.values())):
             level = _LEVEL / sum(map(len, compared_of.values()))
-            strange = [each for compared in compared_of.values() for each in compared if each.is_strange(level)]
-            found += [_make_finding(task, strange, profile_of)] if strange else []
-            told += strange
+            misplaced = [
+                each for compared in compared_of.values() for each in compared if each.is_closer_to_other_class(level)
+            ]
+            found += [_make_finding(task, misplaced, profile_of)] if misplaced else []
+            told += misplaced
     return found, told
 
 
@@ -161,12 +163,12 @@ def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
 
 
 def _make_finding(
-    task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]
+    task: Task, misplaced: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]
 ) -> Finding:
     """Return one finding about all donors with such repertoires; its message shows the clearest case."""
-    donors = list(dict.fromkeys(each.donor for each in strange))
-    ids = tuple(dict.fromkeys(name for each in strange for name in each.names))
-    clearest = max(strange, key=lambda each: each.across.overlap)
+    donors = list(dict.fromkeys(each.donor for each in misplaced))
+    ids = tuple(dict.fromkeys(name for each in misplaced for name in each.names))
+    clearest = max(misplaced, key=lambda each: each.across.overlap)
     return Finding(
         "warning",
         "closer-to-other-class",

@@ -47,12 +47,12 @@ def find_divided_donor_cautions(
     apart
         Kind of the parts: folds, or the parts of a split.
     """
-    straddling = count_divided_donors(metadata, part_of)
-    told: list[str] = []
-    for column in sorted(straddling, key=lambda name: metadata[name].nunique()):
-        if not any(_is_part_of(metadata, column, coarser) for coarser in told):
-            told.append(column)
-    return [_make_divided_donors_caution(column, straddling[column], apart) for column in told]
+    n_divided = count_divided_donors(metadata, part_of)
+    named: list[str] = []
+    for column in sorted(n_divided, key=lambda name: metadata[name].nunique()):
+        if not any(_is_subdivision(metadata, column, coarser) for coarser in named):
+            named.append(column)
+    return [_make_divided_donors_caution(column, n_divided[column], apart) for column in named]
 
 
 def _make_divided_donors_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
@@ -64,7 +64,7 @@ def _make_divided_donors_caution(column: str, n: int, apart: Literal["folds", "p
     return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})
 
 
-def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
+def _is_subdivision(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
     """Return whether every value of a column lies in one value of another."""
     filled = metadata[metadata[column].notna()]
     return bool(filled[coarser].notna().all() and len(filled.groupby([column, coarser])) == filled[column].nunique())

@@ -81,9 +81,9 @@ def validate_predictions(
         expected = ", ".join(scoring.columns)
         raise InputError(f"predictions: expected the columns {expected}; missing: {', '.join(missing)}")
     table = predictions[list(scoring.columns)].astype({"method": str, "repertoire_id": str, "fold": np.int64})
-    strangers = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
-    if strangers:
-        raise InputError(f"predictions: of methods that are not in the list: {', '.join(strangers)}")
+    unknown = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
+    if unknown:
+        raise InputError(f"predictions: of methods that are not in the list: {', '.join(unknown)}")
     table = scoring.validate(table)
     refuse(table, table.duplicated(["method", "repertoire_id"]), "has two predictions")
     for column in ("label", "fold"):

@@ -360,14 +360,14 @@ def best_sequences(
         keys = ranking.keys(one.scores)
         best.offer(keys, partial(_make_columns_with_key, one, keys, position))
         if reference is not None:
-            highest.offer(position, ranking.drop_silent(keys))
+            highest.offer(position, ranking.drop_noncontributing(keys))
     table = best.table()
     if table.empty:
         return table
     scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
     if reference is None:
         return table
-    return table.assign(q_value=reference.q_values(highest, ranking.drop_silent(scores), positions))
+    return table.assign(q_value=reference.q_values(highest, ranking.drop_noncontributing(scores), positions))
 
 
 def _make_columns_with_key(

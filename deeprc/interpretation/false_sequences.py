@@ -141,7 +141,7 @@ class FalseDiscoveryReference:
         own, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
         if len(own) == 0 or own.all() or not own.any():
             return 1.0
-        ranks = rankdata(np.round(self._compute_raw_q_values(highest, new), 12), axis=0)  # (B, G)
+        ranks = rankdata(np.round(self._compute_shares_above_limits(highest, new), 12), axis=0)  # (B, G)
         donors = index_groups(self.donors[new])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ class FalseDiscoveryReference:
         strongest = (differences / np.where(spread > 0, spread, np.inf)).max(axis=1)
         return float((strongest >= strongest[0] - _ROUNDING).mean())
 
-    def _compute_raw_q_values(self, highest: HighestScores, rows: Integers) -> Floats:
+    def _compute_shares_above_limits(self, highest: HighestScores, rows: Integers) -> Floats:
         """Return the share of sequences that score at least each limit, for some repertoires, (B, G).
 
         A limit never separates equal scores, because these are in the order of the cohort, which may be sorted by

@@ -64,8 +64,8 @@ class Ranking:
         numbers = scores.contributions if self.by == "contribution" else scores.responses
         return np.asarray(self.sign * numbers[:, self.output])
 
-    def drop_silent(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Replace keys of contributions of at most 0 by -inf, because they do not contribute to the direction."""
+    def drop_noncontributing(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return keys with -inf in place of contributions of at most 0, which do not contribute to the direction."""
         return np.where(keys > 0, keys, -np.inf) if self.by == "contribution" else keys
 
 
@@ -91,7 +91,7 @@ class BestRows:
         self.max_rows, self.once = max_rows, once
         self._keys: NDArray[np.float64] = np.zeros(0)
         self._parts: list[Columns] = []
-        self._bar = -np.inf
+        self._lowest_kept = -np.inf
 
     def offer(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
         """Keep those of N rows that may be among the best.
@@ -103,14 +103,14 @@ class BestRows:
         columns_of
             Function that makes the columns of some rows, the same in each call, from their indices, (n,).
         """
-        rows = np.flatnonzero(keys > self._bar)
+        rows = np.flatnonzero(keys > self._lowest_kept)
         if len(rows) > self.max_rows:
             rows = rows[np.argsort(-keys[rows], kind="stable")]
             if not self.once:
                 rows = rows[: self.max_rows]
         for start in range(0, len(rows), max(self.max_rows, 1)):
             some = rows[start : start + self.max_rows]
-            if keys[some[0]] <= self._bar:  # as are all that follow
+            if keys[some[0]] <= self._lowest_kept:  # as are all that follow
                 break
             self._keys = np.concatenate([self._keys, keys[some]])
             self._parts.append(columns_of(some))
@@ -132,7 +132,7 @@ class BestRows:
         self._parts = [take_rows(joined, best)]
         self._keys = self._keys[best]
         if len(best) == self.max_rows:
-            self._bar = float(self._keys[-1])
+            self._lowest_kept = float(self._keys[-1])
 
     def table(self) -> pd.DataFrame:
         """Return a table of the best rows, best first."""

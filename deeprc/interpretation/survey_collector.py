@@ -88,7 +88,7 @@ class SurveyCollector:
     def __init__(self, plan: SurveyPlan) -> None:
         self.outputs: list[OutputParts] = []
         self.residues = ResidueCounts()
-        self._best = _Best(plan.directions, plan.top, has_branches=plan.has_branches)
+        self._best = _BestSequences(plan.directions, plan.top, has_branches=plan.has_branches)
         self.highest = self._best.highest
         self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in _FIELDS}
         self._curves: list[pd.DataFrame] = []
@@ -112,7 +112,7 @@ class SurveyCollector:
         """
         self.outputs.append(one.scores.output_parts)
         self.head_rows += one.head_rows
-        self._curves.append(_curve(one))
+        self._curves.append(_compute_attention_curve(one))
         self.residues.add(one.repertoire)
         for field, genes in self._usage.items():
             genes.add(one.repertoire, field, one.scores.weight)
@@ -161,7 +161,7 @@ class SurveyCollector:
         return [ranking.table() for ranking in self._witnesses]
 
 
-class _Best:
+class _BestSequences:
     """Collector of the sequences that contribute most to each direction, in total and by their residues."""
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_branches: bool) -> None:
@@ -177,25 +177,25 @@ class _Best:
             rows = _Rows(one, direction, position, part)
             ranking = Ranking("contribution", direction.output, direction.sign)
             keys = ranking.keys(one.scores)
-            speaks = ranking.drop_silent(keys)
-            self._top[d].offer(speaks, rows)
-            self.highest[direction.name].offer(position, speaks)
+            contributing = ranking.drop_noncontributing(keys)
+            self._top[d].offer(contributing, rows)
+            self.highest[direction.name].offer(position, contributing)
             if self._by_residues:
                 through_clones = one.scores.beside_attention.get(CloneBranch.name)
                 if through_clones is not None:
                     keys = keys - direction.sign * through_clones[:, direction.output]
-                self._by_residues[d].offer(ranking.drop_silent(keys), rows)
+                self._by_residues[d].offer(ranking.drop_noncontributing(keys), rows)
 
-    def join(self, other: _Best, start: int, parts: Sequence[str] | None) -> None:
+    def join(self, other: _BestSequences, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
 
-        def moved(columns: Columns) -> Columns:
+        def move(columns: Columns) -> Columns:
             positions = columns[POSITION] + start
             split = {} if parts is None else {"split": np.array(parts, object)[positions]}
             return {**columns, **split, POSITION: positions}
 
         for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
-            own.join(of_other, moved)
+            own.join(of_other, move)
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 
@@ -223,7 +223,7 @@ class _Rows:
         return {**self.attention.columns(rows, self.direction.output), **split, **origin}
 
 
-def _curve(one: RepertoireAttention) -> pd.DataFrame:
+def _compute_attention_curve(one: RepertoireAttention) -> pd.DataFrame:
     """Return the sum of weights of the most attended share of the sequences, for shares from one sequence to all."""
     N = len(one.scores)
     if N == 0:

@@ -112,10 +112,12 @@ def test_the_chance_of_so_many_in_common() -> None:
 
 def test_what_is_strange() -> None:
     much = comparison((100, 1000, 1000), (400, 1000, 1000))
-    assert much.is_strange(0.01)
-    assert not much.is_strange(much.p_value * 0.99)
-    assert not comparison((134, 1000, 1000), (400, 1000, 1000)).is_strange(0.01)  # not three times as much
-    assert not comparison((0, 1000, 1000), (9, 1000, 1000)).is_strange(0.01)  # too few
+    assert much.is_closer_to_other_class(0.01)
+    assert not much.is_closer_to_other_class(much.p_value * 0.99)
+    assert not comparison((134, 1000, 1000), (400, 1000, 1000)).is_closer_to_other_class(
+        0.01
+    )  # not three times as much
+    assert not comparison((0, 1000, 1000), (9, 1000, 1000)).is_closer_to_other_class(0.01)  # too few
 
 
 @pytest.mark.slow

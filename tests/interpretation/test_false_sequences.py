@@ -159,8 +159,8 @@ def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bo
 def test_contributions_of_zero_speak_for_no_class() -> None:
     contribution, other = Ranking("contribution"), Ranking("attention")
     keys = np.array([2.0, 0.0, -1.0])
-    assert contribution.drop_silent(keys).tolist() == [2, -np.inf, -np.inf]
-    assert other.drop_silent(keys).tolist() == [2, 0, -1]
+    assert contribution.drop_noncontributing(keys).tolist() == [2, -np.inf, -np.inf]
+    assert other.drop_noncontributing(keys).tolist() == [2, 0, -1]
 
 
 def test_one_class_alone_is_no_evidence() -> None:
