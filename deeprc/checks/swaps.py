@@ -101,7 +101,7 @@ def find_swaps(
     """
     profile_of = {each.repertoire_id: each for each in profiles if each.kept}
     found: list[Finding] = []
-    told: list[ClassComparison] = []
+    all_misplaced: list[ClassComparison] = []
     for task in tasks:
         if task.kind == "regression":
             continue
@@ -120,8 +120,8 @@ def find_swaps(
                 each for compared in compared_of.values() for each in compared if each.is_closer_to_other_class(level)
             ]
             found += [_make_finding(task, misplaced, profile_of)] if misplaced else []
-            told += misplaced
-    return found, told
+            all_misplaced += misplaced
+    return found, all_misplaced
 
 
 def _iterate_comparisons(

@@ -101,10 +101,10 @@ class Sketches:
         for block in iterate_overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
             across = (block.first < n) & (block.second >= n) & (block.shared >= MIN_SHARED)
             shares[block.second[across] - n, block.first[across]] = block.overlap[across]
-        return [self._copy(row) for row in shares]
+        return [self._find_copy(row) for row in shares]
 
-    def _copy(self, shares: NDArray[np.float64]) -> Copy | None:
-        """Return the copy of a repertoire by its overlaps with the training repertoires, (T,)."""
+    def _find_copy(self, shares: NDArray[np.float64]) -> Copy | None:
+        """Return the training repertoire of which a repertoire with these overlaps, (T,), is a copy; None if it is none."""
         most = int(np.argmax(shares))
         overlap, typical = float(shares[most]), max(self.typical_overlap, float(np.median(shares)))
         if overlap <= _MIN_OVERLAP or overlap * (1 - typical) <= _MIN_ODDS_RATIO * typical * (1 - overlap):

@@ -149,7 +149,7 @@ class Reference:
             high=tuple(high.tolist()),
             limits=limits,
             distances=tuple(distances.tolist()),
-            threshold=upper_limit(distances, n_donors),
+            threshold=compute_threshold(distances, n_donors),
             n_donors=n_donors,
             file_properties={name: tuple(sorted(set(texts))) for name, texts in table.file_properties.items()},
         )
@@ -292,7 +292,7 @@ def _compute_usual_range(values: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def upper_limit(distances: Floats, n_donors: int) -> float:
+def compute_threshold(distances: Floats, n_donors: int) -> float:
     """Return the distance that another repertoire exceeds with a probability of 5%.
 
     From 39 donors on, it is a quantile of the distances: the one that one more of n exchangeable values exceeds with at

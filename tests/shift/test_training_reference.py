@@ -23,7 +23,7 @@ from deeprc.shift.feature_table import (
     to_scale,
 )
 from deeprc.shift.reasons import name_reasons
-from deeprc.shift.training_reference import MIN_DONORS, Reference, read_reference, upper_limit, write_reference
+from deeprc.shift.training_reference import MIN_DONORS, Reference, read_reference, compute_threshold, write_reference
 from tests.toys.shift_cohorts import Recipe, draw_cohort
 
 
@@ -123,7 +123,7 @@ def test_too_few_donors_do_not_say_what_is_usual() -> None:
 @pytest.mark.parametrize("n", [10, 20, 39, 200])
 def test_the_limit_is_exceeded_once_in_twenty_times(n: int) -> None:
     rng = np.random.default_rng(n)
-    exceeded = [np.exp(rng.normal()) > upper_limit(np.exp(rng.normal(size=n)), n) for _ in range(4000)]
+    exceeded = [np.exp(rng.normal()) > compute_threshold(np.exp(rng.normal(size=n)), n) for _ in range(4000)]
     assert np.mean(exceeded) == pytest.approx(0.05 if n < 39 else np.floor(0.05 * (n + 1)) / (n + 1), abs=0.012)
 
 
