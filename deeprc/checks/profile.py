@@ -201,9 +201,8 @@ def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     if not len(hashes):
         return ""
     first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
-    sums = [
-        int(each.sum(dtype=np.uint64)) for each in (first, mix_hashes(first + _V))
-    ]  # sums do not depend on the order
+    # Sums do not depend on the order of the sequences.
+    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mix_hashes(first + _V))]
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 

@@ -103,9 +103,8 @@ def fit_late_curves(n: Floats, auc: Floats, weights: Floats) -> list[LateCurve]:
     grid = np.meshgrid(norm.ppf(_LIMITS), delays, _STEEPNESS, indexing="ij")
     limit, delay, steepness = (each.ravel() for each in grid)  # (G,)
     curves = norm.cdf(limit[:, None] * (1 + delay[:, None] / n) ** -steepness[:, None])  # (G, S)
-    squares = (
-        curves**2 @ weights - 2 * (auc * weights) @ curves.T
-    )  # (D, G), without the term that is the same for all curves
+    # The sum of squares of each curve, (D, G), without the term that is the same for all curves.
+    squares = curves**2 @ weights - 2 * (auc * weights) @ curves.T
     return [LateCurve(float(limit[g]), float(delay[g]), float(steepness[g])) for g in squares.argmin(axis=1)]
 
 

@@ -294,9 +294,7 @@ def simulate_study(
     benchmark_options = replace(options, folds=study.n_folds, group_by=None)
     cohorts = [simulated.to_cohort(options.seed + index) for index in range(n_cohorts)]
     plans = [_make_plan(cohort, methods, benchmark_options) for cohort in cohorts]
-    header = make_header(
-        plans[0], benchmark_options, _TARGET
-    )  # a later call with more cohorts continues one with fewer
+    header = make_header(plans[0], benchmark_options, _TARGET)  # so a later call may have more cohorts
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)

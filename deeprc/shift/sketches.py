@@ -104,7 +104,7 @@ class Sketches:
         return [self._find_copy(row) for row in shares]
 
     def _find_copy(self, shares: NDArray[np.float64]) -> Copy | None:
-        """Return the training repertoire of which a repertoire with these overlaps, (T,), is a copy; None if it is none."""
+        """Return which training repertoire is copied, by the overlaps with each of them, (T,); None if none is."""
         most = int(np.argmax(shares))
         overlap, typical = float(shares[most]), max(self.typical_overlap, float(np.median(shares)))
         if overlap <= _MIN_OVERLAP or overlap * (1 - typical) <= _MIN_ODDS_RATIO * typical * (1 - overlap):

@@ -23,7 +23,7 @@ from deeprc.shift.feature_table import (
     to_scale,
 )
 from deeprc.shift.reasons import name_reasons
-from deeprc.shift.training_reference import MIN_DONORS, Reference, read_reference, compute_threshold, write_reference
+from deeprc.shift.training_reference import MIN_DONORS, Reference, compute_threshold, read_reference, write_reference
 from tests.toys.shift_cohorts import Recipe, draw_cohort
 
 
