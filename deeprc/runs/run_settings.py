@@ -100,7 +100,7 @@ def read_settings(path: Path) -> RunSettings:
         raise InputError(f"{file}: {missing[0]}: is missing")
     settings = {name: validate(body[name], dict[str, Any], f"{file}: {name}") for name in ("network", "training")}
     config = config_from_mapping(settings, source=str(file))
-    stored = validate({name: body[name] for name in _KEYS if name in body}, _StoredSettings, str(file))
+    stored: _StoredSettings = validate({name: body[name] for name in _KEYS if name in body}, _StoredSettings, str(file))
     _check_tasks(stored.tasks, f"{file}: tasks")
     is_out_of_range = stored.fold >= stored.folds or (stored.validation_fold or 0) >= stored.folds
     has_test_fold = stored.test is None  # otherwise the test repertoires are those of a metadata value
