@@ -96,10 +96,13 @@ def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
 def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = cohort.container.path
     plans = plan_left_out(path, "batch")
-    assert {name: plan.split.test for name, plan in plans.items()} == {"fold-0": "batch=kit 1", "fold-1": "batch=kit 2"}
+    assert {name: plan.split_options.test for name, plan in plans.items()} == {
+        "fold-0": "batch=kit 1",
+        "fold-1": "batch=kit 2",
+    }
     for folder in train_runs(path, tmp_path / "runs", plans, targets="status=sick", config=TINY, device="cpu"):
         run = load_run(folder, device="cpu")
-        kit = plans[folder.name].split.test.partition("=")[2]  # type: ignore[union-attr]
+        kit = plans[folder.name].split_options.test.partition("=")[2]  # type: ignore[union-attr]
         assert set(cohort.select(run.splits["test"]).metadata["batch"]) == {kit}
         assert kit not in set(cohort.select(run.splits["train"]).metadata["batch"])
 

@@ -299,6 +299,9 @@ def test_another_version_is_refused(run: Run, tmp_path: Path) -> None:
     (old / "config.yaml").write_text("format: deeprc-run\nversion: 2\n")
     with pytest.raises(InputError, match=r"config\.yaml: network: is missing"):
         load_run(old)
+    (old / "config.yaml").write_text(text.replace("test: null", "test: batch", 1))
+    with pytest.raises(InputError, match=r"config\.yaml: `test=batch`: expected COLUMN=VALUE"):
+        load_run(old)
     with pytest.raises(InputError, match=r"is not a run directory"):
         load_run(tmp_path)
 
