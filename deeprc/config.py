@@ -119,7 +119,8 @@ class TrainingConfig:
     top_number: int | None = _number(None, 1, "largest number of these sequences in each repertoire; null: no limit")
     unattended: Literal["dropped", "constant"] = _choice(
         "dropped",
-        "what becomes of the others: dropped from the softmax, also in predictions (paper), or a constant part of it",
+        "what becomes of the other sequences: dropped from the softmax, also in predictions (paper), or a constant part"
+        " of it",
     )
     learning_rate: float = _number(1e-3, 1e-12, "step size of the optimizer Adam")
     adam_epsilon: float = _number(1e-8, 1e-30, "epsilon of Adam")
@@ -152,7 +153,7 @@ class TrainingConfig:
     seeded_start: float = _number(
         0.5,
         0,
-        "largest share of kernels that are initialised from label-associated motifs (needs abundance=none); 0: none",
+        "largest share of kernels that start from motifs associated with the label (needs abundance=none); 0: none",
         high=1,
     )
     branches_use_validation: bool = _choice(

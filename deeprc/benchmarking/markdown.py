@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["render_markdown"]
 
 _CHOSEN_BY = "Settings were chosen by the validation {}. So it is too high, and does not hold for new repertoires."
-_HEADINGS = {"control": "*Controls*", "truth": "*Ground truth*"}
+_HEADINGS = {"control": "*Control methods*", "truth": "*Ground truth*"}
 
 
 def render_markdown(result: BenchmarkResult) -> str:
@@ -54,7 +54,7 @@ def render_markdown(result: BenchmarkResult) -> str:
     for heading, body in (
         ("Warnings", _format_bullets([each.text for each in result.cautions if each.section != "controls"])),
         (
-            "What the controls say",
+            "What the control methods say",
             _format_bullets([each.text for each in result.cautions if each.section == "controls"]),
         ),
         (

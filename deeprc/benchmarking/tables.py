@@ -24,7 +24,6 @@ __all__ = [
     "PROBABILITY_COLUMNS",
     "PROBABILITY_LEGEND",
     "REFIT_HEADING",
-    "REFIT_LEGEND",
     "VALIDATED",
     "Cell",
     "ChosenSettings",
@@ -208,10 +207,13 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
     if set(comparison["kind"]) & {"control", "truth"}:
         sentences.append(
             "Control methods see no amino-acid sequence. Known motifs come from the ground truth of a simulation. "
-            "Neither can be the best method."
+            "No control method and no known motif counts as the best method."
         )
     sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
-    sentences.append("p takes the trained models as given. Interval and p take donors as independent.")
+    sentences.append(
+        "p compares the trained models: it does not include how much they depend on the training repertoires. "
+        "Interval and p assume that donors are independent."
+    )
     sentences.append(
         "Time: sum over all fits of all folds; features that several methods share count for the method that needed "
         "them first. Memory: the largest amount that a fit added to its process."

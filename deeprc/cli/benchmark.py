@@ -82,7 +82,8 @@ def benchmark(
 
     Each fold is the test fold once. The settings of a method are chosen by their AUC on the next fold, and the method
     is trained on the other folds. FOLDER/table.md has the AUC of each method with its interval and a paired test.
-    If it was interrupted, run the same command with --resume; it continues where it stopped.
+
+    If the command was interrupted, run it again with --resume; it continues where it stopped.
 
     \b
     Examples:

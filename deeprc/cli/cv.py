@@ -118,8 +118,9 @@ def cv(
     (predictions.tsv), the metrics (metrics.json, folds.tsv), and the number of runs in which the search found each
     motif (motifs.tsv).
 
-    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. If it was
-    interrupted, run the same command again; it continues where it stopped.
+    KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below.
+
+    If the command was interrupted, run it again; it continues where it stopped.
 
     \b
     Examples:

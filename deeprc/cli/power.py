@@ -40,14 +40,18 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     "--permutations",
     "n_permutations",
     type=click.IntRange(0),
-    help="Number of permutations of the labels between donors, each with the whole pipeline.  [default: 0, no test]",
+    help="Number of permutations of the labels between donors, each with the whole analysis.  [default: 0, no test]",
 )
 @click.option(
     "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
 )
 @click.option("--repertoires", type=click.IntRange(1), metavar="N", help="Number of repertoires of a planned study.")
-@click.option("--depth", type=click.IntRange(1), metavar="N", help="Its number of sequences per repertoire.")
-@click.option("--witness-rate", type=float, help="The share of the sequences of a positive repertoire with the signal.")
+@click.option(
+    "--depth", type=click.IntRange(1), metavar="N", help="Number of sequences per repertoire of the planned study."
+)
+@click.option(
+    "--witness-rate", type=float, help="Share of the sequences of a positive repertoire that carry the signal."
+)
 @click.option("--motif-length", type=int, help="The number of residues of the signal's motif.  [default: 3]")
 @click.option("--positive-share", type=float, help="The share of positive repertoires.  [default: 0.5]")
 @click.option("--cohorts", type=click.IntRange(0), help="Number of simulated cohorts; 0: the rule only.  [default: 2]")
@@ -58,7 +62,7 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
 @seed_option
 @jobs_option
 @scheduler_option
-@click.option("--resume", is_flag=True, help="Continue the interrupted call in --output.")
+@click.option("--resume", is_flag=True, help="Continue the interrupted command in --output.")
 def power(
     container: str | None,
     methods: tuple[str, ...],
@@ -114,8 +118,6 @@ def power(
         _plan_study(given, names, options, output, resume)
     else:
         _measure_cohort(container, given, names, options, output, resume)
-    if output is not None:
-        click.echo(f"Wrote {output}")
 
 
 def _measure_cohort(

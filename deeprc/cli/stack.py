@@ -13,7 +13,7 @@ __all__ = ["stack"]
 
 @click.group()
 def stack() -> None:
-    """Combine DeepRC and other methods into one prediction, weighted by how much each improves it."""
+    """Combine DeepRC and other methods into one prediction. A method that improves it more gets a larger weight."""
 
 
 @stack.command()
@@ -76,7 +76,7 @@ def fit(
     click.echo(f"Wrote {output}")
 
 
-@stack.command()
+@stack.command(short_help="Predict repertoires with a fitted stack.")
 @click.argument("model")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV).")

@@ -93,8 +93,8 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     multiple=True,
     metavar="TARGET",
     help="What to predict, a column of the metadata: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50',"
-    " COLUMN:multiclass or COLUMN:regression. @WEIGHT at the end weights its loss. Give the option several times to"
-    " train several targets at once.",
+    " COLUMN:multiclass or COLUMN:regression. Give the option several times to train several targets at once. With"
+    " several targets, @WEIGHT at the end is the weight of this target in the loss (1 without it).",
 )
 @click.option("-o", "--output", metavar="FOLDER", help="The run directory to write. It must not exist yet.")
 @config_option
@@ -182,10 +182,10 @@ def train(
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
     below.
 
-    If it was interrupted, continue with --resume RUN.
+    If the training of one run was interrupted, continue with --resume RUN.
 
     With --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the same time on
-    the Dask cluster of --scheduler. If it was interrupted, run the same command again; it continues where it stopped.
+    the Dask cluster of --scheduler. If the command was interrupted, run it again; it continues where it stopped.
 
     \b
     Examples:

@@ -155,7 +155,7 @@ def test_markdown_numbers() -> None:
 @pytest.mark.slow
 def test_markdown_order_and_groups() -> None:
     names = [row[0] for row in table_rows(markdown())]
-    expected = ["Method", "Method A", "B ! 100% & TCRβ", "Method C (3 of 5 folds)", "*Controls*", "V gene usage"]
+    expected = ["Method", "Method A", "B ! 100% & TCRβ", "Method C (3 of 5 folds)", "*Control methods*", "V gene usage"]
     assert names == [*expected, "*Ground truth*", "Known motif b."]
 
 
@@ -201,7 +201,7 @@ def test_markdown_says_what_the_numbers_are() -> None:
     assert "the best method, Method A, on the same repertoires (two-sided paired DeLong test by fold)" in text
     assert "corrected for the 3 methods that are compared with it" in text
     assert "Control methods see no amino-acid sequence" in text
-    assert "## What the controls say - Every control method is significantly worse than the best method" in text
+    assert "## What the control methods say - Every control method is significantly worse than the best method" in text
 
 
 def test_markdown_says_which_p_is_of_permutations() -> None:

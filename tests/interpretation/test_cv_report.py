@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     assert len(page.of("svg")) == 5  # two of each target with classes
     assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
     assert "n_updates=10" in page.words[page.words.index("deeprc cv") :]
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'href="#([^"]*)"', source)) <= set(re.findall(r' id="([^"]*)"', source))
     assert "The AUC is the mean over all test folds" in page.words
     assert "r² says how much of the variation between repertoires is predicted" in page.words
 

@@ -134,7 +134,7 @@ def test_page_is_sound(page: Page) -> None:
     check_soundness(page)
     assert [text for level, text in page.headings if level == 2] == [
         "Summary",
-        "What was trained on what",
+        "What was trained, and on which data",
         "Is the cohort what it seems?",
         "How good is it?",
         "Training",
@@ -213,7 +213,7 @@ def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohor
 def test_first_motif_is_the_implanted_one(page: Page) -> None:
     assert "First motif for case" in page.words
     assert page.rows["motifs-1"][1][0] == "WWHW"
-    assert "WWHW: In repertoires that the network has not seen" in page.words
+    assert "WWHW: The network uses it, but it is not shown to be associated with the class (p" in page.words
 
 
 def test_there_is_a_way_to_make_it_again(page: Page, trained: Run, path: Path) -> None:
@@ -409,7 +409,7 @@ def test_benchmark(compared: Path, tmp_path: Path) -> None:
     notes = " ".join((compared / "table.md").read_text().split())
     verdict = next(line for line in page.words.split(". ") if "control" in line.lower())
     assert verdict.split()[0] in notes
-    assert "What the controls say" in [text for _, text in page.headings]
+    assert "What the control methods say" in [text for _, text in page.headings]
     assert "--target status=case --methods knn-minmax,repertoire-size,v-gene-usage" in page.words
     assert len(page.of("svg")) == 2
     judged = pd.read_csv(compared / "probabilities.tsv", sep="\t")

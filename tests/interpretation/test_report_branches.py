@@ -51,10 +51,11 @@ def test_the_shares_of_two_outputs() -> None:
     one = VarianceShares("a", "a", {"attention": 0.25, "clones": 0.75})
     two = VarianceShares("b", "b:x", {"attention": -0.1, "clones": 1.1})
     table = make_variation_table([one, two], ["attention", "clones"])
-    assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
+    assert [column.label for column in table.columns] == ["Branch", "Uses", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
-    assert make_variation_sentence(one, "test").startswith(
-        "Variance of the output between the test repertoires: 75% comes through clones, 25% through attention."
+    assert make_variation_sentence(one, "test") == (
+        "The output differs between the test repertoires. Of its variance, 75% comes through clones (stored clones), "
+        "25% through attention (motifs in some sequences)."
     )
     assert len(make_variation_table([], ["attention", "clones"]).columns) == 2
 
@@ -83,7 +84,7 @@ def test_clones_of_each_model(trained: Run) -> None:
         *("Clone", "V gene", "J gene", "Evidence for", "Match", "Carriers: of the class", "Carriers: others", "p", "q")
     ]
     assert [row[3].text for row in table.rows] == ["status: healthy", "grade: high", "grade: not low"]
-    assert [cell.text for cell in table.rows[0][4:]] == ["exact", "5", "0", "1e-04", "0.010"]
+    assert [cell.text for cell in table.rows[0][4:]] == ["exact", "5", "0", "1e\N{MINUS SIGN}04", "0.010"]
     assert first.name in table.caption
     assert make_clone_tables(trained.model) == []
 

@@ -105,7 +105,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     every = stats.PermutationMethod(n_resamples=np.inf)
     assert motifs[0].p_donors == pytest.approx(stats.mannwhitneyu(*groups, alternative="greater", method=every).pvalue)
     assert motifs[0].p_donors < 1e-4
-    assert "So it is associated with the class." in page.first
+    assert "It is associated with the class (p < 0.001" in page.first
     genes = found.genes.set_index("name")["all"]
     carriers = top[top["junction_aa"].str.contains(re.compile(motifs[0].pattern))].drop_duplicates("junction_aa")
     most = carriers["v_call"].value_counts(normalize=True).drop("", errors="ignore")  # "" is not known
@@ -200,12 +200,14 @@ def test_the_verdict_needs_the_test() -> None:
     """A rate that is twice as high is no evidence by itself."""
     direction = Direction("ill", "ill", 0, 1, "status=ill")
     assert motif_parts._describe_donor_test(motif_with(0.2, 0.3), direction) == (
-        " In repertoires that the network has not seen, this share of a donor's sequences carries it: 1.000% on "
-        "average in well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it "
-        "cannot be shown to be associated with the class, although the network uses it."
+        " The network uses it, but it is not shown to be associated with the class (p = 0.20, false discovery rate "
+        "0.30). In repertoires that the network has not seen, this share of a donor's sequences carries it: 1.000% on "
+        "average in well (8 donors), 2.000% on average in ill (9 donors)."
     )
     told = motif_parts._describe_donor_test(motif_with(1e-5, 0.05), direction)
-    assert told.endswith("(p < 0.001, false discovery rate 0.050). So it is associated with the class.")
+    assert told.startswith(
+        " It is associated with the class (p < 0.001, false discovery rate 0.050). In repertoires that"
+    )
 
 
 def test_implanted_sequences_are_looked_for_in_each_direction(

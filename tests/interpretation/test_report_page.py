@@ -43,7 +43,7 @@ def test_intervals_are_sorted_by_their_lower_limit() -> None:
 
 def test_small_p_values_show_their_power_of_ten() -> None:
     found = [make_p_cell(p_value) for p_value in (0.5, 0.02, 0.001, 3.2e-7, 0.0)]
-    assert [cell.text for cell in found] == ["0.50", "0.020", "0.001", "3e-07", "<0.001"]
+    assert [cell.text for cell in found] == ["0.50", "0.020", "0.001", "3e\N{MINUS SIGN}07", "<0.001"]
     assert [cell.value for cell in found] == [0.5, 0.02, 0.001, 3.2e-7, 0.0]
     assert make_p_cell(float("nan")) == make_number_cell(None)
 

@@ -300,6 +300,7 @@ def test_the_command_on_a_cohort(
     shown = capsys.readouterr().out
     assert "4 permutations" in shown
     assert shown.endswith(f"Wrote {folder}\n")
+    assert shown.count("Wrote") == 1
     table = pd.read_csv(folder / "power.tsv", sep="\t")
     assert table["kind"].tolist()[-3:] == ["extrapolated"] * 3
     assert (folder / "power.png").read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from deeprc.benchmarking.store import holds_benchmark, read_header
 from deeprc.benchmarking.tables import (
     REFIT_HEADING,
-    REFIT_LEGEND,
     VALIDATED,
     MetricEstimate,
     describe_incomplete_methods,
@@ -90,7 +89,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         kind=files.scoring.kind,
         measure=VALIDATED[files.scoring.kind],
         cautions=[replace(each, section="") for each in files.cautions if each.section != "controls"],
-        legend=" ".join(table_legend(files.comparison, files.methods, files.scoring)),
+        legend=table_legend(files.comparison, files.methods, files.scoring),
         verdict=[each.text for each in files.cautions if each.section == "controls"],
         incomplete=describe_incomplete_methods(files.comparison, files.methods, {}),
         chosen=[
@@ -189,12 +188,12 @@ def _make_comparison_table(files: _BenchmarkFiles) -> Table:
         whole_note = "of all test repertoires together ± standard deviation over the test folds"
     columns = [
         Column("Method", False),
-        Column("Kind", False, "a control reads no receptor sequence; the ground truth knows what was simulated"),
+        Column("Kind", False, "a control method sees no amino acids; the ground truth knows what was simulated"),
         Column(heading, note=whole_note),
         Column("95% interval", note=f"of the {heading}"),
         Column("p", note="test of the difference from the best method, on the same repertoires (paired)"),
         Column("p (Holm)", note="the same, corrected for the number of methods"),
-        Column(REFIT_HEADING, note=REFIT_LEGEND.format(measure=files.scoring.heading)),
+        Column(REFIT_HEADING, note="after a fit to the training and validation folds together; see below"),
         *(Column(heading, note="mean ± standard deviation over the test folds") for heading in headings),
     ]
     return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)

@@ -39,10 +39,15 @@ _SHOWN = 20  # number of clones in a table; all are in the file that can be save
 
 _NEARLY_ALL = 0.9  # share of an output's variance
 
-_READS = {
+_USES = {
     ATTENTION: "some sequences: those that share a motif",
     "composition": "all sequences: how frequent short pieces (k-mers) and genes are",
     CloneBranch.name: "single receptors: clones that one class carries more often than others",
+}
+_BRIEFLY = {
+    ATTENTION: "motifs in some sequences",
+    "composition": "k-mers and genes of all sequences",
+    CloneBranch.name: "stored clones",
 }
 
 
@@ -52,31 +57,31 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Sequence[
     Parameters
     ----------
     variation
-        Shares from `compute_variance_shares`; empty if there are no held-out repertoires.
+        Shares from `compute_variance_shares`; empty if there are no test or new repertoires.
     sources
         Names of the parts: the attention and the branches.
     """
-    columns = [Column("Through", False), Column("Reads", False)]
+    columns = [Column("Branch", False), Column("Uses", False)]
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
     rows = [
         [
             make_text_cell(source),
-            make_text_cell(_READS[source]),
+            make_text_cell(_USES[source]),
             *(make_percent_cell(_round_percent(each.shares.get(source, 0.0)), 0) for each in variation),
         ]
         for source in sources
     ]
-    return Table("variation", "Shares of the variance of the outputs between held-out repertoires", columns, rows)
+    return Table("variation", "How much each branch adds to the differences between repertoires", columns, rows)
 
 
 def make_variation_sentence(varied: VarianceShares, part: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(
-        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source}"
+        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source} ({_BRIEFLY[source]})"
         for i, (source, share) in enumerate(ordered)
     )
-    return f"Variance of the output between the {part} repertoires: {shares}."
+    return f"The output differs between the {part} repertoires. Of its variance, {shares}."
 
 
 def _round_percent(share: float) -> float:
@@ -99,7 +104,7 @@ def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float
     sign
         Sign of the direction to which the sequence contributes.
     """
-    parts = {source: sign * row[f"through_{source}"] for source in _READS if f"through_{source}" in row}
+    parts = {source: sign * row[f"through_{source}"] for source in _USES if f"through_{source}" in row}
     source = max(parts, key=lambda name: parts[name])
     return source, parts[source] / sum(part for part in parts.values() if part > 0)
 
@@ -156,13 +161,18 @@ def _make_clone_row(
     junction = str(row["junction_aa"])
     return [
         Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
-        *(make_text_cell(row[name] or None) for name in genes),
+        *(_make_gene_name_cell(row[name]) for name in genes),
         make_text_cell(directions[row["output"], row["direction"]]),
         make_text_cell(row["match"]),
         *(make_number_cell(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
         make_p_cell(row["p_value"]),
         make_p_cell(row["q_value"]),
     ]
+
+
+def _make_gene_name_cell(name: str) -> Cell:
+    """Return a cell of a gene whose name is never divided between two lines."""
+    return Cell(Markup('<span class="line">{}</span>').format(name), name) if name else make_text_cell(None)
 
 
 def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:

@@ -110,8 +110,8 @@ def _note_silent_attention(assessment: Assessment) -> list[Caution]:
     if not shares or max(shares) >= _SILENT:
         return []
     text = (
-        f"Only {max(0.0, *shares):.0%} of the variance of the output comes through the attention. So attended "
-        "sequences and kernels say little about the target: look at what comes through the other branches."
+        f"Only {max(0.0, *shares):.0%} of the variance of the output comes through the attention. So the sequences "
+        "with much attention, and the kernels, say little about the target: look at the other branches."
     )
     return [Caution("note", text, "branches")]
 

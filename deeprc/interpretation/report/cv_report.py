@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         lead=_format_lead(found),
         date=format_today(),
         contents=_CONTENTS,
-        cautions=found.cautions,
+        cautions=[replace(each, section="") for each in found.cautions],
         answers=[_describe_performance(name, found.metrics[name]) for name in names],
         n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
         metrics=[_make_metrics_table(found, name, table_index) for table_index, name in enumerate(names)],
@@ -103,7 +104,7 @@ def _format_lead(found: CrossValidation) -> str:
     what = f"Each of {header.folds} folds was the test fold once"
     if header.left_out is not None:
         what = f"Each of the {header.folds} values of {header.left_out!r} was left out for testing once"
-    return f"{what}, and was then predicted by {together} that had not seen it.{times}"
+    return f"{what}. It was then predicted by {together} that had not seen it.{times}"
 
 
 def _describe_performance(name: str, found: TargetMetrics) -> str:

@@ -47,7 +47,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
     what = f"associated with {direction.target}" if motif.is_of_number else "associated with the class"
     if np.isnan(motif.p_donors):
-        return f" It is not known whether it is {what}: no donors that the network has not seen can be compared."
+        return f" It is not known whether it is {what}: there are no donors to compare that the network has not seen."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
@@ -56,11 +56,10 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         for row in rates
     )
     test = f"{p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
-    verdict = f"it is {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to be {what}"
-    but = "" if motif.q_donors <= _LEVEL else ", although the network uses it"
+    verdict = "It is" if motif.q_donors <= _LEVEL else "The network uses it, but it is not shown to be"
     return (
-        f" In repertoires that the network has not seen, this share of a donor's sequences carries it: {each} "
-        f"({test}). So {verdict}{but}."
+        f" {verdict} {what} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
+        f"carries it: {each}."
     )
 
 

@@ -139,7 +139,8 @@ def make_p_cell(p_value: float) -> Cell:
     """Return a cell of a p-value; small ones show the power of ten, because they differ by many. NaN gives a dash."""
     if math.isnan(p_value):
         return make_number_cell(None)
-    return Cell(f"{p_value:.0e}" if 0 < p_value < 0.001 else format_p_value(p_value), p_value)
+    text = f"{p_value:.0e}".replace("-", "\N{MINUS SIGN}") if 0 < p_value < 0.001 else format_p_value(p_value)
+    return Cell(text, p_value)
 
 
 def make_percent_cell(value: Any, digits: int = 1) -> Cell:

@@ -129,8 +129,9 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
     last, of_run = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
     says = f"Training and validation loss{of_run} over {last:,} updates; the update that was kept is marked."
     caption = (
-        "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. A "
-        "validation loss that rises while the training loss falls is overfitting."
+        "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. (A "
+        "later one is kept only if its validation loss is clearly lower, by the setting least_gain.) If the validation "
+        "loss rises while the training loss falls, the network is overfitted."
     )
     if "fitted" in history:
         caption += (
@@ -270,7 +271,7 @@ def make_reliability_figures(
     caption = (
         "Horizontal axis: predicted probability of a class, in bins of test repertoires. Vertical axis: share of these "
         "repertoires that have the class; bars are 95% intervals. On the dashed line, probabilities agree with "
-        "observed frequencies. Controls are grey."
+        "observed frequencies. Control methods are grey."
     )
     return [render_figure(figure, "Reliability of all methods", says, caption)]
 
@@ -290,8 +291,8 @@ def make_curves_figures(
         says = "Predicted against true values of all methods, a panel for each, the highest r² first."
         caption = (
             "Predicted values (vertical axis) against true values: each point is a repertoire, predicted by the model "
-            "of its test fold. On the dashed line, the prediction is right. Controls are grey. Points on the border "
-            "lie outside the panel."
+            "of its test fold. On the dashed line, the prediction is right. Control methods are grey. Points on the "
+            "border lie outside the panel."
         )
         return [render_figure(figure, "Predictions of all methods", says, caption)]
     says = "Mean ROC and precision-recall curves of all methods; their areas are the AUC and average precision."

@@ -72,7 +72,7 @@ REPORT_NEEDS = ("logomaker", "matplotlib")
 
 _CONTENTS = [
     ("summary", "Summary"),
-    ("setup", "What was trained on what"),
+    ("setup", "What was trained, and on which data"),
     ("cohort-check", "Is the cohort what it seems?"),
     ("performance", "How good is it?"),
     ("history", "Training"),
@@ -204,7 +204,7 @@ def _compute_results(
     parts = predictor.split_of(dataset)
     witnesses_among = _select_witness_repertoires(dataset, parts, model.labels(dataset))
     survey = read(top=top, parts=parts, witnesses_among=witnesses_among)
-    _logger.info("comparing with controls")
+    _logger.info("comparing with control methods")
     assessment = assess_outputs(predictor, dataset, survey.outputs)
     performance = assessment.performance
     labels = {

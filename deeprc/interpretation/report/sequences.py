@@ -42,8 +42,8 @@ _ANTIGEN_NOTE = (
 
 _Q_NOTE = (
     "false discovery rate: estimated share of sequences that are there by chance, among those in repertoires of {} that"
-    " contribute at least as much. It is estimated from held-out donors; 1 in other repertoires, and if nothing can be"
-    " shown"
+    " contribute at least as much. It is estimated from test or new donors. It is 1 in repertoires of other classes,"
+    " and if these donors show no signal"
 )
 
 _LEGEND = (

@@ -39,11 +39,11 @@ def summarise_report(
     lines += [(f"Answer{contrast.named}", _describe_auc(contrast, performance)) for contrast in performance.contrasts]
     lines += [(f"Answer{numeric.named}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets]
     shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
-    lines += [(f"Controls{each.contrast.named}", _describe_controls(each)) for each in shown]
+    lines += [(f"Control methods{each.contrast.named}", _describe_controls(each)) for each in shown]
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
-        (f"Evidence{f' for {each.output}' * several}", make_variation_sentence(each, part))
+        (f"Branches{f' for {each.output}' * several}", make_variation_sentence(each, part))
         for each in assessment.variation
     ]
     for section in directions:
@@ -119,4 +119,4 @@ def _describe_controls(controls: Controls) -> str:
     else:
         verdict = "the network is better than all of them"
     article = "a" if what.startswith("Macro") else "an"
-    return f"Control methods, which see no amino acids, have {article} {what} of: {', '.join(named)}; {verdict}."
+    return f"Simple methods that see no amino acids have {article} {what} of: {', '.join(named)}; {verdict}."
