@@ -26,7 +26,7 @@ _MIN_STRATUM = 10
 
 
 def permute_labels(
-    values: Floats, sizes: Integers, donors: Integers, n_permutations: int, rng: np.random.Generator
+    labels: Floats, sizes: Integers, donors: Integers, n_permutations: int, rng: np.random.Generator
 ) -> Floats:
     """Return the true labels, and P permutations of them, (B, T, 1 + P).
 
@@ -41,7 +41,7 @@ def permute_labels(
 
     Parameters
     ----------
-    values
+    labels
         Labels, one column for each output, (B, T).
     sizes
         Number of sequences of each repertoire, (B,).
@@ -52,12 +52,12 @@ def permute_labels(
     rng
         Random generator of the permutations.
     """
-    blocks = _list_blocks(values, donors)
+    blocks = _list_blocks(labels, donors)
     totals = np.bincount(donors, sizes).astype(np.int64)
-    permuted = np.repeat(values[:, :, None], 1 + n_permutations, axis=2)
+    permuted = np.repeat(labels[:, :, None], 1 + n_permutations, axis=2)
     for k in range(1, 1 + n_permutations):
         for block in blocks:
-            permuted[block.rows, :, k] = values[block.draw_sources(totals[block.donors], rng)]
+            permuted[block.rows, :, k] = labels[block.draw_sources(totals[block.donors], rng)]
     return permuted
 
 
@@ -91,12 +91,12 @@ class _Block(NamedTuple):
         return rng.permuted(table[order], axis=1).ravel()
 
 
-def _list_blocks(values: Floats, donors: Integers) -> list[_Block]:
+def _list_blocks(labels: Floats, donors: Integers) -> list[_Block]:
     """Return a block of the donors whose labels do not vary, and a block for each number of repertoires of others."""
     by_donor = np.argsort(donors, kind="stable")
     n_of = np.bincount(donors)
     starts = np.cumsum(n_of) - n_of
-    ordered = values[by_donor]
+    ordered = labels[by_donor]
     varies = (np.maximum.reduceat(ordered, starts) > np.minimum.reduceat(ordered, starts)).any(axis=1)  # (D,)
     n_labels = np.where(varies, n_of, 1)
     blocks = []

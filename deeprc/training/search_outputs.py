@@ -39,7 +39,7 @@ class SearchOutputs:
         The n repertoires with a known label.
     donors
         Index of each repertoire's donor, (n,), from 0 in the order in which donors first occur.
-    values
+    labels
         Labels, one column per output, (n, T').
     outputs
         Indices of the outputs among those of all tasks, (T',).
@@ -47,7 +47,7 @@ class SearchOutputs:
 
     dataset: RepertoireDataset
     donors: NDArray[np.int64]
-    values: Floats
+    labels: Floats
     outputs: list[int]
 
     @property
@@ -57,11 +57,11 @@ class SearchOutputs:
 
     def take(self, columns: Sequence[int]) -> SearchOutputs:
         """Return some of the outputs."""
-        return SearchOutputs(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
+        return SearchOutputs(self.dataset, self.donors, self.labels[:, columns], [self.outputs[i] for i in columns])
 
     def permute_labels(self, n_permutations: int, rng: np.random.Generator) -> Floats:
         """Return the true labels, and permutations of them between donors, (n, T', 1 + P)."""
-        return permute_labels(self.values, self.dataset.n_sequences, self.donors, n_permutations, rng)
+        return permute_labels(self.labels, self.dataset.n_sequences, self.donors, n_permutations, rng)
 
     def compute_weights(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
         """Return the weights of repertoires, (n,), for frequencies among `n_counted` of their sequences; None: all."""
@@ -98,8 +98,8 @@ def make_search_outputs(fold: Fold, task: Task, outputs: slice, column: Floats) 
     """
     known = _find_known(fold, column)
     part = fold.take(known)
-    values = _output_columns(task, column[known])
-    return SearchOutputs(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
+    labels = _make_output_columns(task, column[known])
+    return SearchOutputs(part.dataset, part.index_donors(), labels, list(range(outputs.start, outputs.stop)))
 
 
 def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchOutputs]:
@@ -118,9 +118,9 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
     for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
         every = make_search_outputs(fold, task, part, column)
         if every.n_donors >= min_donors:
-            varies = np.ptp(every.values, axis=0) > 0
+            varies = np.ptp(every.labels, axis=0) > 0
             if task.kind != "regression":
-                n_others, n_members = (_count_donors(every.donors, every.values == value) for value in (0, 1))
+                n_others, n_members = (_count_donors(every.donors, every.labels == value) for value in (0, 1))
                 varies &= np.minimum(n_others, n_members) >= MIN_MEMBERS
             varying = np.flatnonzero(varies).tolist()
             for first in range(0, len(varying), _MAX_OUTPUTS):
@@ -132,7 +132,7 @@ def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArr
     return np.array([len(np.unique(donors[column])) for column in chosen.T], np.int64)
 
 
-def _output_columns(task: Task, labels: Floats) -> Floats:
+def _make_output_columns(task: Task, labels: Floats) -> Floats:
     """Return one column for each output of a task, (n, T'): 1 for members of its class and 0 for others, or ranks.
 
     Ranks prevent that a single extreme number dominates a correlation.

@@ -57,14 +57,14 @@ class TrainingStep:
         )
         self.average = AveragedNetwork(network, settings.weight_average)
 
-    def __call__(self, batch: RepertoireBatch, targets: Tensor, generators: Sequence[torch.Generator] = ()) -> Tensor:
+    def __call__(self, batch: RepertoireBatch, labels: Tensor, generators: Sequence[torch.Generator] = ()) -> Tensor:
         """Make one update and return its loss.
 
         Parameters
         ----------
         batch
             Repertoires of this rank, see `deeprc.ranks`.
-        targets
+        labels
             Labels of the repertoires of all ranks, (B, number of tasks).
         generators
             Random generator of the noise of each repertoire of the batch.
@@ -77,9 +77,8 @@ class TrainingStep:
             logit_noise=self.settings.logit_noise,
             generators=generators,
         )
-        loss = multitask_loss(
-            outputs, targets[ranks.take_share(len(targets))], self.tasks, n_known=count_known(targets)
-        )
+        own_labels = labels[ranks.take_share(len(labels))]
+        loss = multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
         (loss + self._penalty() / ranks.count()).backward()  # gradients are summed over ranks, so each adds its part
         loss = loss.detach()

@@ -312,11 +312,11 @@ class Trainer:
 
     def _update(self, batches: Prefetcher, update: int) -> Tensor:
         batch = batches(update)
-        targets = torch.from_numpy(self.train.labels[self.draws.choose_repertoires(update)]).to(self.device)
+        labels = torch.from_numpy(self.train.labels[self.draws.choose_repertoires(update)]).to(self.device)
         noise: Sequence[torch.Generator] = ()
         if self.config.training.logit_noise:
-            noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(targets))]
-        return self.step(batch, targets, noise)
+            noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(labels))]
+        return self.step(batch, labels, noise)
 
     def sample(self, update: int) -> RepertoireBatch:
         """Return this rank's share of the batch of an update, on the device from which sequences are read.

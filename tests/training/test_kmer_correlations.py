@@ -31,13 +31,13 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
 def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, spacing: tuple[int, ...]) -> None:
     """Whole numbers as weights stand for so many repertoires each."""
     rng = np.random.default_rng(0)
-    target = rng.normal(size=(len(cohort), 2))
+    labels = rng.normal(size=(len(cohort), 2))
     frequencies = np.stack([count_kmers(r.residues, r.lengths, spacing) / len(r) for r in cohort])
     for weights in (np.ones(len(cohort)), rng.integers(1, 4, len(cohort)).astype(np.float64)):
         times = np.repeat(np.arange(len(cohort)), weights.astype(int))
         with np.errstate(invalid="ignore"):
-            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(spacing), -2:]
-        ((index, found, mean, variance),) = correlate(cohort, [spacing], target, weights / 2)
+            expected = np.corrcoef(frequencies[times].T, labels[times].T)[: 20 ** len(spacing), -2:]
+        ((index, found, mean, variance),) = correlate(cohort, [spacing], labels, weights / 2)
         assert index == 0
         np.testing.assert_allclose(mean, frequencies[times].mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(variance, frequencies[times].var(axis=0), atol=1e-9)
@@ -78,13 +78,13 @@ def test_passes_and_blocks_change_nothing(
         seen[index][rows] += _dense(counted, seen[index][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-    target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = {index: r.copy() for index, r, *_ in correlate(cohort, SPACINGS, target, np.ones(len(cohort)))}
+    labels = np.linspace(-1, 1, len(cohort))[:, None]
+    found = {index: r.copy() for index, r, *_ in correlate(cohort, SPACINGS, labels, np.ones(len(cohort)))}
     assert sorted(found) == [0, 1, 2]
     for index, each in found.items():
         centred = expected[index] - expected[index].mean(axis=0)
         length = np.linalg.norm(centred, axis=0)
-        r = centred.T @ target[:, 0] / np.linalg.norm(target) / np.where(length > 0, length, 1)
+        r = centred.T @ labels[:, 0] / np.linalg.norm(labels) / np.where(length > 0, length, 1)
         np.testing.assert_allclose(each[0], r, atol=1e-5)
 
 

@@ -323,22 +323,22 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
 ) -> None:
     """scikit-learn minimises the same: C times the sum of losses and half the squares, or alpha times these."""
     rng = np.random.default_rng(0)
-    target = label(cohort)
+    labels = label(cohort)
     if kind == "multiclass":
-        target += rng.integers(2, size=target.shape)
+        labels += rng.integers(2, size=labels.shape)
     elif kind == "regression":
-        target += rng.normal(size=target.shape)
+        labels += rng.normal(size=labels.shape)
     classes = ("a", "b", "c") if kind == "multiclass" else ("a", "b") if kind == "binary" else ()
     tasks = [Task("x", "x", kind, classes)]
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network = build_network(Config(shape), tasks, seed=0, device=CPU)
-    start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, tasks)
+    start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], labels, tasks)
     x = representations(network, cohort)
     z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
     if kind == "regression":
-        expected = Ridge(alpha=2.0, tol=1e-10).fit(z, target[:, 0]).predict(z)[:, None]
+        expected = Ridge(alpha=2.0, tol=1e-10).fit(z, labels[:, 0]).predict(z)[:, None]
     else:
-        model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
+        model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, labels[:, 0])
         expected = model.decision_function(z).reshape(len(z), -1)
     network.eval()
     outputs = Inference(network, Collator(cohort, "none")).outputs().double().numpy()
@@ -402,9 +402,9 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
         folder = tmp_path / str(number)
         folder.mkdir()
         cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
-        target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
+        labels = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
         network = build_network(config(), TASKS, seed=0, device=CPU)
-        start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, TASKS)
+        start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], labels, TASKS)
         z = representations(network, cohort)[:30, :2]
         output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
         weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))
@@ -452,10 +452,10 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     assert settings.training.averaged_fraction == 1.0
     outputs = Inference(whole.network, Collator(cohort[24:], "none")).outputs()
-    targets = torch.from_numpy(label(cohort[24:]))
+    labels = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
-    assert float(multitask_loss(outputs, targets, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
+    assert float(multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
 def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
