@@ -161,6 +161,10 @@ class RepertoireDataset:
         If the container cannot be used; the message names the file and the dataset inside it.
     """
 
+    _other_metadata: pd.DataFrame | None = (
+        None  # metadata that `with_metadata` set, of all repertoires of the container
+    )
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.container: CohortContainer = open_container(path)
         self.rows: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
@@ -192,7 +196,7 @@ class RepertoireDataset:
     @property
     def metadata(self) -> pd.DataFrame:
         """The metadata sheet of these repertoires, one row each, in the dataset's order."""
-        return self.container.metadata.iloc[self.rows].reset_index(drop=True)
+        return self._whole_metadata.iloc[self.rows].reset_index(drop=True)
 
     @property
     def n_sequences(self) -> NDArray[np.int64]:
@@ -210,7 +214,7 @@ class RepertoireDataset:
         if isinstance(key, int | np.integer):
             return self._make_repertoire(int(self.rows[key]))
         view = object.__new__(type(self))
-        view.container = self.container
+        view.container, view._other_metadata = self.container, self._other_metadata
         chosen = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
         view.rows = np.ascontiguousarray(chosen)  # compiled code takes no reversed view
         return view
@@ -281,6 +285,7 @@ class RepertoireDataset:
     def concatenate(self, other: RepertoireDataset) -> RepertoireDataset:
         """Return these repertoires, then those of another view of the same container."""
         assert other.container is self.container
+        assert other._whole_metadata is self._whole_metadata
         view = self[:0]
         view.rows = np.concatenate([self.rows, other.rows])
         return view
@@ -293,10 +298,8 @@ class RepertoireDataset:
 
     def with_metadata(self, metadata: pd.DataFrame) -> RepertoireDataset:
         """Return a view of the same repertoires with other metadata, a row for each repertoire of the container."""
-        container = object.__new__(type(self.container))
-        vars(container).update({**vars(self.container), "metadata": metadata})
         view = self[:]
-        view.container = container
+        view._other_metadata = metadata
         return view
 
     def select(self, repertoire_ids: Sequence[str]) -> RepertoireDataset:
@@ -316,16 +319,21 @@ class RepertoireDataset:
             )
         return self[np.asarray([position[repertoire_id] for repertoire_id in repertoire_ids], np.int64)]
 
+    @property
+    def _whole_metadata(self) -> pd.DataFrame:
+        """The metadata of all repertoires of the container, also of those that this view does not show."""
+        return self.container.metadata if self._other_metadata is None else self._other_metadata
+
     @cached_property
-    def _columns(self) -> dict[str, NDArray[Any]]:
+    def _metadata_columns(self) -> dict[str, NDArray[Any]]:
         """The columns of the whole container's metadata as arrays, because reading a cell of a table is slow."""
-        return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
+        return {str(name): values.to_numpy() for name, values in self._whole_metadata.items()}
 
     def _make_repertoire(self, row: int) -> Repertoire:
         container = self.sequence_container
         part = container.parts[container.find_part(row)]
         start, stop = (container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
-        metadata = {name: values[row] for name, values in self._columns.items()}
+        metadata = {name: values[row] for name, values in self._metadata_columns.items()}
         return Repertoire(str(container.repertoire_ids[row]), start, stop, part.store, metadata)
 
 

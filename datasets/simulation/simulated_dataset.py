@@ -52,7 +52,7 @@ class SimulatedDataset(RepertoireDataset):
 
     def _make_repertoire(self, row: int) -> Repertoire:
         sequences = self.container.make_sequences(row)
-        metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
+        metadata = {str(name): values.iloc[row] for name, values in self._whole_metadata.items()}
         store = RepertoireInMemory(self.container.path, sequences, self.container.digests.setdefault(row, {}))
         return Repertoire(self.cohort.repertoire_id(row), 0, len(sequences), store, metadata)
 

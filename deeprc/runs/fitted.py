@@ -119,7 +119,7 @@ def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> Re
     values = np.asarray(labels)
     if values.shape != (len(dataset),):
         raise InputError(f"labels: expected {len(dataset)}, one for each repertoire, found {values.shape}")
-    metadata = dataset.container.metadata.copy()
+    metadata = dataset.whole().metadata
     if np.issubdtype(values.dtype, np.floating):
         column_values = np.full(len(metadata), np.nan)
         column_values[dataset.rows] = values

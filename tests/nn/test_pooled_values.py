@@ -10,6 +10,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
+from deeprc.nn.columns import CPU, load_columns
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledAccumulator, PooledValueCache
@@ -124,6 +125,16 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     rows = [np.arange(3)] * 3
     assert torch.equal(first.inference.outputs(rows=rows), first.alone.outputs(rows=rows))
     assert not torch.equal(first.inference.outputs(rows=rows), first.inference.outputs())
+
+
+def test_caches_of_a_container_do_not_depend_on_its_labels(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = PooledValueCache()
+    Reader(network, cohort[:3], known, monkeypatch).check(None, [0, 1, 2])
+    relabelled = cohort.with_metadata(cohort.whole().metadata.assign(status="unknown"))
+    Reader(network, relabelled[:3], known, monkeypatch).check(None, [])
+    assert load_columns(relabelled.sequence_container, CPU) is load_columns(cohort.sequence_container, CPU)
 
 
 @pytest.mark.slow
