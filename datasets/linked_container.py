@@ -154,9 +154,9 @@ class LinkedContainer:
         """The stamps of the parts' files."""
         return [list(store.stamp) for store in self.stores]
 
-    def find_part(self, row: int) -> int:
+    def find_part(self, repertoire: int) -> int:
         """Return the index of the part in which a repertoire lies."""
-        return bisect_right(self._first_repertoire, row, hi=len(self.parts)) - 1
+        return bisect_right(self._first_repertoire, repertoire, hi=len(self.parts)) - 1
 
     def take_genes(self, part: int, rows: slice | NDArray[np.int64]) -> dict[str, Categorical]:
         """Return the genes of some sequences of a part, by field, with the vocabularies `gene_names`."""

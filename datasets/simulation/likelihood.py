@@ -314,7 +314,7 @@ def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
 @njit(nogil=True)
 def _add_excess(
     first: int,
-    last: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     variants: _Variants,
@@ -322,8 +322,8 @@ def _add_excess(
     frequencies: Floats,
     excess: Floats,
 ) -> None:
-    """Add r(x) - f(x) of the sequences from `first` to `last` to `excess`, (n, S)."""
-    for n in range(first, last):
+    """Add r(x) - f(x) of the sequences from `first` to `stop` - 1 to `excess`, (n, S)."""
+    for n in range(first, stop):
         begin = offsets[n]
         length = offsets[n + 1] - begin
         if length >= len(frequencies):

@@ -243,14 +243,14 @@ def associate(
     results = [
         associate(
             own,
-            stored[:, first:last],
-            values[:, first:last],
+            stored[:, first:stop],
+            values[:, first:stop],
             beta=beta,
             dropout=dropout,
             max_updates=max_updates,
             tolerance=tolerance,
         )
-        for own, (first, last) in zip(states, sets, strict=True)
+        for own, (first, stop) in zip(states, sets, strict=True)
     ]
     return torch.stack(results) if state_offsets is None else torch.cat(results, dim=-2)
 
@@ -341,7 +341,7 @@ def _split_states(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
     check_offsets(offsets, state.shape[-2], "state_offsets")
     if len(offsets) - 1 != n_sets:
         raise ValueError(f"state_offsets: expected those of {n_sets} sets, as offsets have, found {len(offsets) - 1}")
-    return [state[:, first:last] for first, last in pairwise(offsets.tolist())]
+    return [state[:, first:stop] for first, stop in pairwise(offsets.tolist())]
 
 
 def _expand_over_states(beta: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ class HopfieldPooling(nn.Module):
             raise ValueError("masks: expected none beside offsets; leave the patterns themselves out of the sets")
         check_offsets(offsets, len(stored))
         bounds = offsets.tolist()
-        sets = [self.association.weights(states, key[:, first:last]) for first, last in pairwise(bounds)]
+        sets = [self.association.weights(states, key[:, first:stop]) for first, stop in pairwise(bounds)]
         beyond = states.new_zeros(*states.shape[:2], len(stored) - bounds[-1])
         return torch.cat([*sets, beyond], dim=-1)
 

@@ -138,7 +138,7 @@ class Inference:
             return
         dataset, known_pooled = self.collator.dataset, self.pooled_value_cache.find(self.network)
         key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
-        keys = [(*key_of_batches, int(dataset.rows[position])) for position in listed]
+        keys = [(*key_of_batches, int(dataset.repertoire_indices[position])) for position in listed]
         missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}
         computed = self._iterate_pooled(list(missing.values()), None)
         for key in keys:

@@ -360,8 +360,8 @@ def choose_chunk_size(device: torch.device) -> int:
 def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     """Return normal noise for the logits, (N, H); each repertoire, see `offsets`, has its own generator."""
     noise = torch.zeros_like(logits)
-    for generator, (first, last) in zip(generators, pairwise(offsets.tolist()), strict=True):
-        noise[first:last].normal_(generator=generator)
+    for generator, (first, stop) in zip(generators, pairwise(offsets.tolist()), strict=True):
+        noise[first:stop].normal_(generator=generator)
     return noise
 
 

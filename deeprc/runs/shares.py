@@ -130,7 +130,9 @@ def iterate_shares(
     runs = tuple(run.source.absolute() for run in predictor.runs)
     cohort, checksum, weights = dataset.container.path, dataset.container.checksum, _digest_weights(predictor)
     shares = [
-        Share(runs, cohort, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids), checksum, weights)
+        Share(
+            runs, cohort, device, tuple(part.repertoire_indices.tolist()), tuple(part.repertoire_ids), checksum, weights
+        )
         for part in _divide(dataset)
     ]
     with (

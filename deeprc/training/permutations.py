@@ -68,7 +68,7 @@ class _Block(NamedTuple):
     ----------
     donors
         Indices of the donors, (D,).
-    owner
+    segments
         Position in `donors` of the donor of each of their repertoires.
     rows
         Indices of their repertoires, donor by donor.
@@ -77,7 +77,7 @@ class _Block(NamedTuple):
     """
 
     donors: Integers
-    owner: Integers
+    segments: Integers
     rows: Integers
     n_labels: int
 
@@ -85,8 +85,8 @@ class _Block(NamedTuple):
         """Return the repertoires whose labels `rows` get; `totals` are the numbers of sequences of the donors, (D,)."""
         order = _permute_within_sizes(totals, rng)
         if self.n_labels == 1:
-            first = self.rows[np.searchsorted(self.owner, np.arange(len(self.donors)))]
-            return np.asarray(first[order][self.owner])
+            first = self.rows[np.searchsorted(self.segments, np.arange(len(self.donors)))]
+            return np.asarray(first[order][self.segments])
         table = self.rows.reshape(len(self.donors), self.n_labels)  # (D, S)
         return rng.permuted(table[order], axis=1).ravel()
 

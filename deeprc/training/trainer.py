@@ -279,10 +279,10 @@ class Trainer:
     def _evaluate_if_due(self) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
         settings = self.config.training
-        last = self.state.update >= settings.n_updates
-        if self.state.update % settings.evaluate_every == 0 or last:
+        is_last = self.state.update >= settings.n_updates
+        if self.state.update % settings.evaluate_every == 0 or is_last:
             self._evaluate()
-            self.state.finished = last or self._is_out_of_patience()
+            self.state.finished = is_last or self._is_out_of_patience()
             self._save()
         elif time.monotonic() - self._last_save >= SAVE_SECONDS:
             self._save()

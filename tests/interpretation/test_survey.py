@@ -127,7 +127,7 @@ def test_a_container_without_genes_and_an_empty_repertoire(
     other.container.sequences = replace(other.container.sequences, v_call=None)
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
-    other.rows = np.arange(len(other.container.repertoire_offsets) - 1)
+    other.repertoire_indices = np.arange(len(other.container.repertoire_offsets) - 1)
     found = survey_cohort(run.model, other)
     assert found.genes.empty
     assert found.heads["n_sequences"].tolist()[0] == 0

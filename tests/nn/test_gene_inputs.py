@@ -253,14 +253,14 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
 
 def test_the_source_for_devices_gives_the_same_batch(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     names, inverse_stds = GeneNames.of(genes), torch.rand(5)
-    rows, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
+    rows, segments = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
     offsets = torch.tensor([0, 2, 3, 3, 3, 4])
     mapped = MappedSource(genes, "none", names, np.zeros(5, np.int64))
-    expected, expected_genes = mapped.look_up(DrawnRows(torch.arange(5), rows, owner, offsets), inverse_stds)
+    expected, expected_genes = mapped.look_up(DrawnRows(torch.arange(5), rows, segments, offsets), inverse_stds)
     source = DeviceSource(genes, "none", names, CPU)
     monkeypatch.setattr(source, "_columns", replace(source._columns, max_length=24))
     beyond = torch.cat([rows, torch.tensor([10_000])])  # fills a batch
-    drawn = DrawnRows(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), offsets)
+    drawn = DrawnRows(torch.arange(5), beyond, torch.cat([segments, segments[:1]]), offsets)
     found, found_genes = source.look_up(drawn, inverse_stds)
     assert torch.equal(found_genes[:4], expected_genes)
     assert found_genes.shape == (5, 2)

@@ -209,5 +209,5 @@ def test_occurrences_of_several_spacings_that_begin_alike(cohort: RepertoireData
     ]
     assert sorted(zip(found.sequence.tolist(), found.kmer.tolist(), strict=True)) == expected
     assert len({k for _, k in expected}) >= 8
-    owner = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
-    np.testing.assert_array_equal(found.repertoire, owner[found.sequence])
+    segments = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
+    np.testing.assert_array_equal(found.repertoire, segments[found.sequence])

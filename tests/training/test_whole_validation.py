@@ -176,7 +176,7 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     def record(self: Inference, positions: list[int], rows: object) -> object:
         if rows is None:
             weights = self.network.digest_pooling_weights()
-            read.extend((weights, int(self.collator.dataset.rows[position])) for position in positions)
+            read.extend((weights, int(self.collator.dataset.repertoire_indices[position])) for position in positions)
         return pool_group(self, positions, rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inference, "_pool_group", record)
