@@ -133,8 +133,7 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
         for rows, block in iterate_blocks(dataset, step):
             own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
-            longest = _find_longest(block.offsets)
-            run_in_parts(_count_given, rows.stop - rows.start, block, longest, tables, counts[rows], own_flags)
+            run_in_parts(_count_given, rows.stop - rows.start, block, tables, counts[rows], own_flags)
     return counts, PackedFlags(has_kmer)
 
 
@@ -169,12 +168,11 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
         for rows, block in iterate_blocks(dataset, step):
             first_sequence = repertoire_offsets[rows.start]
-            chosen = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[rows.stop]])
-            chosen_offsets = np.searchsorted(chosen, block.repertoire_offsets)
+            indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[rows.stop]])
+            chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
             own = slice(occurrence_offsets[rows.start], occurrence_offsets[rows.stop])
             starts = occurrence_offsets[rows.start : rows.stop] - own.start
-            given = block, chosen, chosen_offsets, _find_longest(block.offsets), tables
-            run_in_parts(_find_given, len(starts), *given, starts, sequence[own], which[own])
+            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], which[own])
             sequence[own] += first_sequence
     return repertoire, sequence, which
 
@@ -196,9 +194,19 @@ def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> Packe
     return PackedFlags(has_kmer)
 
 
-def _find_longest(offsets: Integers) -> int:
-    """Return the length of the longest sequence of a block."""
-    return int(np.diff(offsets).max(initial=0))
+class _ChosenSequences(NamedTuple):
+    """The sequences of a block in which k-mers are searched.
+
+    Attributes
+    ----------
+    indices
+        Indices of the sequences among those of the block, (n,).
+    offsets
+        Bounds of the repertoires among these n sequences, (B + 1,).
+    """
+
+    indices: Integers
+    offsets: Integers
 
 
 def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
@@ -212,18 +220,21 @@ def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
 
 
 @njit(nogil=True)
+def _find_longest(offsets: Integers) -> int:
+    """Return the length of the longest sequence of a block."""
+    longest = 0
+    for s in range(len(offsets) - 1):
+        longest = max(longest, offsets[s + 1] - offsets[s])
+    return longest
+
+
+@njit(nogil=True)
 def _count_given(
-    first: int,
-    stop: int,
-    block: BlockSequences,
-    longest: int,
-    tables: KmerTables,
-    counts: Integers,
-    has_kmer: Flags,
+    first: int, stop: int, block: BlockSequences, tables: KmerTables, counts: Integers, has_kmer: Flags
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
     residues, offsets, repertoire_offsets = block
-    chunk, every = make_chunk(longest, tables), np.empty(0, np.int64)
+    chunk, every = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
     for b in range(first, stop):
         at = repertoire_offsets[b]
         while at < repertoire_offsets[b + 1]:
@@ -240,9 +251,7 @@ def _find_given(
     first: int,
     stop: int,
     block: BlockSequences,
-    chosen: Integers,
-    chosen_offsets: Integers,
-    longest: int,
+    chosen: _ChosenSequences,
     tables: KmerTables,
     starts: Integers,
     sequence: Integers,
@@ -250,16 +259,16 @@ def _find_given(
 ) -> None:
     """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from starts[b] on.
 
-    Only chosen sequences are searched; those of repertoire b are chosen[chosen_offsets[b] : chosen_offsets[b + 1]].
+    Only chosen sequences are searched.
     """
-    chunk = make_chunk(longest, tables)
+    chunk = make_chunk(_find_longest(block.offsets), tables)
     for b in range(first, stop):
-        i_out, at = starts[b], chosen_offsets[b]
-        while at < chosen_offsets[b + 1]:
-            end = fill_chunk(chunk, block.residues, block.offsets, chosen, at, chosen_offsets[b + 1])
+        i_out, at = starts[b], chosen.offsets[b]
+        while at < chosen.offsets[b + 1]:
+            end = fill_chunk(chunk, block.residues, block.offsets, chosen.indices, at, chosen.offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[i_out], which[i_out] = chosen[at + chunk.sequence[i]], chunk.kmer[i]
+                sequence[i_out], which[i_out] = chosen.indices[at + chunk.sequence[i]], chunk.kmer[i]
                 i_out += 1
             at = end
 
