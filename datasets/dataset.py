@@ -189,7 +189,7 @@ class RepertoireDataset:
 
     @property
     def sequence_container(self) -> SequenceContainer:
-        """The container, of a dataset that is neither simulated nor without some of its sequences."""
+        """The container of a dataset whose sequences are stored: neither simulated, nor with some of them left out."""
         assert isinstance(self.container, SequenceContainer)
         return self.container
 

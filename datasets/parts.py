@@ -49,7 +49,7 @@ class SequencesInParts(Protocol):
 
 
 class CohortContainer(Protocol):
-    """What every container of B repertoires has: on the disk, in memory, or without sequences, if they are simulated.
+    """The interface of all containers of B repertoires: on the disk, in memory, or simulated without stored sequences.
 
     Attributes
     ----------

@@ -322,7 +322,7 @@ def _add_excess(
     frequencies: Floats,
     excess: Floats,
 ) -> None:
-    """Add r(x) - f(x) of the sequences from `first` to `stop` - 1 to `excess`, (n, S)."""
+    """Add r(x) - f(x) of the sequences from `first` to `stop` to `excess`, (n, S)."""
     for n in range(first, stop):
         begin = offsets[n]
         length = offsets[n + 1] - begin
