@@ -59,7 +59,7 @@ def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list
     ]
     for one in (memory, disk):  # the standard deviation of a repertoire is computed when it is first read
         for position in range(len(one.train.dataset)):
-            one._train_collator.inverse_std(position)
+            one._train_collator.get_inverse_std(position)
     end = time.perf_counter() + seconds * len(ways)
     while time.perf_counter() < end or len(ways[0].seconds) < 5 * (_IN_A_ROW - _NOT_TIMED):
         for way in ways:

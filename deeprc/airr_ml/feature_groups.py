@@ -44,7 +44,7 @@ def find_strongest_features(
 
 def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
     """Return the representations of sequences by their indices in the container, (n, S)."""
-    network, inference = estimator.model_.network, estimator.model_.inference(X)
+    network, inference = estimator.model_.network, estimator.model_.make_inference(X)
     found = np.zeros((len(indices), network.n_values))
     for position, places in _group_by_repertoire(X, indices):
         rows = indices[places] - X.container.repertoire_offsets[X.repertoire_indices[position]]

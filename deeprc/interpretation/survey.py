@@ -168,7 +168,7 @@ def make_false_discovery_reference(
         Part of the split of each repertoire in training, (B,).
     """
     parts = np.array(splits, dtype=object)
-    held_out_split = choose_held_out_split(parts, predictor.model.labels(dataset))
+    held_out_split = choose_held_out_split(parts, predictor.model.encode_labels(dataset))
     if held_out_split is None:
         return None
     return FalseDiscoveryReference.of(

@@ -133,7 +133,7 @@ def _forward_chunk(
     cache: ForwardCache,
     logits: _Array,
 ) -> None:
-    """Write the results of the sequences from `first` to `stop` - 1; see `forward`."""
+    """Write the results of the sequences from `first` to `stop`; see `forward`."""
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     values, activations, window = cache
     weights, biases, sizes, queries = layers

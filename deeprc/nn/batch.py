@@ -183,14 +183,14 @@ class Collator:
             batch = self._look_up(self._table.locate(positions, rows, segments, offsets))
         return batch if self.branches is None else replace(batch, branch_scores=self.branches.take(positions))
 
-    def size(self, position: int) -> int:
+    def count_sequences(self, position: int) -> int:
         """Return the number of sequences of a repertoire."""
         return int(self._table.sizes[position])
 
     def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
         """Return some sequences of one repertoire, by their rows within it, (n,) int64 or a slice without step."""
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.size(position))
+            start, stop, _ = rows.indices(self.count_sequences(position))
             rows = np.arange(start, stop)
         column_rows = (torch.from_numpy(rows) + int(self._table.first_rows[position])).to(self.device)
         segments = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
@@ -216,7 +216,7 @@ class Collator:
         sequences, genes = self._source.look_up(drawn, self._table.inverse_stds[drawn.positions])
         return RepertoireBatch(sequences, drawn.offsets, genes)
 
-    def inverse_std(self, position: int) -> float:
+    def get_inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; it is computed once."""
         if self.device.type == "cpu":
             self._cache_inverse_stds(np.array([position]))

@@ -184,9 +184,9 @@ def compute_outputs(
 ) -> Tensor:
     """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
     outputs = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
-    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.outputs(dataset)
+    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.compute_outputs(dataset)
 
 
 def _compute_outputs(share: Share) -> list[NDArray[np.float32]]:
     predictor, dataset = share.load()
-    return list(predictor.model.outputs(dataset).cpu().numpy())
+    return list(predictor.model.compute_outputs(dataset).cpu().numpy())

@@ -94,11 +94,11 @@ def confirm_motifs(
         Seed of the permutations.
     """
     rng = np.random.default_rng(seed)
-    p_values = [_p_value(motif, fold, tasks, rng) for motif in motifs]
+    p_values = [_compute_p_value(motif, fold, tasks, rng) for motif in motifs]
     return [motif for motif, p in zip(motifs, p_values, strict=True) if p * len(motifs) <= _LEVEL]
 
 
-def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
+def _compute_p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
     """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
 
     The true labels count as one of the permutations.

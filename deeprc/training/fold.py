@@ -39,7 +39,7 @@ class Fold:
         """Return some of the repertoires, by their rows, (n,), in this order."""
         return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
 
-    def ordered(self) -> Fold:
+    def take_labelled_in_order(self) -> Fold:
         """Return the repertoires that have a label, in an order that depends on content only, see `canonical_order`."""
         rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
         if len(rows):

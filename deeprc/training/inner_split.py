@@ -20,15 +20,15 @@ _MAX_FRACTION_OF_DONORS = 0.5  # largest `validation_fraction` if donors stay to
 
 
 def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tuple[Fold, Fold]:
-    """Split a fold into one to learn from and one for early stopping, whatever the order of the repertoires.
+    """Split a fold into one to learn from and one for early stopping; the order of the repertoires has no effect.
 
     Parameters
     ----------
     fold
         B repertoires with one task. Those with equal groups stay together.
     fraction
-        Share of the repertoires for early stopping, about which there are if the fold has groups; at least one
-        repertoire, or one of each class.
+        Share of the repertoires that are for early stopping: at least one repertoire, or one of each class. If the fold
+        has groups, the share is only about this one, because donors are not divided.
     stratify
         Whether labels are classes, whose shares both parts keep.
     seed
@@ -40,7 +40,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
         If too few repertoires are left to learn from, a class has one repertoire only (with groups: each class), or the
         fold has groups and the fraction is above 0.5.
     """
-    fold = fold.ordered()
+    fold = fold.take_labelled_in_order()
     n, labels = len(fold.labels), fold.labels[:, 0]
     class_sizes = np.unique(labels, return_counts=True)[1] if stratify else np.array([n])
     n_held_out = max(len(class_sizes), round(fraction * n))

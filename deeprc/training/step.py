@@ -80,7 +80,8 @@ class TrainingStep:
         own_labels = labels[ranks.take_share(len(labels))]
         loss = multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
-        (loss + self._penalty() / ranks.count()).backward()  # gradients are summed over ranks, so each adds its part
+        own_penalty = self._compute_penalty() / ranks.count()  # gradients are summed over ranks, so each adds its part
+        (loss + own_penalty).backward()
         loss = loss.detach()
         gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
         ranks.sum_tensors([*gradients, loss])
@@ -88,7 +89,7 @@ class TrainingStep:
         self.average.update()
         return loss
 
-    def _penalty(self) -> Tensor:
+    def _compute_penalty(self) -> Tensor:
         penalty = torch.zeros((), device=self.network.pooling.queries.device)
         if self.settings.l1 or self.settings.l2:
             for weight in self.network.parameters():

@@ -25,7 +25,9 @@ def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
 def test_outputs_and_heads_are_those_of_the_repertoires(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    np.testing.assert_allclose(found.outputs.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found.outputs.outputs, trained.model.compute_outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6
+    )
     one = compute_attention(trained.model, motif_cohort, 3).heads
     pd.testing.assert_frame_equal(
         found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False

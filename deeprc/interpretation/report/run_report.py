@@ -202,7 +202,7 @@ def _compute_results(
     model = predictor.model
     _logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
-    witnesses_among = _select_witness_repertoires(dataset, splits, model.labels(dataset))
+    witnesses_among = _select_witness_repertoires(dataset, splits, model.encode_labels(dataset))
     survey = read(top=top, splits=splits, witnesses_among=witnesses_among)
     _logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, survey.outputs)
