@@ -120,8 +120,7 @@ class Repertoire:
     def columns(self, rows: ArrayLike | None = None) -> dict[str, NDArray[Any]]:
         """Return the columns of the sequences, by AIRR field names.
 
-        `sequence_id` is the position of a sequence among the repertoire's kept ones, from 1: containers hold no ids of
-        files.
+        `sequence_id` numbers the repertoire's kept sequences from 1: containers hold no ids of files.
 
         Parameters
         ----------

@@ -131,9 +131,10 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
     has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
     tables = make_tables(kmers, np.ones(len(kmers), np.bool_))
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
-            run_in_parts(_count_given, rows.stop - rows.start, block, tables, counts[rows], own_flags)
+        for repertoires, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
+            own_counts = counts[repertoires]
+            run_in_parts(_count_given, len(own_counts), block, tables, own_counts, own_flags)
     return counts, PackedFlags(has_kmer)
 
 
@@ -144,12 +145,12 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searc
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(found) == 1:
         return Occurrences(*found[0], was_searched)
-    first_rows = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
+    first_repertoires = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
     first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
     moved = [
-        (repertoire + np.int32(first_row), sequence + first_sequence, which)
-        for (repertoire, sequence, which), first_row, first_sequence in zip(
-            found, first_rows, first_sequences, strict=True
+        (repertoire + np.int32(first_repertoire), sequence + first_sequence, which)
+        for (repertoire, sequence, which), first_repertoire, first_sequence in zip(
+            found, first_repertoires, first_sequences, strict=True
         )
     ]
     repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
@@ -166,12 +167,12 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
     sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
     tables = make_tables(kmers, was_searched)
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            first_sequence = repertoire_offsets[rows.start]
-            indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[rows.stop]])
+        for repertoires, block in iterate_blocks(dataset, step):
+            first_sequence = repertoire_offsets[repertoires.start]
+            indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[repertoires.stop]])
             chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
-            own = slice(occurrence_offsets[rows.start], occurrence_offsets[rows.stop])
-            starts = occurrence_offsets[rows.start : rows.stop] - own.start
+            own = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
+            starts = occurrence_offsets[repertoires.start : repertoires.stop] - own.start
             run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], which[own])
             sequence[own] += first_sequence
     return repertoire, sequence, which
@@ -188,8 +189,8 @@ def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> Packe
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
+        for repertoires, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
             run_in_blocks(_mark, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags)
     return PackedFlags(has_kmer)
 
@@ -232,7 +233,7 @@ def _find_longest(offsets: Integers) -> int:
 def _count_given(
     first: int, stop: int, block: BlockSequences, tables: KmerTables, counts: Integers, has_kmer: Flags
 ) -> None:
-    """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
+    """Add the counts of each k-mer in some repertoires, (repertoires, n); flag the sequences that have one."""
     residues, offsets, repertoire_offsets = block
     chunk, every = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
     for b in range(first, stop):

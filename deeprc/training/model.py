@@ -113,12 +113,12 @@ class Model(ABC):
         own = dataset[ranks.take_share_by_size(dataset.n_sequences)]
         streams = [member.iterate_parts(own) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
-        rows = []
+        own_parts = []
         with open_step("outputs of repertoires", len(own)) as step:
             for parts in zip(*streams, strict=True):
-                rows.append(combine_parts(parts, scales, shifts))
+                own_parts.append(combine_parts(parts, scales, shifts))
                 step.advance()
-        return OutputParts.stack(ranks.gather(rows), self.n_outputs)
+        return OutputParts.stack(ranks.gather(own_parts), self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return the attention and contributions of the sequences of `dataset[position]`.

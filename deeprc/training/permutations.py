@@ -57,7 +57,7 @@ def permute_labels(
     permuted = np.repeat(labels[:, :, None], 1 + n_permutations, axis=2)
     for k in range(1, 1 + n_permutations):
         for block in blocks:
-            permuted[block.rows, :, k] = labels[block.draw_sources(totals[block.donors], rng)]
+            permuted[block.repertoires, :, k] = labels[block.draw_sources(totals[block.donors], rng)]
     return permuted
 
 
@@ -69,8 +69,8 @@ class _Block(NamedTuple):
     donors
         Indices of the donors, (D,).
     segments
-        Position in `donors` of the donor of each of their repertoires.
-    rows
+        Position in `donors` of the donor of each of `repertoires`.
+    repertoires
         Indices of their repertoires, donor by donor.
     n_labels
         Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
@@ -78,16 +78,19 @@ class _Block(NamedTuple):
 
     donors: Integers
     segments: Integers
-    rows: Integers
+    repertoires: Integers
     n_labels: int
 
     def draw_sources(self, totals: Integers, rng: np.random.Generator) -> Integers:
-        """Return the repertoires whose labels `rows` get; `totals` are the numbers of sequences of the donors, (D,)."""
+        """Return the repertoires whose labels those of the block get.
+
+        `totals` are the numbers of sequences of the donors, (D,).
+        """
         order = _permute_within_sizes(totals, rng)
         if self.n_labels == 1:
-            first = self.rows[np.searchsorted(self.segments, np.arange(len(self.donors)))]
+            first = self.repertoires[np.searchsorted(self.segments, np.arange(len(self.donors)))]
             return np.asarray(first[order][self.segments])
-        table = self.rows.reshape(len(self.donors), self.n_labels)  # (D, S)
+        table = self.repertoires.reshape(len(self.donors), self.n_labels)  # (D, S)
         return rng.permuted(table[order], axis=1).ravel()
 
 
@@ -102,8 +105,8 @@ def _list_blocks(labels: Floats, donors: Integers) -> list[_Block]:
     blocks = []
     for n in np.unique(n_labels).tolist():
         members = np.flatnonzero(n_labels == n)
-        rows = by_donor[np.isin(donors[by_donor], members)]
-        blocks.append(_Block(members, np.searchsorted(members, donors[rows]), rows, n))
+        repertoires = by_donor[np.isin(donors[by_donor], members)]
+        blocks.append(_Block(members, np.searchsorted(members, donors[repertoires]), repertoires, n))
     return blocks
 
 

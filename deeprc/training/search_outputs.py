@@ -70,14 +70,14 @@ class SearchOutputs:
 
 
 def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
-    """Return the rows of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
+    """Return the positions of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
     return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
 
 
 def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchOutputs, NDArray[np.int64]]:
-    """Return one output, by its index among those of all tasks, with its known labels, and its rows in the fold, (n,).
+    """Return one output with its known labels, and the positions of the repertoires with these labels, (n,).
 
-    Other parameters are those of `iterate_search_outputs`.
+    `output` is its index among those of all tasks. Other parameters are those of `iterate_search_outputs`.
     """
     slices = output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)

@@ -52,11 +52,11 @@ def test_a_restored_average_goes_on_as_before() -> None:
         shifted(network)
         averages[0].update()
         if t == 2:
-            averages[1].restore({name: tensor.clone() for name, tensor in averages[0].tensors().items()})
+            averages[1].restore({name: tensor.clone() for name, tensor in averages[0].collect_tensors().items()})
         elif t > 2:
             averages[1].update()
-    for name, tensor in averages[0].tensors().items():
-        assert torch.equal(averages[1].tensors()[name], tensor), name
+    for name, tensor in averages[0].collect_tensors().items():
+        assert torch.equal(averages[1].collect_tensors()[name], tensor), name
 
 
 def test_a_restart_is_the_network_as_it_is() -> None:

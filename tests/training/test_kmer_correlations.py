@@ -23,7 +23,7 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
     if isinstance(counted, np.ndarray):
         return counted
     dense = np.zeros(shape)
-    dense[counted.row, counted.kmer] = counted.value
+    dense[counted.repertoire, counted.kmer] = counted.value
     return dense
 
 
