@@ -304,4 +304,4 @@ def _compute_length_features(X: RepertoireDataset) -> Floats:
         return {"features": table}
 
     arrays = load_or_compute(X, "lengths", {"first": _MIN_LENGTH, "last": _MAX_LENGTH}, compute)
-    return np.asarray(arrays["features"][X.rows])
+    return np.asarray(arrays["features"][X.repertoire_indices])

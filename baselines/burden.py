@@ -140,7 +140,7 @@ def _select_kmers(
     X: RepertoireDataset, units: CountedUnits, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
-    unit_of_row = units.unit_of[X.rows]
+    unit_of_row = units.unit_of[X.repertoire_indices]
     by_unit = np.argsort(unit_of_row, kind="stable")
     starts = np.searchsorted(unit_of_row[by_unit], np.arange(len(units.weight) + 1))
     a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)

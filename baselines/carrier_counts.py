@@ -63,14 +63,14 @@ class CountedUnits(NamedTuple):
         labels = np.asarray(labels, np.int64)
         unit_of = np.full(len(X.container.repertoire_ids), -1, np.int32)
         if groups is None:
-            rows, unit = np.unique(X.rows, return_inverse=True)
+            rows, unit = np.unique(X.repertoire_indices, return_inverse=True)
             label_sum, weight = np.zeros((2, len(rows)), np.int32)
             np.add.at(label_sum, unit, labels)
             np.add.at(weight, unit, 1)
         else:
             (_, unit_labels), unit = np.unique(np.stack([groups, labels]), axis=1, return_inverse=True)
             label_sum, weight = unit_labels.astype(np.int32), np.ones(len(unit_labels), np.int32)
-        unit_of[X.rows] = unit.ravel()
+        unit_of[X.repertoire_indices] = unit.ravel()
         return cls(unit_of, label_sum, weight)
 
     def labels(self) -> NDArray[np.int64]:

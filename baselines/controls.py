@@ -61,9 +61,8 @@ class _SizeFeatures(RepertoireEstimator):
         self._compute_features(X[:0])
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return np.asarray(
-            load_or_compute(X, "sizes", {"features": SIZE_FEATURES}, _compute_size_table)["features"][X.rows]
-        )
+        table = load_or_compute(X, "sizes", {"features": SIZE_FEATURES}, _compute_size_table)
+        return np.asarray(table["features"][X.repertoire_indices])
 
 
 class RepertoireSize(_SizeFeatures, PenalisedClassifier):

@@ -57,7 +57,7 @@ class FoldedRepertoires(NamedTuple):
     @classmethod
     def of(cls, X: RepertoireDataset, units: CountedUnits, folds: NDArray[np.int64]) -> FoldedRepertoires:
         """Return the different repertoires among X, from their units and folds, (B,); no fold divides a unit."""
-        rows, inverse = np.unique(X.rows, return_inverse=True)
+        rows, inverse = np.unique(X.repertoire_indices, return_inverse=True)
         index = np.full(len(X.container.repertoire_ids), -1)
         index[rows] = np.arange(len(rows))
         fold, unit = np.zeros(len(rows), np.int64), units.unit_of[rows]
@@ -169,7 +169,7 @@ def count_by_threshold(
     """
     # a clone that passes a strict threshold also passes the looser ones
     passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
-    return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.rows]], 2, 0))
+    return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.repertoire_indices]], 2, 0))
 
 
 def find_passing_clones(
@@ -232,7 +232,7 @@ def _find_passing_in_block(
 
 @njit(nogil=True)
 def _sum_by_fold(
-    container_rows: NDArray[np.int32],
+    repertoire_indices: NDArray[np.int32],
     start: int,
     stop: int,
     repertoires: FoldedRepertoires,
@@ -241,14 +241,14 @@ def _sum_by_fold(
 ) -> int:
     """Write, for one clone, the sum of labels, the number of carriers and of different ones in each fold, (3, F).
 
-    Return the sum of labels over all folds. The repertoires that have the clone are `container_rows[start:stop]`.
+    Return the sum of labels over all folds. The repertoires that have the clone are `repertoire_indices[start:stop]`.
     `last_seen` holds the start of the last clone of each unit, (U,).
     """
     total = 0
     for fold in range(sums.shape[1]):
         sums[0, fold] = sums[1, fold] = sums[2, fold] = 0
     for i in range(start, stop):
-        row = repertoires.index_of[container_rows[i]]
+        row = repertoires.index_of[repertoire_indices[i]]
         if row >= 0 and last_seen[repertoires.unit[row]] != start:
             fold, unit = repertoires.fold[row], repertoires.unit[row]
             last_seen[unit] = start
@@ -284,7 +284,7 @@ def _count_passed(
 @njit(nogil=True)
 def _find_passing(
     offsets: NDArray[np.int64],
-    container_rows: NDArray[np.int32],
+    repertoire_indices: NDArray[np.int32],
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
@@ -300,7 +300,7 @@ def _find_passing(
     sums, n_passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
     last_seen = np.full(len(repertoires.weight), -1, np.int64)
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(container_rows, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
+        total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total >= least and _count_passed(sums, left_out, needed, n_passed) > 0:
             if n < len(indices):
                 indices[n] = clone
@@ -313,7 +313,7 @@ def _find_passing(
 @njit(nogil=True)
 def _count(
     offsets: NDArray[np.int64],
-    container_rows: NDArray[np.int32],
+    repertoire_indices: NDArray[np.int32],
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
@@ -323,17 +323,17 @@ def _count(
 ) -> None:
     """Add to `counts`, (D, F + 1, T), each clone at the strictest threshold that it passes.
 
-    The repertoires that have a clone are `container_rows[offsets[clone] : offsets[clone + 1]]`. `least` is the minimum
-    of `needed`.
+    The repertoires that have a clone are `repertoire_indices[offsets[clone] : offsets[clone + 1]]`. `least` is the
+    minimum of `needed`.
     """
     sums, passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
     last_seen = np.full(len(repertoires.weight), -1, np.int64)
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(container_rows, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
+        total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total < least or _count_passed(sums, left_out, needed, passed) == 0:
             continue
         for i in range(offsets[clone], offsets[clone + 1]):
-            row = repertoires.index_of[container_rows[i]]
+            row = repertoires.index_of[repertoire_indices[i]]
             if row >= 0:
                 for held_out in range(len(selection_of)):
                     strictest = passed[selection_of[held_out, repertoires.fold[row]]] - 1

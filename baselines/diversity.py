@@ -245,7 +245,7 @@ def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
     """Return the different abundances of each repertoire in rising order, and the number of clones with each."""
     arrays = _load_abundances(X)
     offsets = arrays["offsets"]
-    parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.rows]
+    parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.repertoire_indices]
     return [(np.asarray(arrays["values"][part]), np.asarray(arrays["times"][part])) for part in parts]
 
 

@@ -110,4 +110,4 @@ def _load_gene_counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int6
         return {"counts": counts, "names": np.array(names, np.str_)}
 
     arrays = load_or_compute(X, "genes", {"field": field}, compute)
-    return np.asarray(arrays["counts"][X.rows]), [str(name) for name in arrays["names"]]
+    return np.asarray(arrays["counts"][X.repertoire_indices]), [str(name) for name in arrays["names"]]

@@ -62,7 +62,8 @@ def gram(
     InputError
         If there is no such kernel, or the offsets are not those of a k-mer.
     """
-    return _load_container_gram(dataset, kernel, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
+    indices = dataset.repertoire_indices
+    return _load_container_gram(dataset, kernel, kmer_offsets, weighted)[np.ix_(indices, indices)]
 
 
 def compute_dataset_kernel(
@@ -75,7 +76,8 @@ def compute_dataset_kernel(
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
     if _share_container(first, second):
-        return _load_container_gram(second, kernel, kmer_offsets, weighted)[np.ix_(first.rows, second.rows)]
+        of_container = _load_container_gram(second, kernel, kmer_offsets, weighted)
+        return of_container[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
     return cross_kernel(a, b, kernel)
 
@@ -217,7 +219,7 @@ def _iterate_dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32
         return
     if not rows.has_sorted_indices:
         rows = rows.sorted_indices()
-    columns = [rows.indices[first:last] for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
+    columns = [rows.indices[first:stop] for first, stop in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
     bounds = [
         first + np.searchsorted(c, [*starts, n_kmers]) for first, c in zip(rows.indptr[:-1], columns, strict=True)
     ]

@@ -64,7 +64,7 @@ def score_motifs(
         return {"binary": overlaps[0], "continuous": overlaps[1]}
 
     arrays = load_or_compute(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
-    by_status = np.asarray(arrays[overlap][dataset.rows])
+    by_status = np.asarray(arrays[overlap][dataset.repertoire_indices])
     return np.asarray(by_status[:, 0] - by_status[:, 1])
 
 

@@ -51,9 +51,8 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
                 log_ratios[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
         return {"log_ratio": log_ratios}
 
-    return np.asarray(
-        load_or_compute(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)["log_ratio"][dataset.rows]
-    )
+    arrays = load_or_compute(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)
+    return np.asarray(arrays["log_ratio"][dataset.repertoire_indices])
 
 
 class KnownRecipe(KnownTruth):

@@ -160,8 +160,8 @@ class LogisticMIL(BinaryClassifier):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return weights and biases, (V, K, F + 1), and losses, (V, K), of the restarts after numbers of epochs."""
         abundances = load_kmer_abundances(X, self.abundance, trim=self.trim)
-        has_kmers = abundances.letters[X.rows].any(axis=(1, 2))
-        rows, labels = X.rows[has_kmers], positive[has_kmers].astype(np.int64)
+        has_kmers = abundances.letters[X.repertoire_indices].any(axis=(1, 2))
+        rows, labels = X.repertoire_indices[has_kmers], positive[has_kmers].astype(np.int64)
         carrier_classes = self._list_carrier_classes()
         parameters = np.zeros((len(carrier_classes), len(checkpoints), self.n_restarts, N_FEATURES + 1))
         losses = np.zeros(parameters.shape[:3])
@@ -186,9 +186,9 @@ class LogisticMIL(BinaryClassifier):
         """Return the scores, (V, B), of weights and biases, (V, F + 1), that were trained for carrier classes, (V,)."""
         abundances = load_kmer_abundances(X, self.abundance, trim=self.trim)
         scores = np.empty((len(parameters), len(X)))
-        score(abundances, np.ascontiguousarray(X.rows), parameters, scores)
+        score(abundances, np.ascontiguousarray(X.repertoire_indices), parameters, scores)
         signed = np.where(carrier_classes[:, None] == 1, scores, -scores)
-        return np.where(abundances.letters[X.rows].any(axis=(1, 2)), signed, self.prior_)
+        return np.where(abundances.letters[X.repertoire_indices].any(axis=(1, 2)), signed, self.prior_)
 
 
 def _compute_moments(letters: NDArray[np.float64], moments: NDArray[np.float64]) -> NDArray[np.float64]:

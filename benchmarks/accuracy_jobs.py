@@ -248,7 +248,7 @@ def _train_and_score(
     seconds += state.seconds
     started = time.perf_counter()
     model = trainer.make_model()
-    scores = model.outputs(dataset[split.test])[:, 0].double().numpy()
+    scores = model.compute_outputs(dataset[split.test])[:, 0].double().numpy()
     return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 
 

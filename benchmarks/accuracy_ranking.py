@@ -100,7 +100,7 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
         if source.cohort is not None:
             positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
             carries &= np.isin(witness, positive)
-        indices.append(X.container.repertoire_offsets[X.rows[at]] + np.flatnonzero(carries))
+        indices.append(X.container.repertoire_offsets[X.repertoire_indices[at]] + np.flatnonzero(carries))
     fields = X.gene_fields
     sequences = X.take_clones(np.concatenate([np.zeros(0, np.int64), *indices]), fields)
     return set(_rows(CloneSet(sequences).to_frame()))

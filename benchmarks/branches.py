@@ -147,7 +147,7 @@ def _updates(trainer: Trainer) -> Callable[[], object]:
 
 def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
     model = replace(trainer.make_model(), pooled_value_cache=None)  # every call computes
-    return lambda: model.inference(dataset[:1]).outputs()
+    return lambda: model.make_inference(dataset[:1]).compute_outputs()
 
 
 if __name__ == "__main__":

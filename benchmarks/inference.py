@@ -54,7 +54,7 @@ def _run(
     torch.manual_seed(0)
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
     inference = Inference(network, collator, fraction)
-    return lambda: inference.outputs([0])
+    return lambda: inference.compute_outputs([0])
 
 
 if __name__ == "__main__":

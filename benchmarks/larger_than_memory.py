@@ -59,7 +59,7 @@ def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list
     ]
     for one in (memory, disk):  # the standard deviation of a repertoire is computed when it is first read
         for position in range(len(one.train.dataset)):
-            one._train_collator.inverse_std(position)
+            one._train_collator.get_inverse_std(position)
     end = time.perf_counter() + seconds * len(ways)
     while time.perf_counter() < end or len(ways[0].seconds) < 5 * (_IN_A_ROW - _NOT_TIMED):
         for way in ways:
@@ -124,12 +124,12 @@ class _Pages:
     def __init__(self, dataset: RepertoireDataset) -> None:
         container = dataset.container
         self._dataset, self._sequences = dataset, container.sequences
-        bounds = container.repertoire_offsets[dataset.rows.min() : dataset.rows.max() + 2]
+        bounds = container.repertoire_offsets[dataset.repertoire_indices.min() : dataset.repertoire_indices.max() + 2]
         self._bounds = bounds, self._sequences.offsets[bounds]
 
     def drop(self, kept: NDArray[np.int64]) -> None:
         """Drop all pages, except those of the repertoires at the kept positions."""
-        at = np.searchsorted(np.sort(self._dataset.rows), self._dataset.rows[kept])
+        at = np.searchsorted(np.sort(self._dataset.repertoire_indices), self._dataset.repertoire_indices[kept])
         edges = np.unique([0, *at, *(at + 1), len(self._dataset)])
         with self._dataset.container.path.open("rb") as file:
             for first, last in pairwise(edges.tolist()):

@@ -148,7 +148,7 @@ def _score(
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
     collator = Collator(dataset, "none")
     inference = Inference(network, collator, fraction)
-    return lambda: inference.outputs([0])
+    return lambda: inference.compute_outputs([0])
 
 
 def _read_all(dataset: RepertoireDataset) -> None:

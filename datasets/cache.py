@@ -152,7 +152,7 @@ def digest_with_genes(dataset: RepertoireDataset) -> list[str]:
         return {"digests": np.array(list(track(digests, "hashing repertoires", len(whole))), "S32")}
 
     digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
-    return [bytes(digest).decode() for digest in digests[dataset.rows]]
+    return [bytes(digest).decode() for digest in digests[dataset.repertoire_indices]]
 
 
 def _hash_container(container: StoredContainer) -> str:

@@ -206,7 +206,7 @@ def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical, na
     import pyarrow as pa
 
     fields = [name for name in chains.fields if name != _CELL]
-    layout = AirrReader().layout(Header(Path(_SOURCE), (*fields, "is_cell", _CELL)))
+    layout = AirrReader().find_layout(Header(Path(_SOURCE), (*fields, "is_cell", _CELL)))
     if layout is None:
         raise InputError(f'obsm["{_KEY}"]: no field junction_aa, cdr3_aa or junction; it has {", ".join(fields)}')
     status = tuple(name for name in layout.status if name in fields)

@@ -71,7 +71,7 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What only all rows of a file tell, and the rows of one repertoire do not.
+    """Facts about a file for which the rows of one repertoire are not enough.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ def split_by_repertoire(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
 
 
 def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
-    """Return what `clean` must know of a file, from all its rows; the path is for messages.
+    """Return the facts about a file that `clean` needs, from all its rows; the path is for messages.
 
     A column of CDR3s holds junctions if at least nine tenths of its productive CDR3s of valid letters begin with C and
     end with F or W. Hardly any true CDR3 does.

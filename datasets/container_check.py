@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 def make_content_checks(container: Container) -> dict[str, BlockCheck]:
-    """Raise unless a container's arrays fit together; return the checks of the values of its large datasets.
+    """Check that a container's arrays fit together; return the checks that the values of large datasets still need.
 
     No value leads outside of another array if every check has been called with all blocks of its dataset, in order. So
     a large container is read once for these checks and for its checksum.
@@ -184,7 +184,7 @@ def remember_written(path: Path) -> None:
 
 
 def remember_checked(path: Path, stamp: FileStamp) -> None:
-    """Remember that a container was checked; if it is large, also by a note beside it, if it can be written."""
+    """Remember that a container was checked; a large one also gets a note beside it, if that can be written."""
     _CHECKED.add((path, stamp))
     if stamp.size < _WORTH_REMEMBERING:
         return

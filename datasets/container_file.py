@@ -39,7 +39,7 @@ HDF5_LAYOUT = ("v108", "v108")
 
 
 class HDF5Target(io.FileIO):
-    """A file that HDF5 writes to, and that keeps errors for `check`.
+    """A file that HDF5 writes to. It keeps the first error until `check` raises it.
 
     HDF5 crashes if it closes a file that it could not write, so it is told that everything was written.
     """
@@ -93,7 +93,7 @@ def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
 def rewrite_metadata(
     path: Path, container: Container, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any]
 ) -> None:
-    """Put another table, one row per repertoire, and another origin into a copy of a container of any version.
+    """Replace the metadata, one row per repertoire, and the origin in a copy of a container of any version.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Origin(NamedTuple):
 
 
 class ContainerHeader(NamedTuple):
-    """What a container says beside its sequences: its origin, and its B repertoires."""
+    """What a container holds beside its sequences: its origin, and the ids, bounds and metadata of B repertoires."""
 
     origin: Origin
     repertoire_ids: NDArray[np.object_]
@@ -141,14 +141,14 @@ def read_version(file: h5py.File, path: Path) -> int:
 
 
 def get_creator() -> str:
-    """Return what a container that is made now says of its creator: this version of deeprc."""
+    """Return the name that a new container gives to its creator: this version of deeprc."""
     return f"deeprc {package_version('deeprc') or 'unknown'}"
 
 
 def read_header(
     file: h5py.File, members: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path
 ) -> ContainerHeader:
-    """Return what a container of any version says beside its sequences; `members` are the members of the file."""
+    """Return the header of a container of any version; `members` are the members of the file."""
     origin = _read_origin(file, texts, path)
     ids = texts.read_dataset(get_dataset(members, "repertoire_ids"))
     offsets = map_values(path, get_dataset(members, "repertoire_offsets"), np.int64)
@@ -157,7 +157,7 @@ def read_header(
 
 
 def _read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
-    """Return what a container says of its origin, after its format and alphabet were checked."""
+    """Check a container's format and alphabet, and return its origin."""
     if texts.read_attribute(file, "format") != FORMAT:
         raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
     if (alphabet := texts.read_attribute(file, "alphabet")) != AMINO_ACIDS:

@@ -55,7 +55,7 @@ _WORTH_KEEPING = 1 << 24
 
 
 class ContainerWriter:
-    """A writer of a cohort, repertoire by repertoire, into a container that appears only when it is complete.
+    """A writer of a container, to which repertoires are added one by one; the file appears when it is complete.
 
     Use it as a context manager: `append` each repertoire in the order of the metadata's rows, then `finish`. Sequences
     are collected in a temporary folder beside `path`, so that memory does not grow with the cohort, and copied into

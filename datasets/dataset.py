@@ -70,8 +70,8 @@ class Repertoire:
     @property
     def residues(self) -> NDArray[np.uint8]:
         """Amino-acid indices of all sequences end to end, (R,) uint8."""
-        first, last = self.container.sequences.offsets[[self.start, self.stop]]
-        return self.container.sequences.residues[first:last]
+        first, stop = self.container.sequences.offsets[[self.start, self.stop]]
+        return self.container.sequences.residues[first:stop]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -120,8 +120,7 @@ class Repertoire:
     def columns(self, rows: ArrayLike | None = None) -> dict[str, NDArray[Any]]:
         """Return the columns of the sequences, by AIRR field names.
 
-        `sequence_id` is the position of a sequence among the repertoire's kept ones, from 1: containers hold no ids of
-        files.
+        `sequence_id` numbers the repertoire's kept sequences from 1: containers hold no ids of files.
 
         Parameters
         ----------
@@ -155,18 +154,27 @@ class RepertoireDataset:
     path
         Path of a container made by `deeprc preprocess`, or of a linked container made by `deeprc join --link`.
 
+    Attributes
+    ----------
+    container
+        The container of the sequences.
+    repertoire_indices
+        Index of each repertoire of this dataset among all repertoires of the container, (B,) int64.
+
     Raises
     ------
     InputError
         If the container cannot be used; the message names the file and the dataset inside it.
     """
 
+    _other_metadata: pd.DataFrame | None = None  # set by `with_metadata`, for all repertoires of the container
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.container: CohortContainer = open_container(path)
-        self.rows: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
+        self.repertoire_indices: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.repertoire_indices)
 
     @property
     def shape(self) -> tuple[int]:
@@ -176,11 +184,11 @@ class RepertoireDataset:
     @property
     def repertoire_ids(self) -> NDArray[np.object_]:
         """The ids of the repertoires, (B,) text."""
-        return self.container.repertoire_ids[self.rows]
+        return self.container.repertoire_ids[self.repertoire_indices]
 
     @property
     def sequence_container(self) -> SequenceContainer:
-        """The container, of a dataset that is neither simulated nor without some of its sequences."""
+        """The container of a dataset whose sequences are stored: neither simulated, nor with some of them left out."""
         assert isinstance(self.container, SequenceContainer)
         return self.container
 
@@ -192,13 +200,13 @@ class RepertoireDataset:
     @property
     def metadata(self) -> pd.DataFrame:
         """The metadata sheet of these repertoires, one row each, in the dataset's order."""
-        return self.container.metadata.iloc[self.rows].reset_index(drop=True)
+        return self._whole_metadata.iloc[self.repertoire_indices].reset_index(drop=True)
 
     @property
     def n_sequences(self) -> NDArray[np.int64]:
         """The number of sequences of each repertoire, (B,) int64."""
         offsets = self.container.repertoire_offsets
-        return offsets[self.rows + 1] - offsets[self.rows]
+        return offsets[self.repertoire_indices + 1] - offsets[self.repertoire_indices]
 
     @overload
     def __getitem__(self, key: int | np.integer[Any]) -> Repertoire: ...
@@ -208,15 +216,17 @@ class RepertoireDataset:
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # scikit-learn's `_safe_indexing` asks for `dataset[rows, ...]`
         if isinstance(key, int | np.integer):
-            return self._make_repertoire(int(self.rows[key]))
+            return self._make_repertoire(int(self.repertoire_indices[key]))
         view = object.__new__(type(self))
-        view.container = self.container
-        chosen = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
-        view.rows = np.ascontiguousarray(chosen)  # compiled code takes no reversed view
+        view.container, view._other_metadata = self.container, self._other_metadata
+        if not isinstance(key, slice) and len(key) == 0:
+            key = np.zeros(0, np.int64)
+        chosen = self.repertoire_indices[key]
+        view.repertoire_indices = np.ascontiguousarray(chosen)  # compiled code takes no reversed view
         return view
 
     def __iter__(self) -> Iterator[Repertoire]:
-        return (self._make_repertoire(int(row)) for row in self.rows)
+        return map(self._make_repertoire, self.repertoire_indices.tolist())
 
     def map_repertoires(self, function: Callable[[Repertoire], _Result]) -> Iterator[_Result]:
         """Yield the result of a function for each repertoire, in order, computed in threads.
@@ -281,22 +291,21 @@ class RepertoireDataset:
     def concatenate(self, other: RepertoireDataset) -> RepertoireDataset:
         """Return these repertoires, then those of another view of the same container."""
         assert other.container is self.container
+        assert other._whole_metadata is self._whole_metadata
         view = self[:0]
-        view.rows = np.concatenate([self.rows, other.rows])
+        view.repertoire_indices = np.concatenate([self.repertoire_indices, other.repertoire_indices])
         return view
 
     def whole(self) -> RepertoireDataset:
         """Return all repertoires of the container that this dataset is a view of."""
         view = self[:0]
-        view.rows = np.arange(len(self.container.repertoire_ids))
+        view.repertoire_indices = np.arange(len(self.container.repertoire_ids))
         return view
 
     def with_metadata(self, metadata: pd.DataFrame) -> RepertoireDataset:
         """Return a view of the same repertoires with other metadata, a row for each repertoire of the container."""
-        container = object.__new__(type(self.container))
-        vars(container).update({**vars(self.container), "metadata": metadata})
         view = self[:]
-        view.container = container
+        view._other_metadata = metadata
         return view
 
     def select(self, repertoire_ids: Sequence[str]) -> RepertoireDataset:
@@ -316,17 +325,23 @@ class RepertoireDataset:
             )
         return self[np.asarray([position[repertoire_id] for repertoire_id in repertoire_ids], np.int64)]
 
-    @cached_property
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        """The columns of the whole container's metadata as arrays, because reading a cell of a table is slow."""
-        return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
+    @property
+    def _whole_metadata(self) -> pd.DataFrame:
+        """The metadata of all repertoires of the container, also of those that this view does not show."""
+        return self.container.metadata if self._other_metadata is None else self._other_metadata
 
-    def _make_repertoire(self, row: int) -> Repertoire:
+    @cached_property
+    def _metadata_columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of the whole container's metadata as arrays, because reading a cell of a table is slow."""
+        return {str(name): values.to_numpy() for name, values in self._whole_metadata.items()}
+
+    def _make_repertoire(self, index: int) -> Repertoire:
+        """Return the repertoire with this index in the container."""
         container = self.sequence_container
-        part = container.parts[container.find_part(row)]
-        start, stop = (container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
-        metadata = {name: values[row] for name, values in self._columns.items()}
-        return Repertoire(str(container.repertoire_ids[row]), start, stop, part.store, metadata)
+        part = container.parts[container.find_part(index)]
+        start, stop = (container.repertoire_offsets[index : index + 2] - part.first_sequence).tolist()
+        metadata = {name: values[index] for name, values in self._metadata_columns.items()}
+        return Repertoire(str(container.repertoire_ids[index]), start, stop, part.store, metadata)
 
 
 def open_dataset(path: str | os.PathLike[str]) -> RepertoireDataset:

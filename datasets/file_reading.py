@@ -153,11 +153,11 @@ def read_files(
 def _count_useful_workers(files: Sequence[FileToRead]) -> int:
     """Return the number of processes that are worth their start: at most one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    sizes = {file.path: _text_bytes(file.path) for file in files if file.path.exists()}
+    sizes = {file.path: _count_text_bytes(file.path) for file in files if file.path.exists()}
     return min(cores, sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
 
 
-def _text_bytes(path: Path) -> int:
+def _count_text_bytes(path: Path) -> int:
     """Return roughly how many bytes of text a file holds."""
     return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
 
@@ -167,7 +167,7 @@ def _batch_files(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
     some: list[FileToRead] = []
     size = 0
     for file in files:
-        more = _text_bytes(file.path) if file.path.exists() else 0
+        more = _count_text_bytes(file.path) if file.path.exists() else 0
         if some and (size + more > _TOGETHER_BYTES or len(some) == _TOGETHER_FILES):
             yield some
             some, size = [], 0

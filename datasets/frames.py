@@ -50,7 +50,7 @@ def to_arrow(table: Any) -> pa.Table:
 
 
 def _convert(table: Any) -> Any:
-    """Return an Arrow table, or something else if the table cannot be converted."""
+    """Return an Arrow table; or another object if the table cannot be converted, which the caller checks."""
     if isinstance(table, pa.Table | pd.Series):
         return table
     if isinstance(table, Mapping):
@@ -124,7 +124,7 @@ def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
 
 
 def _are_days(column: pa.ChunkedArray) -> bool:
-    """Return whether no time of a column has a time of day."""
+    """Return whether all times of a column are whole days, without a time of day."""
     import pyarrow.compute
 
     is_day = pyarrow.compute.equal(column, pyarrow.compute.floor_temporal(column, unit="day"))
@@ -152,7 +152,7 @@ def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categor
     columns = {}
     for name in names:
         positions = table.schema.get_all_field_indices(name)
-        if len(positions) > 1 or _is_odd(table.schema.types[positions[0]]):
+        if len(positions) > 1 or _is_unsupported(table.schema.types[positions[0]]):
             continue
         values = extract_categorical(table, name)
         of_group = values.codes[first]
@@ -163,7 +163,7 @@ def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categor
     return columns
 
 
-def _is_odd(kind: pa.DataType) -> bool:
+def _is_unsupported(kind: pa.DataType) -> bool:
     """Return whether values of this type are neither texts nor numbers, dates or truth values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

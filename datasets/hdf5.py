@@ -120,7 +120,7 @@ def _find_values_offset(dataset: h5py.Dataset) -> int:
     offset = dataset.id.get_offset()
     if offset is None:
         raise ValueError(f"{dataset.name}: expected a contiguous, uncompressed dataset of this file")
-    if offset + dataset.nbytes > (size := _size_of_file(dataset)):
+    if offset + dataset.nbytes > (size := _get_file_size(dataset)):
         raise ValueError(
             f"{dataset.name}: expected at most the file's {size:,} bytes, found {dataset.nbytes:,} from byte {offset:,}"
         )
@@ -159,7 +159,7 @@ def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
     ValueError
         If it is missing or anything else.
     """
-    attribute = _attribute(member, name)
+    attribute = _open_attribute(member, name)
     if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
         raise ValueError(f"{member.name}: attribute {name!r}: expected a whole number")
     return int(member.attrs[name])
@@ -173,7 +173,7 @@ def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
     ValueError
         If it is missing or anything else.
     """
-    texts = _attribute_bytes(member, name)
+    texts = _read_attribute_bytes(member, name)
     if texts.shape != ():
         raise ValueError(f"{member.name}: attribute {name!r}: expected one text, found shape {texts.shape}")
     return _decode([texts[()]], f"{member.name}: attribute {name!r}")[0]
@@ -188,7 +188,7 @@ def read_texts(member: h5py.Group | h5py.Dataset, name: str | None = None) -> li
         If it is missing or anything else.
     """
     if name is not None:
-        texts = _attribute_bytes(member, name)
+        texts = _read_attribute_bytes(member, name)
         if texts.ndim != 1:
             raise ValueError(f"{member.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
     else:
@@ -253,24 +253,24 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     return np.array(encoded, h5py.string_dtype("utf-8", width))
 
 
-def _size_of_file(member: h5py.Group | h5py.Dataset) -> int:
+def _get_file_size(member: h5py.Group | h5py.Dataset) -> int:
     return int(member.file.id.get_filesize())
 
 
-def _attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
+def _open_attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
     if not has_attribute(member, name):
         raise ValueError(f"{member.name}: no attribute {name!r}")
     return h5py.h5a.open(member.id, name.encode())
 
 
-def _attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
-    attribute = _attribute(member, name)
+def _read_attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
+    attribute = _open_attribute(member, name)
     kind = attribute.get_type()
     if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
         raise ValueError(f"{member.name}: attribute {name!r}: expected text of fixed length")
     if attribute.get_space().get_simple_extent_npoints() == 0:
         raise ValueError(f"{member.name}: attribute {name!r}: expected text, found nothing")
-    if attribute.get_storage_size() > _size_of_file(member):
+    if attribute.get_storage_size() > _get_file_size(member):
         raise ValueError(f"{member.name}: attribute {name!r}: is larger than the file")
     return np.asarray(member.attrs[name])
 
@@ -307,9 +307,11 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
             for name in sorted(member.attrs):
                 if (name_in_file, name) == ("", "checksum"):
                     continue
-                value = _attribute(member, name)
+                value = _open_attribute(member, name)
                 whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
-                text = str(read_integer(member, name)).encode() if whole else _attribute_bytes(member, name).tobytes()
+                text = (
+                    str(read_integer(member, name)).encode() if whole else _read_attribute_bytes(member, name).tobytes()
+                )
                 content.update(f"\n{name} {len(text)}\n".encode() + text)
             if isinstance(member, h5py.Dataset):
                 values = map_values(path, member)
@@ -318,12 +320,12 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
                 for block in iterate_blocks(values):
                     if check is not None:
                         check(block)
-                    content.update(_column_sums(block))
+                    content.update(_sum_columns(block))
                     step.advance(block.nbytes)
     return content.hexdigest()
 
 
-def _column_sums(block: NDArray[Any]) -> bytes:
+def _sum_columns(block: NDArray[Any]) -> bytes:
     """Return the sums of a block's 64-bit words by column, modulo 2**64: much faster than hashing all bytes."""
     flat = np.ascontiguousarray(block).view(np.uint8)
     n = len(flat) // (8 * _WORDS) * (8 * _WORDS)

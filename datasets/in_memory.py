@@ -55,7 +55,7 @@ class MemoryDataset(RepertoireDataset):
 
     def __init__(self, container: MemoryContainer) -> None:
         self.container = container
-        self.rows = np.arange(len(container.repertoire_ids))
+        self.repertoire_indices = np.arange(len(container.repertoire_ids))
 
     def __repr__(self) -> str:
         return f"MemoryDataset({len(self)} repertoires, {int(self.n_sequences.sum()):,} sequences)"

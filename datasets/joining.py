@@ -89,7 +89,7 @@ def join(
     metadata = _join_metadata(parts)
     recipe = _find_common_recipe(parts)
     _warn_of_unknown_genes(parts)
-    names = ", ".join(map(_name, parts))
+    names = ", ".join(map(_get_part_name, parts))
     source, preprocessing = f"{len(parts)} containers: {names}", _join_reports(parts)
     if link:
         write_linked(target, parts, metadata, source=source, preprocessing=preprocessing, simulation=recipe)
@@ -106,7 +106,7 @@ def join(
     return Joining(target, len(parts), len(metadata))
 
 
-def _name(part: Container) -> str:
+def _get_part_name(part: Container) -> str:
     """Return the name of a part's file as text that a container can hold: a name may be any bytes."""
     return CONTROL_CHARACTERS.sub("?", part.path.name).encode(errors="replace").decode()
 
@@ -129,7 +129,7 @@ def _check_paths(paths: Sequence[Path], target: Path) -> None:
 
 
 def _check_together(parts: Sequence[Container]) -> None:
-    """Raise InputError if an id repeats, or the parts are of different chains or were cleaned differently."""
+    """Raise InputError if an id repeats, or if the parts have different chains or were cleaned differently."""
     owner: dict[str, Path] = {}
     for part in parts:
         for name in part.repertoire_ids:
@@ -140,7 +140,8 @@ def _check_together(parts: Sequence[Container]) -> None:
     for part, chains in with_chains:
         if chains != with_chains[0][1]:
             expected, found = (
-                join_names([*map(_show, sorted(each))], _MAX_SHOWN_CHAINS) for each in (with_chains[0][1], chains)
+                join_names([*map(_format_value, sorted(each))], _MAX_SHOWN_CHAINS)
+                for each in (with_chains[0][1], chains)
             )
             raise InputError(
                 f"{part.path}: expected sequences of {expected}, as in {with_chains[0][0].path}, found {found}"
@@ -151,13 +152,13 @@ def _check_together(parts: Sequence[Container]) -> None:
             of_first, of_part = (each.preprocessing.get(option) for each in (first, part))
             if option != "locus" and of_first != of_part:
                 raise InputError(
-                    f"{part.path}: was preprocessed with {option}={_show(of_part)}, {first.path} with "
-                    f"{_show(of_first)}; "
+                    f"{part.path}: was preprocessed with {option}={_format_value(of_part)}, {first.path} with "
+                    f"{_format_value(of_first)}; "
                     "run `deeprc preprocess` again"
                 )
 
 
-def _show(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value of a report for a message; it may be anything, since the container may come from anyone."""
     text = str(value)
     return text if len(text) <= _MAX_SHOWN_LETTERS and text.isprintable() else abbreviate(value)
@@ -211,7 +212,7 @@ def _format_number(value: float) -> str:
 
 
 def _find_common_recipe(parts: Sequence[Container]) -> dict[str, Any] | None:
-    """Return the recipe of the first part if all parts are simulated with its signals."""
+    """Return the recipe of the first part if all parts were simulated with the same signals; otherwise None."""
     recipe = parts[0].simulation
     same = [
         part.simulation is not None and part.simulation["signals"] == (recipe or {}).get("signals") for part in parts
@@ -230,7 +231,8 @@ def _warn_of_unknown_genes(parts: Sequence[Container]) -> None:
 def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     """Return the report of preprocessing of all parts together, if each part has one, and the list of the parts."""
     joined = [
-        {"container": _name(part), "n_repertoires": len(part.repertoire_ids), "source": part.source} for part in parts
+        {"container": _get_part_name(part), "n_repertoires": len(part.repertoire_ids), "source": part.source}
+        for part in parts
     ]
     reports = [part.preprocessing for part in parts]
     if not all("rows_read" in report for report in reports):
@@ -239,7 +241,7 @@ def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     options = {name: reports[0].get(name) for name in _OPTIONS}
     if any(report.get("locus") != options["locus"] for report in reports):
         options["locus"] = None
-    total = reduce(_add, counted)
+    total = reduce(_add_values, counted)
     try:
         check_values(total, "preprocessing")
     except ValueError as error:
@@ -247,10 +249,10 @@ def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     return {**options, **total, "joined": [*total.get("joined", []), *joined]}
 
 
-def _add(one: Any, other: Any) -> Any:
-    """Return the sum of two numbers, both lists end to end, or names with the sums of their values."""
+def _add_values(one: Any, other: Any) -> Any:
+    """Add two values of reports: numbers are added, lists are joined, and mappings are added name by name."""
     if isinstance(one, dict) and isinstance(other, dict):
-        both = {name: _add(one[name], other[name]) for name in one if name in other}
+        both = {name: _add_values(one[name], other[name]) for name in one if name in other}
         return {**one, **other, **both}
     if isinstance(one, list) and isinstance(other, list):
         return [*one, *other]

@@ -34,7 +34,7 @@ class KnownRepertoires:
             self._variants.setdefault(_drop_genes(identity), []).append(index)
 
     def find(self, identity: str, *, with_other_genes: bool = False) -> int | None:
-        """Return the index of the known repertoire of the same content, for the identity of one; None if it is unknown.
+        """Return the index of the known repertoire with the same content as an identity; None if there is none.
 
         A repertoire is also known without genes, if only one known repertoire has its sequences and counts.
 
@@ -73,9 +73,9 @@ def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
 
 
 def distinguish_repertoires(dataset: RepertoireDataset) -> list[str]:
-    """Return a text that tells each repertoire from others of another content in the dataset, (B,).
+    """Return a text for each repertoire, (B,); repertoires of the dataset with different content have different texts.
 
-    It is the digest of sequences and counts, or the identity if other genes alone make the difference to another one.
+    It is the digest of sequences and counts, or the identity if another repertoire differs from it by genes alone.
     """
     digests = list(dataset.map_repertoires(Repertoire.digest))
     occurrences = Counter(digests)

@@ -63,7 +63,7 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
 
 
 def read_texts_apart(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
-    """Return datasets of texts by their locations; of each the rows from one to before another, or all if it is None.
+    """Return datasets of texts by their locations; `rows_of` has the range of rows of each, None for all rows.
 
     Raises
     ------

@@ -154,9 +154,9 @@ class LinkedContainer:
         """The stamps of the parts' files."""
         return [list(store.stamp) for store in self.stores]
 
-    def find_part(self, row: int) -> int:
+    def find_part(self, repertoire: int) -> int:
         """Return the index of the part in which a repertoire lies."""
-        return bisect_right(self._first_repertoire, row, hi=len(self.parts)) - 1
+        return bisect_right(self._first_repertoire, repertoire, hi=len(self.parts)) - 1
 
     def take_genes(self, part: int, rows: slice | NDArray[np.int64]) -> dict[str, Categorical]:
         """Return the genes of some sequences of a part, by field, with the vocabularies `gene_names`."""
@@ -259,7 +259,7 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
 
 
 def _check_same(name: str, what: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
-    """Raise ValueError, with the first difference, unless values of a file are those of its parts, end to end."""
+    """Raise ValueError, which names the first difference, unless values of a file equal those of its parts."""
     first = next((pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), None)
     if first is not None:
         difference = ", found ".join(quote(value) if isinstance(value, str) else f"{value:,}" for value in first)
@@ -323,7 +323,7 @@ def _make_changed_error(path: Path, link: Path, difference: str) -> InputError:
 
 
 def open_parts(paths: Sequence[Path], what: str) -> list[Container]:
-    """Open several containers at a time, also if they are more than the files that a process may open at first.
+    """Open several containers, and raise the process's limit of open files if they are more than it allows.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class SourceFiles:
         InputError
             If there is no such file.
         """
-        wanted = {_base_name(name) for name in names}
+        wanted = {_get_base_name(name) for name in names}
         named = [*self.tables, *(path for path in self.others if path.name in wanted)]
         if not named:
             excel = describe_excel_files(self.others)
@@ -121,7 +121,7 @@ def name_files(files: Iterable[Path]) -> dict[Path, str]:
     return {file: Path(os.path.relpath(path, folder)).as_posix() for file, path in paths.items()}
 
 
-def _base_name(name: str) -> str:
+def _get_base_name(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
@@ -130,7 +130,7 @@ def list_stems(name: str) -> list[str]:
 
     Only known endings are cut: `HD.01.tsv.gz` gives `HD.01.tsv.gz`, `HD.01.tsv`, `HD.01`.
     """
-    stem = unicodedata.normalize("NFC", _base_name(name))  # macOS writes accents as letters of their own
+    stem = unicodedata.normalize("NFC", _get_base_name(name))  # macOS writes accents as letters of their own
     names = [stem]
     while stem := next((stem[: -len(end)] for end in _ENDINGS if stem.lower().endswith(end)), ""):
         names.append(stem)

@@ -49,7 +49,7 @@ class SequencesInParts(Protocol):
 
 
 class CohortContainer(Protocol):
-    """What every container of B repertoires has: on the disk, in memory, or without sequences, if they are simulated.
+    """The interface of all containers of B repertoires: on the disk, in memory, or simulated without stored sequences.
 
     Attributes
     ----------
@@ -173,8 +173,8 @@ class SingleStoreContainer:
         """Those of `v_call` and `j_call` that the sequences have."""
         return list(self.sequences.genes)
 
-    def find_part(self, row: int) -> int:  # noqa: ARG002 (all repertoires lie in the only part)
-        """Return the index of the part in which a repertoire lies."""
+    def find_part(self, repertoire: int) -> int:  # noqa: ARG002 (all repertoires lie in the only part)
+        """Return the index of the part in which a repertoire lies, by its index in the container."""
         return 0
 
     def map_to_joint_codes(

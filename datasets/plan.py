@@ -178,7 +178,7 @@ def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOW
 def raise_or_warn_of_unmatched(
     faults: Mapping[str, str], allow_missing: bool, advice: str = "leave these out with `allow_missing`"
 ) -> None:
-    """Raise what is missing, such as files of some rows, or log it with what follows from it, if `allow_missing`.
+    """Raise InputError that says what is missing, such as the files of some rows; or log it, if `allow_missing`.
 
     Parameters
     ----------

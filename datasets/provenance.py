@@ -98,7 +98,7 @@ def _read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def check_values(document: Mapping[str, Any], name: str) -> None:
-    """Refuse a document that is nested too deeply or holds too large integers, under names that are unknown, too.
+    """Refuse a document that is nested too deeply, or has too large integers, even under unknown names.
 
     Raises
     ------

@@ -58,8 +58,8 @@ class ReadAhead:
         self._residues: dict[int, slice] = {}  # residues of each repertoire that was asked for before
         self._n_reads, self._idle_calls = -1, 0
 
-    def __call__(self, rows: Iterable[int]) -> None:
-        """Ask for repertoires, given their rows in the container; wait until those of the last call are asked for."""
+    def __call__(self, repertoires: Iterable[int]) -> None:
+        """Ask for repertoires, by their indices in the container; wait until those of the last call are asked for."""
         if self._thread is None:
             return
         self.wait()
@@ -67,29 +67,29 @@ class ReadAhead:
         self._idle_calls = self._idle_calls + 1 if n_reads == self._n_reads else 0
         self._n_reads = n_reads
         if self._idle_calls <= _IDLE_CALLS or self._idle_calls % _PAUSE == 0:
-            self._asked = self._thread.submit(self._ask, list(rows))
+            self._asked = self._thread.submit(self._ask, list(repertoires))
 
     def wait(self) -> None:
         """Wait until the thread has asked for everything, which the system may still be reading then."""
         if self._asked is not None:
             self._asked.result()
 
-    def _ask(self, rows: list[int]) -> None:
-        part_indices = [self._container.find_part(row) for row in rows]
-        parts = [self._container.parts[index] for index in part_indices]
+    def _ask(self, repertoires: list[int]) -> None:
+        part_indices = [self._container.find_part(index) for index in repertoires]
+        parts = [self._container.parts[part_index] for part_index in part_indices]
         spans = [
-            slice(*(self._container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
-            for row, part in zip(rows, parts, strict=True)
+            slice(*(self._container.repertoire_offsets[index : index + 2] - part.first_sequence).tolist())
+            for index, part in zip(repertoires, parts, strict=True)
         ]
-        for index, part, span in zip(part_indices, parts, spans, strict=True):
+        for part_index, part, span in zip(part_indices, parts, spans, strict=True):
             _request_values(part.store.sequences.offsets[span.start : span.stop + 1])
-            for column in self._columns[index]:
+            for column in self._columns[part_index]:
                 _request_values(column[span])
-        for row, part, span in zip(rows, parts, spans, strict=True):
+        for index, part, span in zip(repertoires, parts, spans, strict=True):
             sequences = part.store.sequences
-            if row not in self._residues:  # the first time this waits for the offsets
-                self._residues[row] = slice(int(sequences.offsets[span.start]), int(sequences.offsets[span.stop]))
-            _request_values(sequences.residues[self._residues[row]])
+            if index not in self._residues:  # the first time this waits for the offsets
+                self._residues[index] = slice(int(sequences.offsets[span.start]), int(sequences.offsets[span.stop]))
+            _request_values(sequences.residues[self._residues[index]])
 
 
 def _select_columns(sequences: Sequences, fields: Collection[str]) -> list[NDArray[Any]]:

@@ -190,7 +190,7 @@ def _match_rows(sheet: Metadata, source: StoredContainer) -> tuple[dict[int, int
 
 
 def _describe_matching(sheet: Metadata, n_by_id: int, file_of: Mapping[int, Path]) -> str:
-    """Return by which columns rows found their repertoires; "" if no row did by the name of a file."""
+    """Return which columns matched rows to repertoires, as text; "" if no row was matched by the name of a file."""
     if not file_of:
         return ""
     by_name = [_is_named(sheet.files[row], file) for row, file in file_of.items()]

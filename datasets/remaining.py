@@ -36,13 +36,13 @@ class RemainingDataset(RepertoireDataset):
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
         self.container = _Remaining(dataset, left_out)
-        self.rows = np.arange(len(dataset))
+        self.repertoire_indices = np.arange(len(dataset))
 
     def __repr__(self) -> str:
         return f"RemainingDataset({self.container.whole!r}, {len(self)} repertoires)"
 
-    def _make_repertoire(self, row: int) -> Repertoire:
-        whole, left_out = self.container.whole[row], self.container.left_out[row]
+    def _make_repertoire(self, index: int) -> Repertoire:
+        whole, left_out = self.container.whole[index], self.container.left_out[index]
         if len(left_out) == 0:
             return whole
         store = RepertoireInMemory(self.container.path, whole.sequences.drop(left_out), {})

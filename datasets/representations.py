@@ -58,11 +58,11 @@ def compute_kmer_matrix(
 
     arrays = load_or_compute(dataset, "kmers", settings, compute)
     if "counts" in arrays:
-        chosen = dataset.rows if kmers is None else np.ix_(dataset.rows, kmers)
+        chosen = dataset.repertoire_indices if kmers is None else np.ix_(dataset.repertoire_indices, kmers)
         return np.asarray(arrays["counts"][chosen])
     data = (arrays["data"], arrays["indices"], arrays["indptr"])
     all_counts = csr_matrix(data, shape=(len(arrays["indptr"]) - 1, 20 ** len(kmer_offsets)), copy=False)
-    return all_counts[dataset.rows] if kmers is None else all_counts[dataset.rows][:, kmers]
+    return all_counts[dataset.repertoire_indices] if kmers is None else all_counts[dataset.repertoire_indices][:, kmers]
 
 
 def compute_kmer_frequencies(

@@ -37,7 +37,7 @@ def describe_excel_files(files: Iterable[Path]) -> str:
 
 
 def explain_different_names(rows: Sequence[Collection[str]], found: Iterable[str]) -> str:
-    """Return a remark about names that a spreadsheet program may have changed; "" if they do not look so.
+    """Return a remark about names that a spreadsheet program may have changed; "" if no name looks changed.
 
     Parameters
     ----------

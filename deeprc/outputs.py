@@ -43,13 +43,13 @@ def output_names(tasks: Sequence[Task]) -> list[str]:
     return names
 
 
-def count_known(targets: Tensor) -> Tensor:
+def count_known(labels: Tensor) -> Tensor:
     """Return the number of known labels of each task, (number of tasks,); at least 1, so that it can be divided by."""
-    return (~targets.isnan()).sum(dim=0).clamp(min=1)
+    return (~labels.isnan()).sum(dim=0).clamp(min=1)
 
 
 def task_losses(
-    outputs: Tensor, targets: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None
+    outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None
 ) -> list[Tensor]:
     """Return the mean loss of each task over the repertoires with a known label; 0 if no label is known.
 
@@ -57,7 +57,7 @@ def task_losses(
     ----------
     outputs
         Outputs before the activation, (B, T).
-    targets
+    labels
         Labels from `deeprc.tasks.encode_labels`, (B, number of tasks); NaN where the label is missing.
     tasks
         Tasks in the order of the outputs and of the labels.
@@ -71,24 +71,24 @@ def task_losses(
     One scalar per task: the cross entropy in nats, or, for a regression, half the squared error in units of the
     standard deviation of the training fold.
     """
-    losses, n_known = [], count_known(targets) if n_known is None else n_known
+    losses, n_known = [], count_known(labels) if n_known is None else n_known
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~torch.isnan(targets[:, i])  # shapes are fixed, so that the host does not wait for the device
-        output, target = outputs[:, part], targets[:, i].where(known, 0.0)
+        known = ~torch.isnan(labels[:, i])  # shapes are fixed, so that the host does not wait for the device
+        output, label = outputs[:, part], labels[:, i].where(known, 0.0)
         if task.kind == "binary":
-            each = functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output), reduction="none")
+            each = functional.binary_cross_entropy_with_logits(output[:, 0], label.to(output), reduction="none")
         elif task.kind == "multiclass":
-            each = functional.cross_entropy(output, target.long(), reduction="none")
+            each = functional.cross_entropy(output, label.long(), reduction="none")
         else:
-            scaled = (target - task.mean) / task.scale  # with 64 bits, because 32 bits would round 1,000,000,001
+            scaled = (label - task.mean) / task.scale  # with 64 bits, because 32 bits would round 1,000,000,001
             each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
         losses.append(each.where(known, 0.0).sum() / n_known[i])
     return losses
 
 
-def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None) -> Tensor:
+def multitask_loss(outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None) -> Tensor:
     """Return the sum of the losses of all tasks, each times the weight of the task; see `task_losses`."""
-    losses = task_losses(outputs, targets, tasks, n_known=n_known)
+    losses = task_losses(outputs, labels, tasks, n_known=n_known)
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
 
 

@@ -418,7 +418,7 @@ def representations(model: DeepRCClassifier, X: RepertoireDataset) -> dict[tuple
     found = {}
     for at in range(len(X)):
         rows = X[at].to_frame()[KEY].itertuples(index=False, name=None)
-        values = [model.model_.network.attend(batch)[0] for batch in model.model_.inference(X).iterate_batches(at)]
+        values = [model.model_.network.attend(batch)[0] for batch in model.model_.make_inference(X).iterate_batches(at)]
         found |= dict(zip(rows, torch.cat(values).double().detach().numpy(), strict=True))
     return found
 

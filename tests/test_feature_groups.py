@@ -82,7 +82,7 @@ def test_the_strongest_feature_changes_the_output_most(cohort: RepertoireDataset
     negative = make_list(X, np.arange(1, 75, 4), np.arange(19.0))
     found = find_strongest_features(estimator, X, positive, negative)
 
-    network, inference = estimator.model_.network, estimator.model_.inference(X)
+    network, inference = estimator.model_.network, estimator.model_.make_inference(X)
     values = {}
     for at in range(len(X)):
         for batch in inference.iterate_batches(at):

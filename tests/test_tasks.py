@@ -115,9 +115,9 @@ def test_multitask_loss_by_hand() -> None:
         Task("c", "c", "regression", mean=10.0, scale=5.0),
     ]
     outputs = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0, 0.0]])
-    targets = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
+    labels = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
     expected = 2.0 * math.log(2) + math.log(3) + 0.5 * (1.0 - 2.0) ** 2
-    assert float(multitask_loss(outputs, targets, tasks)) == pytest.approx(expected)
+    assert float(multitask_loss(outputs, labels, tasks)) == pytest.approx(expected)
 
 
 def test_large_numbers_keep_their_differences() -> None:

@@ -39,7 +39,7 @@ def count_distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()
     arrays = load_or_compute(
         dataset, "distinct-clones", {"fields": checked}, partial(_count_in_container, fields=checked)
     )
-    return np.asarray(arrays["counts"][dataset.rows])
+    return np.asarray(arrays["counts"][dataset.repertoire_indices])
 
 
 def _count_in_container(dataset: RepertoireDataset, fields: Collection[str]) -> Arrays:

@@ -214,7 +214,10 @@ def copy_carriers(
     carriers: NDArray[np.int32],
     target: NDArray[np.int32],
 ) -> None:
-    """Copy the carriers of clones, which lie end to end, to where those of the clones at these positions belong."""
+    """Copy the carriers of some clones, (n,), to their places among the carriers of all clones.
+
+    `position` is the index of each clone among all clones, whose carriers have these offsets in `target`.
+    """
     start = 0
     for clone in range(len(n_carriers)):
         first = offsets[position[clone]]

@@ -144,9 +144,9 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
         If no reader knows the header.
     """
     candidates = READERS if reader is None else (reader,)
-    matching = [(each, layout) for each in candidates if (layout := each.layout(header)) is not None]
+    matching = [(each, layout) for each in candidates if (layout := each.find_layout(header)) is not None]
     if not matching:
-        raise _unknown(header, candidates)
+        raise _make_unknown_format_error(header, candidates)
     matching.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
     (chosen, layout), *others = matching
     if isinstance(chosen, GenericReader):
@@ -164,7 +164,7 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     return Match(chosen, completed, f"read as {chosen.name}: {'; '.join(remarks)}" if remarks else "")
 
 
-def _unknown(header: Header, candidates: Sequence[Reader]) -> NoTableError:
+def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     formats = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)

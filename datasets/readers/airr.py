@@ -29,7 +29,7 @@ class AirrReader:
     name = "airr"
     recognised_by = "junction_aa | cdr3_aa | junction"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of an AIRR table."""
         junction_aa, cdr3_aa, junction = (header.find(name) for name in ("junction_aa", "cdr3_aa", "junction"))
         if junction_aa is None and cdr3_aa is None and junction is None:

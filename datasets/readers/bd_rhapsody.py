@@ -29,7 +29,7 @@ class BdRhapsodyReader:
     name = "bd-rhapsody"
     recognised_by = "Cell_Index, Chain_Type, CDR3_Translation | CDR3_Translation_Dominant"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of a table of contigs.
 
         Raises

@@ -197,12 +197,12 @@ def _parse_small_table(block: bytes, header: Header, positions: Sequence[int], t
         return None
     columns = []
     for position in positions:
-        values = _binary_array([row[position] for row in rows])
+        values = _make_binary_array([row[position] for row in rows])
         columns.append(values if position in texts else values.dictionary_encode())
     return pa.Table.from_arrays(columns, names=[str(position) for position in positions])
 
 
-def _binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
+def _make_binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return values as an array of Arrow; `pa.array` and `pa.table` would import pandas."""
     import pyarrow as pa
 
@@ -242,14 +242,14 @@ def _strip_value_quotes(value: bytes) -> bytes:
 def _encode_chunk(chunk: pa.DictionaryArray, code_of: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
     names = chunk.dictionary.to_pylist()
     own_codes = extend_vocabulary(code_of, names if quoted else map(_strip_value_quotes, names)).astype(np.int32)
-    return own_codes[_indices(chunk)] if len(own_codes) else own_codes
+    return own_codes[_get_indices(chunk)] if len(own_codes) else own_codes
 
 
 def _factorize_arrow(values: pa.Array) -> NDArray[np.int64]:
-    return _indices(values.dictionary_encode()).astype(np.int64)
+    return _get_indices(values.dictionary_encode()).astype(np.int64)
 
 
-def _indices(array: pa.DictionaryArray) -> NDArray[np.int32]:
+def _get_indices(array: pa.DictionaryArray) -> NDArray[np.int32]:
     """Return the indices without Arrow's own conversion, which imports pandas: that takes longer than a small file."""
     indices = array.indices
     return np.frombuffer(indices.buffers()[1] or b"", np.int32, len(indices), 4 * indices.offset)

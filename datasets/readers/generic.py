@@ -32,7 +32,7 @@ class GenericReader:
     name = "generic"
     recognised_by = "the columns given by `sequence_column`, `count_column`, `v_column` and `j_column`"
 
-    def layout(self, header: Header) -> Layout:
+    def find_layout(self, header: Header) -> Layout:
         """Return the named columns.
 
         Raises

@@ -13,7 +13,7 @@ class ImmunarchReader:
     name = "immunarch"
     recognised_by = "CDR3.aa, Clones | CDR3.amino.acid.sequence, Read.count"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of either tool's table; molecules are preferred to reads."""
         sequence = header.find("CDR3.aa", "CDR3.amino.acid.sequence")
         counts = header.find_all("Clones", "Umi.count", "Read.count")

@@ -31,7 +31,7 @@ class ImmunoseqReader:
     name = "immunoseq"
     recognised_by = "aminoAcid and a count | amino_acid and frame_type, rearrangement, v_gene or v_resolved"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of the export's layout."""
         newer = header.find("amino_acid", "cdr3_amino_acid")
         if newer is not None and has_immunoseq_columns(header):

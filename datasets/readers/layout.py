@@ -71,7 +71,7 @@ class Header:
         return tuple(dict.fromkeys(found for name in names if (found := self.find(name)) is not None))
 
 
-def _unknown(_: Mapping[str, str]) -> Status:
+def _judge_unknown(_: Mapping[str, str]) -> Status:
     return Status.UNKNOWN
 
 
@@ -121,7 +121,7 @@ class Layout:
     v_call: tuple[str, ...] = ()
     j_call: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
-    judge: Callable[[Mapping[str, str]], Status] = field(default=_unknown, repr=False)  # its repr holds an address
+    judge: Callable[[Mapping[str, str]], Status] = field(default=_judge_unknown, repr=False)  # its repr has an address
     repertoire: tuple[str, ...] = ()
     locus: str | None = None
     cell: str | None = None
@@ -161,9 +161,9 @@ class Reader(Protocol):
 
     @property
     def recognised_by(self) -> str:
-        """The columns by which it is told from the others, in words for a message."""
+        """The columns by which the format is recognised, in words for a message."""
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of this format, or None if the header is not of this format."""
 
 

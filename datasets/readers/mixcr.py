@@ -47,7 +47,7 @@ class MixcrReader:
     name = "mixcr"
     recognised_by = "aaSeqCDR3 | AA. Seq. CDR3 | aaSeqImputedCDR3 | nSeqCDR3"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of a table of clones; nucleotides are translated if there are no amino acids."""
         sequence, nucleotides = header.find(*_SEQUENCES), header.find(*_NUCLEOTIDES)
         if sequence is None and nucleotides is None:

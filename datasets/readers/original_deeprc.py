@@ -17,7 +17,7 @@ class OriginalDeepRCReader:
     name = "deeprc"
     recognised_by = "amino_acid, templates and no other column of immunoSEQ"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the two columns."""
         sequence, count = header.find("amino_acid"), header.find("templates")
         if sequence is None or count is None or has_immunoseq_columns(header):

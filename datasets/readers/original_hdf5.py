@@ -69,7 +69,7 @@ def read_original_ids(path: Path) -> tuple[str, ...]:
         If the file is damaged or lacks the ids.
     """
     with _open_original(path) as file:
-        return _repertoire_ids(path, file)
+        return _read_repertoire_ids(path, file)
 
 
 def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, RawRows]]:
@@ -85,23 +85,23 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
         If the file is damaged or is not laid out as expected; the message names the dataset.
     """
     with _open_original(path) as file:
-        ids = _repertoire_ids(path, file)
+        ids = _read_repertoire_ids(path, file)
         sequences, lengths = _get_dataset(path, file, *_SEQUENCES), _find_dataset(file, _LENGTHS)
         counts = _find_dataset(file, *_COUNTS)
-        bounds = _bounds(path, file, len(ids), len(sequences))
+        bounds = _read_bounds(path, file, len(ids), len(sequences))
         for dataset in (lengths, counts):
             if dataset is not None and dataset.shape != sequences.shape[:1]:
-                raise _error(
+                raise _make_error(
                     path, dataset, f"expected {len(sequences)} values, one for each sequence, found {dataset.shape}"
                 )
-        alphabet = _alphabet(path, file) if sequences.dtype.kind in "iu" else None
+        alphabet = _read_alphabet(path, file) if sequences.dtype.kind in "iu" else None
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
             if only is not None and name not in only:
                 continue
             try:
                 texts = _convert_to_raw_texts(path, sequences, _read_values(path, sequences, start, stop), alphabet)
                 if lengths is not None and not np.array_equal(_read_values(path, lengths, start, stop), texts.lengths):
-                    raise _error(path, lengths, "does not fit the sequences")
+                    raise _make_error(path, lengths, "does not fit the sequences")
                 rows = _make_rows(path, texts, counts, start, stop)
             except InputError as error:
                 raise InputError(f"{error}; repertoire {name!r}") from error
@@ -147,11 +147,11 @@ def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int |
         read = read_texts_apart(path, {name: rows}) if rows else _read_small_texts(path, dataset.file)
         return np.array(read[name], object)
     if dataset.dtype.hasobject:
-        raise _error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
+        raise _make_error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
     try:
         return dataset[()] if start is None else dataset[start:stop]
     except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
-        raise _error(path, dataset, f"cannot be read: {error}") from error
+        raise _make_error(path, dataset, f"cannot be read: {error}") from error
 
 
 def _is_variable_text(dataset: Any) -> bool:
@@ -176,24 +176,24 @@ def _read_once(path: Path, stamp: FileStamp, names: tuple[str, ...]) -> dict[str
     return read_texts_apart(path, dict.fromkeys(names))
 
 
-def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
+def _read_repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
     dataset = _get_dataset(path, file, _KEYS)
     values = np.ravel(_read_values(path, dataset)).tolist()
     ids = tuple(_decode_text(path, dataset, value) for value in values)
     if not ids:
-        raise _error(path, dataset, "names no repertoire")
+        raise _make_error(path, dataset, "names no repertoire")
     if len(set(ids)) < len(ids):
         double = next(name for at, name in enumerate(ids) if name in ids[:at])
-        raise _error(path, dataset, f"names {double!r} twice")
+        raise _make_error(path, dataset, f"names {double!r} twice")
     return ids
 
 
-def _alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
+def _read_alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
     dataset = _get_dataset(path, file, _AMINO_ACIDS)
     value = _read_values(path, dataset)
     text = "".join(_decode_text(path, dataset, each) for each in np.ravel(value).tolist())
     if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
-        raise _error(path, dataset, f"expected the amino acids in the order of their indices, found {text!r}")
+        raise _make_error(path, dataset, f"expected the amino acids in the order of their indices, found {text!r}")
     return np.frombuffer(text.encode(), np.uint8)
 
 
@@ -203,20 +203,20 @@ def _decode_text(path: Path, dataset: Any, value: object) -> str:
     except UnicodeDecodeError:
         text = None
     if not isinstance(text, str):
-        raise _error(path, dataset, f"expected text, found {value!r}")
+        raise _make_error(path, dataset, f"expected text, found {value!r}")
     return text
 
 
-def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
+def _read_bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
     dataset = _get_dataset(path, file, _BOUNDS)
     if dataset.shape != (n_repertoires, 2) or dataset.dtype.kind not in "iu":
         expected = f"expected integers of shape ({n_repertoires}, 2), first and last + 1 of each repertoire"
-        raise _error(path, dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
+        raise _make_error(path, dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
     bounds: NDArray[np.int64] = _read_values(path, dataset).astype(np.int64)
     wrong = (bounds[:, 0] < 0) | (bounds[:, 0] > bounds[:, 1]) | (bounds[:, 1] > n_sequences)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise _error(path, dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
+        raise _make_error(path, dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
     return bounds
 
 
@@ -225,13 +225,13 @@ def _convert_to_raw_texts(path: Path, dataset: Any, cells: Any, alphabet: NDArra
     if alphabet is None:
         return _convert_texts(path, dataset, cells)
     if cells.ndim != 2:
-        raise _error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
+        raise _make_error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
     inside = cells != -1  # (n, L)
     lengths = inside.sum(axis=1)
     behind = np.arange(cells.shape[1]) >= lengths[:, None]  # (n, L)
     values = cells[inside]
     if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
-        raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
+        raise _make_error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
     return RawTexts(alphabet[values], compute_offsets(lengths))
 
 
@@ -242,7 +242,7 @@ def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
         inside = letters != 0
         return RawTexts(letters[inside], compute_offsets(inside.sum(axis=1)))
     if cells.dtype.kind not in "SO" or dataset.ndim != 1:
-        raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
+        raise _make_error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
     texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in cells.tolist()]
     offsets = compute_offsets(np.array([len(text) for text in texts], np.int64))
     return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
@@ -253,10 +253,10 @@ def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: 
     sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
     given = np.zeros(n) if dataset is None else _read_values(path, dataset, start, stop)
     if given.dtype.kind not in "iuf":
-        raise _error(path, dataset, f"expected numbers, found {dataset.dtype}")
+        raise _make_error(path, dataset, f"expected numbers, found {dataset.dtype}")
     exact = given.astype(np.float64)
     if n and np.nanmax(exact, initial=0) > _MAX_COUNT:
-        raise _error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.0f}")
+        raise _make_error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.0f}")
     missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
     exact[missing] = 1
     counts = np.maximum(np.rint(exact), 1)
@@ -271,5 +271,5 @@ def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: 
     )
 
 
-def _error(path: Path, dataset: Any, problem: str) -> InputError:
+def _make_error(path: Path, dataset: Any, problem: str) -> InputError:
     return InputError(f"{path}: dataset {dataset.name}: {problem}")

@@ -189,7 +189,7 @@ def make_rows(
 
 
 def _choose_counted(coded: Mapping[str, Categorical], layout: Layout) -> Layout:
-    """Return a layout with counts and cells without its counts if a row names a cell, otherwise without its cells."""
+    """Return a layout with counts or cells, not both: the cells if a row names one, otherwise the counts."""
     if layout.cell is None or not layout.counts:
         return layout
     cells = _choose_names([coded[layout.cell]], "cell")
@@ -201,7 +201,8 @@ def _check_names(names: Categorical, locate: Locate, column: str) -> None:
     for code, name in enumerate(names.vocabulary):
         if len(name) > _MAX_LETTERS or CONTROL_CHARACTERS.search(name):
             expected = f"at most {_MAX_LETTERS:,} letters, and no control characters"
-            raise _error(locate, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
+            row = int(np.flatnonzero(names.codes == code)[0])
+            raise _make_error(locate, row, InvalidValueError(column, name, expected))
 
 
 def _select_sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
@@ -312,7 +313,7 @@ def _parse_counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            error = _error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
+            error = _make_error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
             raise InputError(f"{error}{_explain_invalid_count(column.name(wrong[0]))}")
         exact[here], source[here] = parsed[here], index
     exact[exact == _NO_COUNT] = 1
@@ -354,9 +355,9 @@ def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate
         for row in find_first_rows(combined).tolist():
             verdicts.append(layout.judge({name: coded[name].name(row) for name in layout.status}))
     except InvalidValueError as error:
-        raise _error(locate, row, error) from None
+        raise _make_error(locate, row, error) from None
     return np.array(verdicts, np.uint8)[combined]
 
 
-def _error(locate: Locate, row: int, invalid: InvalidValueError) -> InputError:
+def _make_error(locate: Locate, row: int, invalid: InvalidValueError) -> InputError:
     return InputError(f"{locate(row)}, {invalid}")

@@ -13,7 +13,7 @@ class TcrexReader:
     name = "tcrex"
     recognised_by = "CDR3_beta, TRBV_gene, TRBJ_gene"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of a TCRex table."""
         sequence, v_call = header.find("CDR3_beta"), header.find_all("TRBV_gene")
         if sequence is None or not v_call:

@@ -19,7 +19,7 @@ class TenxReader:
     name = "10x"
     recognised_by = "barcode, contig_id, cdr3"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of a table of contigs."""
         barcode, contig, sequence = (header.find(name) for name in ("barcode", "contig_id", "cdr3"))
         if barcode is None or contig is None or sequence is None:

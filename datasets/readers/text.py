@@ -114,7 +114,7 @@ def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
 
 @contextmanager
 def _refuse_damaged_names() -> Iterator[None]:
-    """Turn the error of zipfile for a name that is no UTF-8, although the file says so, into its error for damage."""
+    """If a zip file calls a name UTF-8 and it is not, raise the same error as for a damaged zip file."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -167,14 +167,14 @@ def _is_commented_header(line: str, row: str) -> bool:
     if _COMMENT.match(line.encode()):
         return False
     delimiter = _find_delimiter(line)
-    n_names, n_fields = (len(_fields(text, delimiter)) for text in (line, row))
+    n_names, n_fields = (len(_split_fields(text, delimiter)) for text in (line, row))
     if n_names == 1:
         return n_fields == 1 and _find_delimiter(row) not in row and " " not in line.strip()
     prose = line.startswith("# ") and delimiter != "\t"  # prose has commas, too
     return n_names == n_fields and not prose
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
+def _split_fields(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line.replace("\r", " ").replace("\0", " ")], delimiter=delimiter), [])
 
 
@@ -191,7 +191,7 @@ def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> 
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = _find_delimiter(line)
-    names = _fields(line, delimiter)
+    names = _split_fields(line, delimiter)
     if len(names) > MAX_COLUMNS:
         raise NoTableError(f"{path}: {len(names):,} columns; expected at most {MAX_COLUMNS:,}")
     return Header(path, tuple(name.strip() for name in names), delimiter, n_comments)

@@ -16,7 +16,7 @@ class VdjtoolsReader:
     name = "vdjtools"
     recognised_by = "count, cdr3aa"
 
-    def layout(self, header: Header) -> Layout | None:
+    def find_layout(self, header: Header) -> Layout | None:
         """Return the columns of a VDJtools table, whose header may start with `#`."""
         sequence, count = header.find("cdr3aa"), header.find("count")
         if sequence is None or count is None:

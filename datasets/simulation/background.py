@@ -146,13 +146,13 @@ class IndependentBackground:
 
 @njit(nogil=True)
 def _draw_lengths(
-    first: int, last: int, key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]
+    first: int, stop: int, key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]
 ) -> None:
     """Draw the lengths of some sequences from the last 32 bits of the first random number of each."""
     middle = 0
     while middle < len(bounds) - 1 and bounds[middle] < np.uint64(1 << 31):
         middle += 1
-    for n in range(first, last):
+    for n in range(first, stop):
         bits = draw_word(draw_word(key, rows[n]), 0) & uint64(0xFFFFFFFF)
         length = middle
         while bits >= bounds[length]:
@@ -165,7 +165,7 @@ def _draw_lengths(
 @njit(nogil=True)
 def _draw_residues(
     first: int,
-    last: int,
+    stop: int,
     key: int,
     rows: NDArray[np.int64],
     offsets: NDArray[np.int64],
@@ -173,13 +173,13 @@ def _draw_residues(
     residues: NDArray[np.uint8],
 ) -> None:
     """Draw the residues of some sequences: 4, of 16 bits each, from each random number of a sequence but the first."""
-    for n in range(first, last):
+    for n in range(first, stop):
         sequence_key = draw_word(key, rows[n])
-        at, stop, counter = offsets[n], offsets[n + 1], 1
-        while at < stop:
+        at, sequence_stop, counter = offsets[n], offsets[n + 1], 1
+        while at < sequence_stop:
             bits = draw_word(sequence_key, counter)
             counter += 1
-            next_stop = min(at + 4, stop)
+            next_stop = min(at + 4, sequence_stop)
             while at < next_stop:
                 residues[at] = table[bits & uint64(0xFFFF)]
                 bits >>= uint64(16)

@@ -109,11 +109,11 @@ def _fill(
     """Write the ends, and between them a residue for each random number but the first three."""
     for n in range(first_row, stop):
         v, j = starts.gene[n], ends.gene[n]
-        first, last = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]
+        first, drawn_stop = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]
         for i in range(starts.lengths[v]):
             residues[offsets[n] + i] = starts.residues[v, i]
-        for at in range(first, last):
+        for at in range(first, drawn_stop):
             bits = draw_word(sequence_keys[n], 3 + at - first) >> uint64(32)
             residues[at] = (bits * uint64(20)) >> uint64(32)
         for i in range(ends.lengths[j]):
-            residues[last + i] = ends.residues[j, i]
+            residues[drawn_stop + i] = ends.residues[j, i]

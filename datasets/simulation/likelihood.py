@@ -314,7 +314,7 @@ def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
 @njit(nogil=True)
 def _add_excess(
     first: int,
-    last: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     variants: _Variants,
@@ -322,8 +322,8 @@ def _add_excess(
     frequencies: Floats,
     excess: Floats,
 ) -> None:
-    """Add r(x) - f(x) of the sequences from `first` to `last` to `excess`, (n, S)."""
-    for n in range(first, last):
+    """Add r(x) - f(x) of the sequences from `first` to `stop` to `excess`, (n, S)."""
+    for n in range(first, stop):
         begin = offsets[n]
         length = offsets[n + 1] - begin
         if length >= len(frequencies):
@@ -332,26 +332,28 @@ def _add_excess(
             for start in range(length - variants.sizes[v] + 1):
                 probability = variants.weights[v] * starts[v, length, start]
                 if probability > 0:
-                    ratio = _ratio(residues, begin + start, v, variants, frequencies[length, start:])
+                    ratio = _compute_variant_ratio(residues, begin + start, v, variants, frequencies[length, start:])
                     excess[n, variants.signals[v]] += probability * (ratio - 1)
 
 
 @njit(nogil=True)
-def _ratio(residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats) -> float:
+def _compute_variant_ratio(
+    residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats
+) -> float:
     """Return the probability of the residues under a variant that begins at `begin`, over that in the background."""
     size, unaltered = variants.sizes[v], 1.0
     for i in range(size):
         unaltered -= variants.alterations[v, i]
-    total = unaltered * _product(residues, begin, v, variants, frequencies, -1)
+    total = unaltered * _multiply_ratios(residues, begin, v, variants, frequencies, -1)
     for altered in range(size):
         if variants.alterations[v, altered] > 0:
-            factor = _product(residues, begin, v, variants, frequencies, altered)
+            factor = _multiply_ratios(residues, begin, v, variants, frequencies, altered)
             total += variants.alterations[v, altered] * factor
     return total  # type: ignore[no-any-return]
 
 
 @njit(nogil=True)
-def _product(
+def _multiply_ratios(
     residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats, altered: int
 ) -> float:
     """Return the ratio if the position `altered` is altered; -1: no position is."""

@@ -258,7 +258,7 @@ def _fill(
 @njit(**_EXACT)
 def write_sequences(
     first: int,
-    last: int,
+    stop: int,
     key: Any,
     all_rows: _Array,
     weights: Weights,
@@ -270,7 +270,7 @@ def write_sequences(
 
     Sequences are written side by side in lanes; one that ends is replaced by the next.
     """
-    rows, residues, lengths = all_rows[first:last], all_residues[first:last], all_lengths[first:last]
+    rows, residues, lengths = all_rows[first:stop], all_residues[first:stop], all_lengths[first:stop]
     H = prefixes.states.shape[1]
     gates, cumulated = np.zeros((_LANES, 4 * H), _float), np.zeros((_LANES, LOGITS), _float)
     numbers = np.zeros((3, _LANES), np.int64)
@@ -299,8 +299,8 @@ def write_sequences(
 
 
 @njit(**_EXACT)
-def pack(first: int, last: int, padded: _Array, offsets: _Array, residues: _Array) -> None:
+def pack(first: int, stop: int, padded: _Array, offsets: _Array, residues: _Array) -> None:
     """Copy the sequences in some rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
-    for i in range(first, last):
+    for i in range(first, stop):
         for position in range(offsets[i + 1] - offsets[i]):
             residues[offsets[i] + position] = padded[i, position]

@@ -70,10 +70,10 @@ class LstmModel:
     @property
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The arrays by name."""
-        return {name: getattr(self, name) for name in _shapes(self.hidden)}
+        return {name: getattr(self, name) for name in _list_shapes(self.hidden)}
 
 
-def _shapes(hidden: int) -> dict[str, tuple[int, ...]]:
+def _list_shapes(hidden: int) -> dict[str, tuple[int, ...]]:
     return {
         "inputs": (N_TOKENS, 4 * hidden),
         "recurrent": (hidden, 4 * hidden),
@@ -112,7 +112,7 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
 def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
     recurrent = tensors.get("recurrent")
     hidden = len(recurrent) if recurrent is not None and recurrent.ndim else 0
-    shapes = _shapes(hidden)
+    shapes = _list_shapes(hidden)
     if set(tensors) != set(shapes):
         raise InputError(
             f"{path}: expected the tensors {_format_names(shapes)}, found {_format_names(tensors) or 'none'}"

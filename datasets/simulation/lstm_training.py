@@ -131,7 +131,7 @@ def train_lstm(
                 optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
                 _step(network, optimizer, tokens[batch], lengths[batch])
                 shown.advance()
-            losses.append(_loss(network, tokens[held_out], lengths[held_out], batch_size))
+            losses.append(_compute_loss(network, tokens[held_out], lengths[held_out], batch_size))
             if progress is not None:
                 progress(epoch + 1, losses[-1])
     about = {"source": source.name, "sequences": len(lengths), "epochs": epochs, "seed": seed}
@@ -180,7 +180,9 @@ def _step(
 
 
 @torch.no_grad()
-def _loss(network: NextResidue, tokens: NDArray[np.uint8], lengths: NDArray[np.int64], batch_size: int) -> float:
+def _compute_loss(
+    network: NextResidue, tokens: NDArray[np.uint8], lengths: NDArray[np.int64], batch_size: int
+) -> float:
     """Return the mean loss of a token, in nats."""
     total, n = 0.0, 0
     for batch in _split_into_batches(np.arange(len(lengths)), batch_size):

@@ -1,6 +1,6 @@
 """Find the sequences that hold a motif, as someone does who knows what was implanted (paper lines 8912-8931).
 
-Letters: N sequences, R residues, V variants, L positions.
+Letters: N sequences, R residues, V forms of motifs, L positions.
 """
 
 from __future__ import annotations
@@ -37,20 +37,42 @@ class Matches(NamedTuple):
     overlap: NDArray[np.uint8]
 
 
+class _Forms(NamedTuple):
+    """The forms of motifs that are searched, see `_list_complete_forms`.
+
+    Attributes
+    ----------
+    codes
+        Residues of each form, (V, L) uint8; `GAP` where any residue fits, and after its end.
+    sizes
+        Number of positions of each form, (V,).
+    n_letters
+        Number of positions of each form at which only one residue fits, (V,).
+    """
+
+    codes: NDArray[np.uint8]
+    sizes: NDArray[np.int64]
+    n_letters: NDArray[np.int64]
+
+
 def match_motifs(
     motifs: Sequence[Motif], residues: NDArray[np.uint8], lengths: NDArray[np.int64], *, inside: bool = False
 ) -> Matches:
     """Search sequences, (R,) uint8 end to end and (N,) int64, for motifs; `inside`: without first and last residue."""
-    variants = [codes for motif in motifs for codes in _list_complete_forms(motif)]
-    codes = np.full((len(variants), max(map(len, variants), default=1)), GAP, np.uint8)
-    for row, variant in enumerate(variants):
-        codes[row, : len(variant)] = variant
-    codes[codes == WILDCARD] = GAP
     matches = Matches(np.zeros(len(lengths), np.bool_), np.zeros(len(lengths), np.uint8))
-    sizes = np.array([len(variant) for variant in variants], np.int64)
-    offsets, n_letters = compute_offsets(lengths), (codes != GAP).sum(axis=1)
-    run_in_blocks(_find, len(lengths), _BLOCK, residues, offsets, codes, sizes, n_letters, int(inside), *matches)
+    forms, offsets = _arrange_forms(motifs), compute_offsets(lengths)
+    run_in_blocks(_match_forms, len(lengths), _BLOCK, residues, offsets, forms, int(inside), matches)
     return matches
+
+
+def _arrange_forms(motifs: Sequence[Motif]) -> _Forms:
+    forms = [codes for motif in motifs for codes in _list_complete_forms(motif)]
+    codes = np.full((len(forms), max(map(len, forms), default=1)), GAP, np.uint8)
+    for row, form in enumerate(forms):
+        codes[row, : len(form)] = form
+    codes[codes == WILDCARD] = GAP
+    sizes = np.array([len(form) for form in forms], np.int64)
+    return _Forms(codes, sizes, (codes != GAP).sum(axis=1))
 
 
 def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
@@ -63,24 +85,22 @@ def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
 
 
 @njit(nogil=True)
-def _find(
+def _match_forms(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    codes: NDArray[np.uint8],
-    sizes: NDArray[np.int64],
-    n_letters: NDArray[np.int64],
+    forms: _Forms,
     margin: int,
-    whole: NDArray[np.bool_],
-    overlap: NDArray[np.uint8],
+    matches: Matches,
 ) -> None:
+    """Write the matches of the sequences from `first` to `stop`; the first and last `margin` residues do not count."""
     for n in range(first, stop):
-        for variant in range(len(sizes)):
-            size = sizes[variant]
+        for v in range(len(forms.sizes)):
+            size = forms.sizes[v]
             for start in range(offsets[n] + margin, offsets[n + 1] - margin - size + 1):
                 same = 0
                 for i in range(size):
-                    same += residues[start + i] == codes[variant, i]
-                overlap[n] = max(overlap[n], same)
-                whole[n] |= same == n_letters[variant]
+                    same += residues[start + i] == forms.codes[v, i]
+                matches.overlap[n] = max(matches.overlap[n], same)
+                matches.whole[n] |= same == forms.n_letters[v]

@@ -75,7 +75,7 @@ def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]
 
 @njit(nogil=True)
 def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, shuffled: NDArray[np.int64]) -> None:
-    """Permute numbers below n with a Feistel network over an even number of bits, repeated until one is hit."""
+    """Permute numbers below n with a Feistel network over an even number of bits, until the result is below n."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):
         half += 1

@@ -40,7 +40,7 @@ class SimulatedDataset(RepertoireDataset):
 
     def __init__(self, cohort: Cohort) -> None:
         self.container = SimulatedContainer(cohort)
-        self.rows = np.arange(cohort.n_repertoires)
+        self.repertoire_indices = np.arange(cohort.n_repertoires)
 
     @property
     def cohort(self) -> Cohort:
@@ -50,11 +50,11 @@ class SimulatedDataset(RepertoireDataset):
     def __repr__(self) -> str:
         return f"SimulatedDataset({self.cohort.name!r}, {len(self)} repertoires)"
 
-    def _make_repertoire(self, row: int) -> Repertoire:
-        sequences = self.container.make_sequences(row)
-        metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
-        store = RepertoireInMemory(self.container.path, sequences, self.container.digests.setdefault(row, {}))
-        return Repertoire(self.cohort.repertoire_id(row), 0, len(sequences), store, metadata)
+    def _make_repertoire(self, index: int) -> Repertoire:
+        sequences = self.container.make_sequences(index)
+        metadata = {str(name): values.iloc[index] for name, values in self._whole_metadata.items()}
+        store = RepertoireInMemory(self.container.path, sequences, self.container.digests.setdefault(index, {}))
+        return Repertoire(self.cohort.repertoire_id(index), 0, len(sequences), store, metadata)
 
 
 class SimulatedContainer(OnDemandContainer):

@@ -44,10 +44,10 @@ def find_strongest_features(
 
 def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
     """Return the representations of sequences by their indices in the container, (n, S)."""
-    network, inference = estimator.model_.network, estimator.model_.inference(X)
+    network, inference = estimator.model_.network, estimator.model_.make_inference(X)
     found = np.zeros((len(indices), network.n_values))
     for position, places in _group_by_repertoire(X, indices):
-        rows = indices[places] - X.container.repertoire_offsets[X.rows[position]]
+        rows = indices[places] - X.container.repertoire_offsets[X.repertoire_indices[position]]
         with torch.no_grad():
             parts = [network.attend(batch)[0].cpu() for batch in inference.iterate_batches(position, rows)]
         found[places] = torch.cat(parts).numpy()
@@ -56,7 +56,7 @@ def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, 
 
 def _group_by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
     """Yield the index of each repertoire that has some of the sequences, and the positions of these in `indices`."""
-    starts, not_empty = X.container.repertoire_offsets[X.rows], np.flatnonzero(X.n_sequences)
+    starts, not_empty = X.container.repertoire_offsets[X.repertoire_indices], np.flatnonzero(X.n_sequences)
     order = not_empty[np.argsort(starts[not_empty])]
     position = order[np.searchsorted(starts[order], indices, side="right") - 1]
     places = np.lexsort([indices, position])

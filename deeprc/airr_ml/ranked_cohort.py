@@ -85,8 +85,8 @@ class RankedCohort:
     def are_public(self, indices: Integers) -> NDArray[np.bool_]:
         """Return whether several donors have each of some sequences with its genes, at their indices, (n,)."""
         hashes = hash_sequences(self.X, indices, self.X.gene_fields)
-        first, last = (np.searchsorted(self._public_hashes, hashes, side=side) for side in ("left", "right"))
-        return np.asarray(first < last)  # `np.isin` would sort all clones in each call
+        first, stop = (np.searchsorted(self._public_hashes, hashes, side=side) for side in ("left", "right"))
+        return np.asarray(first < stop)  # `np.isin` would sort all clones in each call
 
     @cached_property
     def _public_hashes(self) -> NDArray[np.uint64]:

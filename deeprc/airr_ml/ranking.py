@@ -247,7 +247,7 @@ def _estimate_confirmed_shares(
     evidence: dict[str, list[float]] = {name: [] for name in lists}
     clones_have_list = has_memory(estimator)
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
-        first = int(X.container.repertoire_offsets[X.rows[at]])
+        first = int(X.container.repertoire_offsets[X.repertoire_indices[at]])
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
             found = np.flatnonzero(of_sequences)
@@ -281,7 +281,7 @@ def _find_best_by_scores(
     """Return the best sequences of the chosen repertoires, (B,), by the name of a list of `compute_sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
     for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
-        indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.rows[at]]
+        indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.repertoire_indices[at]]
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
             of_name = best.setdefault(name, cohort.make_empty_list())

@@ -111,7 +111,7 @@ def find_donors_by_class(
     if len(np.unique(codes)) < 2:
         raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
     pair_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
-    pair_of[dataset.rows[kept]] = pair
+    pair_of[dataset.repertoire_indices[kept]] = pair
     sizes = np.bincount(pair, dataset.n_sequences[kept]).astype(np.int64)
     strata = _index_strata(metadata.iloc[kept], stratify, pair, source)
     if group_by is None:

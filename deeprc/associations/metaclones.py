@@ -52,10 +52,10 @@ def find_carrier_kinds(
         The J clones.
     """
     kinds = np.zeros((n_pairs, len(clones)), np.uint8)
-    counted = dataset[np.flatnonzero(pair_of[dataset.rows] >= 0)]
+    counted = dataset[np.flatnonzero(pair_of[dataset.repertoire_indices] >= 0)]
     junctions = CloneSet(clones.sequences.with_genes({}))
     families = _get_v_families(clones)
-    pairs = pair_of[counted.rows].tolist()
+    pairs = pair_of[counted.repertoire_indices].tolist()
     for repertoire, pair, neighbours in zip(counted, pairs, find_neighbours(junctions, counted), strict=True):
         _raise_kinds(kinds[pair], repertoire, neighbours, clones, families)
     return kinds

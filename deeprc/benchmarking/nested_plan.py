@@ -31,7 +31,7 @@ _MAX_PATH = 250  # largest number of settings in one job, which are lost by an i
 def digest_cohort(dataset: RepertoireDataset) -> str:
     """Return a digest of the content of a cohort."""
     container = dataset.container
-    rows = dataset.rows.tolist()
+    rows = dataset.repertoire_indices.tolist()
     if isinstance(container, StoredContainer):
         return make_job_key(digest_container(container), rows)
     from deeprc.datasets.simulation import SimulatedDataset
@@ -130,7 +130,7 @@ class NestedPlan:
         key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
         container = self.dataset.container
         is_whole_file = isinstance(container, StoredContainer) and np.array_equal(
-            self.dataset.rows, np.arange(len(container.repertoire_ids))
+            self.dataset.repertoire_indices, np.arange(len(container.repertoire_ids))
         )
         cohort = str(self.dataset.container.path) if is_whole_file else self.dataset
         return Job(

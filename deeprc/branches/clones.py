@@ -204,7 +204,7 @@ class CloneBranch(Branch):
         """
         return np.unique(self._prepare_search(repertoire).find_in(repertoire).rows)
 
-    def contributions(self, repertoire: Repertoire) -> Floats:
+    def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """See `Branch`."""
         found = np.zeros((len(repertoire), self.n_outputs))
         if len(repertoire):

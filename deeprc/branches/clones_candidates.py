@@ -135,7 +135,7 @@ class CandidatesByFold:
     def of(cls, candidates: Candidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
         """Return the candidates with the data of one of their searches."""
         repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
-        rows = np.unique(search.dataset.rows)  # of the D different repertoires
+        rows = np.unique(search.dataset.repertoire_indices)  # of the D different repertoires
         carried = candidates.carried.of_repertoires(np.searchsorted(candidates.rows, rows))
         sums = np.zeros((2, 3, len(candidates.clones), search.n_folds), np.int64)
         _sum_by_fold(carried, np.argsort(repertoires.unit, kind="stable"), repertoires, sums)
@@ -182,7 +182,7 @@ def find_candidates(
     indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
     candidates = CloneSet(dataset.take_clones(clones.representative[indices], fields))
     candidates = candidates.take(compute_content_order(candidates))
-    rows, first = np.unique(dataset.rows, return_index=True)
+    rows, first = np.unique(dataset.repertoire_indices, return_index=True)
     carried = _find_carried(candidates, dataset[first])
     return Candidates(candidates, [each[1] for each in found], rows, carried, *_list_neighbours(candidates))
 

@@ -99,7 +99,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         return None
     fields = cohort.dataset.gene_fields
     clones = find_shared_clones(cohort.dataset, fields)
-    n_clones = clones.count_by_repertoire()[cohort.dataset.rows]
+    n_clones = clones.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, clones, searches, fields)
     results = [
         _run_search(CandidatesByFold.of(candidates, search, levels), clones, n_clones[search.rows])

@@ -97,7 +97,7 @@ class CompositionBranch(Branch):
             self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
 
-    def contributions(self, repertoire: Repertoire) -> Floats:
+    def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
         The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that

@@ -105,7 +105,7 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     odd = {name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"}
     mice = set(find_mouse_genes(tuple(odd)))
     profiles = []
-    for row, name in zip(dataset.rows.tolist(), map(str, dataset.repertoire_ids), strict=True):
+    for row, name in zip(dataset.repertoire_indices.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _restore_report(name, int(arrays["kept"][row]), known.get(name))
         profiles.append(_make_profile(arrays, row, report, names, odd, mice))
     return profiles

@@ -80,7 +80,7 @@ def binary_metrics(
 
 
 def task_metrics(
-    outputs: Tensor, targets: Tensor, tasks: Sequence[Task], donors: NDArray[np.int64] | None = None
+    outputs: Tensor, labels: Tensor, tasks: Sequence[Task], donors: NDArray[np.int64] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return the metrics of every task by its name, over the repertoires whose label is known.
 
@@ -88,7 +88,7 @@ def task_metrics(
     ----------
     outputs
         The outputs of the network before their activation, (B, T).
-    targets
+    labels
         The labels from `deeprc.tasks.encode_labels`, (B, number of tasks).
     tasks
         The tasks in the order of outputs and labels.
@@ -108,12 +108,12 @@ def task_metrics(
     """
     from deeprc.outputs import activate, calibrate, task_losses  # torch, which the comparison of methods does not need
 
-    losses = task_losses(calibrate(outputs, tasks), targets, tasks)
+    losses = task_losses(calibrate(outputs, tasks), labels, tasks)
     predictions = activate(outputs, tasks)
     metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
-        is_labelled = ~targets[:, i].isnan()
-        label, prediction = targets[is_labelled, i].numpy(), predictions[i][is_labelled.numpy()]
+        is_labelled = ~labels[:, i].isnan()
+        label, prediction = labels[is_labelled, i].numpy(), predictions[i][is_labelled.numpy()]
         if len(label) == 0:
             metrics[task.name] = {"n": 0}
             continue

@@ -126,7 +126,7 @@ class Association(nn.Module):
             tolerance=self.tolerance,
         )
 
-    def weights(self, state: Tensor, stored: Tensor, mask: Tensor | None = None) -> Tensor:
+    def compute_weights(self, state: Tensor, stored: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the association weights of the last update, (..., H, S, N), without dropout."""
         return association_weights(
             state, stored, self.beta, mask=mask, max_updates=self.max_updates, tolerance=self.tolerance

@@ -102,15 +102,15 @@ def _forward_piece(
     part: _Array,
 ) -> None:
     """Write exp(logits - maximum) of a piece, and sum these weights, and the values times these weights."""
-    first, last = bounds[piece, 0], bounds[piece, 1]
+    first, stop = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
         maximum = logits[first, h]
-        for n in range(first + 1, last):
+        for n in range(first + 1, stop):
             if logits[n, h] > maximum or np.isnan(logits[n, h]):
                 maximum = logits[n, h]  # NaN stays, because no number is larger
         shift = logits.dtype.type(0) if maximum == -np.inf else maximum  # -inf - -inf would be NaN instead of -inf
         sum_of_weights, average = 0.0, part[piece, h]
-        for n in range(first, last):
+        for n in range(first, stop):
             weight = np.exp(logits[n, h] - shift)
             weights[n, h] = weight
             sum_of_weights += weight

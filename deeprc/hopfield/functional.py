@@ -66,7 +66,7 @@ def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
     """
     if state.ndim == 1:
         return energy(state[None], stored, beta)[..., 0]
-    logits = _logits(state, stored, beta, None)  # (..., S, N)
+    logits = _compute_logits(state, stored, beta, None)  # (..., S, N)
     inverse = _expand_over_states(1 / beta).to(logits.dtype) if isinstance(beta, Tensor) else 1 / beta
     largest_norm_squared = stored.square().sum(-1).amax(-1)[..., None]  # M² of each head -> of each of its states
     lse = inverse * torch.logsumexp(logits, dim=-1)
@@ -161,7 +161,7 @@ def association_weights(
     The parameters are those of `associate`. The weights of a state sum to 1. They are 0 if all patterns are left out.
     """
     state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
-    weights = torch.softmax(_logits(state, stored, beta, mask), dim=-1)
+    weights = torch.softmax(_compute_logits(state, stored, beta, mask), dim=-1)
     return weights if mask is None else weights.nan_to_num(0.0)
 
 
@@ -243,14 +243,14 @@ def associate(
     results = [
         associate(
             own,
-            stored[:, first:last],
-            values[:, first:last],
+            stored[:, first:stop],
+            values[:, first:stop],
             beta=beta,
             dropout=dropout,
             max_updates=max_updates,
             tolerance=tolerance,
         )
-        for own, (first, last) in zip(states, sets, strict=True)
+        for own, (first, stop) in zip(states, sets, strict=True)
     ]
     return torch.stack(results) if state_offsets is None else torch.cat(results, dim=-2)
 
@@ -309,7 +309,7 @@ def _to_four_dimensions(patterns: Tensor) -> Tensor:
     return patterns.flatten(0, -4)
 
 
-def _logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None) -> Tensor:
+def _compute_logits(state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None) -> Tensor:
     """Return the logits β Xᵀ ξ, (..., S, N); they are minus infinity where a pattern is left out."""
     logits = _scale_states(state, beta) @ stored.mT
     if mask is None:
@@ -341,7 +341,7 @@ def _split_states(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
     check_offsets(offsets, state.shape[-2], "state_offsets")
     if len(offsets) - 1 != n_sets:
         raise ValueError(f"state_offsets: expected those of {n_sets} sets, as offsets have, found {len(offsets) - 1}")
-    return [state[:, first:last] for first, last in pairwise(offsets.tolist())]
+    return [state[:, first:stop] for first, stop in pairwise(offsets.tolist())]
 
 
 def _expand_over_states(beta: Tensor) -> Tensor:

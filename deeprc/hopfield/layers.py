@@ -24,7 +24,8 @@ from deeprc.hopfield.maps import (
     Values,
     choose_head_dim,
     make_key_map,
-    make_value_and_output_maps,
+    make_output_map,
+    make_value_map,
     merge_heads,
     merge_masks,
     normalise_all,
@@ -129,21 +130,19 @@ class Hopfield(nn.Module):
         self.map_stored = make_key_map(
             stored_dim, n_heads, key_dim, project=project_stored, bias=bias, normalisation=normalisation
         )
-        self.map_values, output = make_value_and_output_maps(
+        self.map_values = make_value_map(
+            stored_dim,
             n_heads,
             key_dim,
-            stored_dim=stored_dim,
             raw_value_dim=raw_value_dim,
             value_dim=value_dim,
-            output_dim=output_dim,
-            default_output_dim=state_dim,
             values=values,
-            project_output=project_output,
             bias=bias,
             normalisation=normalisation,
         )
         self.association = Association(n_heads, key_dim, **dynamics)
-        self.output = output
+        pooled_dim = n_heads * (key_dim if self.map_values is None else self.map_values.head_dim)
+        self.output = make_output_map(pooled_dim, output_dim, state_dim, project=project_output, bias=bias)
 
     def forward(
         self,
@@ -209,7 +208,7 @@ class Hopfield(nn.Module):
         mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=state.ndim > 2)
         state = swap_batch_first(state, self.batch_first)
         query, key = self._map_all(state, state if stored is None else swap_batch_first(stored, self.batch_first))
-        return self.association.weights(query, key, mask)
+        return self.association.compute_weights(query, key, mask)
 
     def _map_all(self, state: Tensor, *others: Tensor) -> list[Tensor]:
         """Map the states, and the stored patterns and values if they are given, for all heads."""
@@ -336,14 +335,14 @@ class HopfieldLayer(nn.Module):
         The mask is that of `Hopfield`. If the states are the stored patterns, as in training, the mask
         `torch.eye(N, dtype=bool)` prevents that a state finds itself.
         """
-        result: Tensor = self.hopfield(state, *self._memory(state), association_mask=association_mask)
+        result: Tensor = self.hopfield(state, *self._get_memory(state), association_mask=association_mask)
         return result
 
     def association_weights(self, state: Tensor, *, association_mask: Tensor | None = None) -> Tensor:
         """Return the association weights of the last update, (..., H, S, N); parameters as in `forward`."""
-        return self.hopfield.association_weights(state, self._memory(state)[0], association_mask=association_mask)
+        return self.hopfield.association_weights(state, self._get_memory(state)[0], association_mask=association_mask)
 
-    def _memory(self, state: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _get_memory(self, state: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the stored patterns and targets, with the dimension of a batch if the states have it."""
         if state.ndim < 3:
             return self.stored, self.targets

@@ -19,7 +19,8 @@ __all__ = [
     "Values",
     "choose_head_dim",
     "make_key_map",
-    "make_value_and_output_maps",
+    "make_output_map",
+    "make_value_map",
     "merge_heads",
     "merge_masks",
     "normalise_all",
@@ -137,42 +138,21 @@ def make_key_map(
     )
 
 
-def make_value_and_output_maps(
+def make_value_map(
+    stored_dim: int,
     n_heads: int,
     key_dim: int,
     *,
-    stored_dim: int,
     raw_value_dim: int | None,
     value_dim: int | None,
-    output_dim: int | None,
-    default_output_dim: int,
     values: Values,
-    project_output: bool,
-    bias: bool,
-    normalisation: Normalisation,
-) -> tuple[PatternMap | None, nn.Module]:
-    """Build the map of the values and that of the results of all heads, side by side, into the output.
-
-    The first is None if the stored patterns in the associative space are averaged.
-    """
-    if values == "associated" and raw_value_dim is not None:
-        raise ValueError("raw_value_dim: expected None with values='associated'")
-    dim = stored_dim if raw_value_dim is None else raw_value_dim
-    map_values = _make_value_map(dim, n_heads, key_dim, value_dim, values, bias=bias, normalisation=normalisation)
-    pooled = n_heads * (key_dim if map_values is None else map_values.head_dim)
-    return map_values, _make_output_map(pooled, output_dim, default_output_dim, project=project_output, bias=bias)
-
-
-def _make_value_map(
-    dim: int,
-    n_heads: int,
-    key_dim: int,
-    value_dim: int | None,
-    values: Values,
-    *,
     bias: bool,
     normalisation: Normalisation,
 ) -> PatternMap | None:
+    """Build the map of the values; None if the stored patterns in the associative space are averaged."""
+    if values == "associated" and raw_value_dim is not None:
+        raise ValueError("raw_value_dim: expected None with values='associated'")
+    dim = stored_dim if raw_value_dim is None else raw_value_dim
     _check_choice("values", values, get_args(Values))
     if values != "projected" and value_dim is not None:
         raise ValueError(f"value_dim: expected None, since values={values!r} have their own dimension")
@@ -184,12 +164,13 @@ def _make_value_map(
     return PatternMap(dim, n_heads, head_dim, bias=bias, normalise_inputs=normalisation == "inputs")
 
 
-def _make_output_map(pooled: int, output_dim: int | None, default: int, *, project: bool, bias: bool) -> nn.Module:
+def make_output_map(pooled_dim: int, output_dim: int | None, default: int, *, project: bool, bias: bool) -> nn.Module:
+    """Build the map of the results of all heads, side by side, into the output."""
     if not project:
         if output_dim is not None:
             raise ValueError("output_dim: expected None with project_output=False")
         return nn.Identity()
-    layer = nn.Linear(pooled, default if output_dim is None else output_dim, bias=bias)
+    layer = nn.Linear(pooled_dim, default if output_dim is None else output_dim, bias=bias)
     if bias:
         nn.init.zeros_(layer.bias)
     return layer

@@ -19,7 +19,8 @@ from deeprc.hopfield.maps import (
     Values,
     choose_head_dim,
     make_key_map,
-    make_value_and_output_maps,
+    make_output_map,
+    make_value_map,
     merge_heads,
     merge_masks,
     normalise_all,
@@ -93,23 +94,22 @@ class HopfieldPooling(nn.Module):
             bias=bias and needs_bias,
             normalisation=normalisation,
         )
-        self.map_values, self.output = make_value_and_output_maps(
+        self.map_values = make_value_map(
+            stored_dim,
             n_heads,
             key_dim,
-            stored_dim=stored_dim,
             raw_value_dim=raw_value_dim,
             value_dim=value_dim,
-            output_dim=output_dim,
-            default_output_dim=stored_dim,
             values=values,
-            project_output=project_output,
             bias=bias,
             normalisation=normalisation,
         )
+        pooled_dim = n_heads * (key_dim if self.map_values is None else self.map_values.head_dim)
+        self.output = make_output_map(pooled_dim, output_dim, stored_dim, project=project_output, bias=bias)
 
     def scaled_queries(self) -> Tensor:
         """Return the queries times β, β ξ of each head, (H, S, d_k)."""
-        return self._states() * self.association.beta[:, None, None]
+        return self._get_states() * self.association.beta[:, None, None]
 
     def forward(
         self,
@@ -138,7 +138,7 @@ class HopfieldPooling(nn.Module):
         else:
             key = self.map_stored.map_normalised(stored)
             value = key if self.map_values is None else self.map_values.map_normalised(values)
-            result = self.association(self._states(), key, value, mask=mask, offsets=offsets)
+            result = self.association(self._get_states(), key, value, mask=mask, offsets=offsets)
         return swap_batch_first(self.output(merge_heads(result)), self.batch_first or offsets is not None)
 
     def association_weights(
@@ -148,19 +148,19 @@ class HopfieldPooling(nn.Module):
 
         With `offsets`, the weights are (H, S, N). They sum to 1 in each set, and are 0 beyond the last offset.
         """
-        key, states = self.map_stored(swap_batch_first(stored, self.batch_first)), self._states()
+        key, states = self.map_stored(swap_batch_first(stored, self.batch_first)), self._get_states()
         mask = merge_masks(stored_padding_mask, None, self.n_heads)
         if offsets is None:
-            return self.association.weights(states, key, mask)
+            return self.association.compute_weights(states, key, mask)
         if mask is not None:
             raise ValueError("masks: expected none beside offsets; leave the patterns themselves out of the sets")
         check_offsets(offsets, len(stored))
         bounds = offsets.tolist()
-        sets = [self.association.weights(states, key[:, first:last]) for first, last in pairwise(bounds)]
+        sets = [self.association.compute_weights(states, key[:, first:stop]) for first, stop in pairwise(bounds)]
         beyond = states.new_zeros(*states.shape[:2], len(stored) - bounds[-1])
         return torch.cat([*sets, beyond], dim=-1)
 
-    def _states(self) -> Tensor:
+    def _get_states(self) -> Tensor:
         """Return the queries as state patterns in the associative space, (H, S, d_k)."""
         return functional.layer_norm(self.queries, self.queries.shape[-1:]) if self.normalise_queries else self.queries
 

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from deeprc.device import has_triton
 
-__all__ = ["check_offsets", "segment_attention", "segment_ids", "segment_logsumexp", "segment_softmax", "segment_sum"]
+__all__ = [
+    "check_offsets",
+    "index_segments",
+    "segment_attention",
+    "segment_logsumexp",
+    "segment_softmax",
+    "segment_sum",
+]
 
 
 def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
@@ -35,7 +42,7 @@ def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
         raise ValueError(f"{name}: expected to rise from 0 to {n} at most, found {found}")
 
 
-def segment_ids(offsets: Tensor, n: int) -> Tensor:
+def index_segments(offsets: Tensor, n: int) -> Tensor:
     """Return the index of the set of each of n patterns, (n,) int64, from offsets (B + 1,) int64.
 
     Patterns beyond the last offset belong to no set and get the index B.
@@ -46,12 +53,12 @@ def segment_ids(offsets: Tensor, n: int) -> Tensor:
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
     """Sum the rows of each set: (N, ...) and offsets (B + 1,) give (B, ...). The sum of an empty set is 0."""
     total = values.new_zeros((len(offsets), *values.shape[1:]))
-    return total.index_add(0, segment_ids(offsets, len(values)), values)[:-1]
+    return total.index_add(0, index_segments(offsets, len(values)), values)[:-1]
 
 
 def segment_logsumexp(logits: Tensor, offsets: Tensor) -> Tensor:
     """Return log(sum(exp(logits))) of each set: (N, H) and offsets (B + 1,) give (B, H); -inf for an empty set."""
-    segments = segment_ids(offsets, len(logits))
+    segments = index_segments(offsets, len(logits))
     maximum = _segment_maximum(logits, segments, len(offsets))
     total = torch.zeros_like(maximum).index_add(0, segments, torch.exp(logits - maximum.index_select(0, segments)))
     return (maximum + total.log())[:-1]
@@ -65,7 +72,7 @@ def _segment_maximum(logits: Tensor, segments: Tensor, n: int) -> Tensor:
 
 def segment_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
     """Return the softmax over each set: logits (N, H) and offsets (B + 1,) give weights (N, H), sum 1 in each set."""
-    segments = segment_ids(offsets, len(logits))
+    segments = index_segments(offsets, len(logits))
     maximum = _segment_maximum(logits, segments, len(offsets))  # (B + 1, H)
     exponential = torch.exp(logits - maximum.index_select(0, segments))
     # index_select, not [segments]: the backward of the latter adds in an order that varies between runs

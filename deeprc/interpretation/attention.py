@@ -205,7 +205,7 @@ def compute_attention(
     The parameters are those of `attention_table`; `top` limits the sequences of the table, but sizes are of all
     sequences.
     """
-    inferences = [member.inference(dataset) for member in model.members]
+    inferences = [member.make_inference(dataset) for member in model.members]
     return _compute_attention(model, inferences, [position], _Selection.of(model, top, ranking))[0]
 
 
@@ -217,7 +217,7 @@ def iterate_attention(
     ranking: Ranking | None = None,
 ) -> Iterator[RepertoireAttention]:
     """Yield the attention on each repertoire, see `compute_attention`; consecutive small ones are computed together."""
-    inferences = [member.inference(dataset) for member in model.members]
+    inferences = [member.make_inference(dataset) for member in model.members]
     selection = _Selection.of(model, top, ranking)
     with open_step("attention on sequences", len(dataset)) as step:
         for group in inferences[0].iterate_groups():
@@ -306,7 +306,7 @@ def _score_sequences(
         for each in scores:
             member.check_scores(each)
         of_members.append(scores)
-    return [model.combine(of_repertoire) for of_repertoire in zip(*of_members, strict=True)]
+    return [model.combine_scores(of_repertoire) for of_repertoire in zip(*of_members, strict=True)]
 
 
 def _make_repertoire_attention(

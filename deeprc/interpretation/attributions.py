@@ -163,7 +163,7 @@ def attribute(
             model.members, *(units[:, output].tolist() for units in model.units), strict=True
         ):
             quantity = ExplainedQuantity(output, of, steps, scale, shift)
-            explained = ExplainedNetwork(member.inference(dataset), torch.from_numpy(frequencies), quantity)
+            explained = ExplainedNetwork(member.make_inference(dataset), torch.from_numpy(frequencies), quantity)
             parts.append(_attribute_with(explained, different, step.advance))
     shares = AttributionArrays(*(each[place] for each in _average_models(parts)))
     if CompositionBranch.name not in model.branch_names:

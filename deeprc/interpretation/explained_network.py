@@ -145,7 +145,7 @@ class ExplainedNetwork:
         of_rest = PooledAccumulator(network)
         for batch in self.inference.iterate_batches(position, rest):
             of_rest.add(*(result.double() for result in network.attend(batch)))
-        average, logsumexp_of_rest = of_rest.pooled(), of_rest.logsumexp()
+        average, logsumexp_of_rest = of_rest.compute_pooled(), of_rest.compute_logsumexp()
         batches = self.inference.iterate_batches(position, chosen)
         values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
         highest = torch.maximum(own, logsumexp).amax(dim=0)  # (H,)

@@ -188,7 +188,7 @@ def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
     from deeprc.interpretation.figures.classes import index_drawn_classes
 
     model, dataset, task = request.model, request.dataset, request.task
-    labels = model.labels(dataset)[:, model.tasks.index(task)]
+    labels = model.encode_labels(dataset)[:, model.tasks.index(task)]
     return find_classes(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
 
 
@@ -352,7 +352,7 @@ def find_classes(model: Model, dataset: RepertoireDataset, task: Task) -> dict[s
     """
     from deeprc.interpretation.figures.classes import choose_drawn_classes
 
-    labels = model.labels(dataset)[:, model.tasks.index(task)]
+    labels = model.encode_labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
     return choose_drawn_classes(task, dataset.repertoire_ids.tolist(), labels)

@@ -92,7 +92,7 @@ class SequenceIndex:
 
     def to_container_rows(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
         """Return the row of each sequence among all sequences of the container, (n,)."""
-        starts = dataset.container.repertoire_offsets[dataset.rows]
+        starts = dataset.container.repertoire_offsets[dataset.repertoire_indices]
         return np.asarray(starts[self.positions] + self.rows)
 
     def frame(self, dataset: RepertoireDataset) -> pd.DataFrame:

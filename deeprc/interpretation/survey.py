@@ -168,7 +168,7 @@ def make_false_discovery_reference(
         Part of the split of each repertoire in training, (B,).
     """
     part_of = np.array(parts, dtype=object)
-    held_out = choose_held_out_part(part_of, predictor.model.labels(dataset))
+    held_out = choose_held_out_part(part_of, predictor.model.encode_labels(dataset))
     if held_out is None:
         return None
     return FalseDiscoveryReference.of(

@@ -45,7 +45,7 @@ def survey_by_workers(
         See `deeprc.runs.shares.iterate_shares`.
     """
     plan = SurveyPlan.of(predictor.model, dataset, top, witnesses_among)
-    rows = frozenset(dataset.rows[list(witnesses_among)].tolist())
+    rows = frozenset(dataset.repertoire_indices[list(witnesses_among)].tolist())
     collector, start = SurveyCollector(plan), 0
     collect = partial(_collect, plan=plan, witness_rows=rows, has_parts=parts is not None)
     for share, collected in iterate_shares(collect, predictor, dataset, workers, device=device):

@@ -125,7 +125,7 @@ def forward(
 @njit(**FAST)
 def _forward_chunk(
     first: int,
-    last: int,
+    stop: int,
     sequences: BatchArrays,
     tables: ConvolutionTables,
     gene_embeddings: _Array,
@@ -133,7 +133,7 @@ def _forward_chunk(
     cache: ForwardCache,
     logits: _Array,
 ) -> None:
-    """Write the results of the sequences from `first` to `last`; see `forward`."""
+    """Write the results of the sequences from `first` to `stop`; see `forward`."""
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     values, activations, window = cache
     weights, biases, sizes, queries = layers
@@ -144,14 +144,14 @@ def _forward_chunk(
     unused_window = np.empty(TILE, window.dtype)
     for tile in range(len(tables.residues)):
         kernels = slice(tile * TILE, (tile + 1) * TILE)
-        for n in range(first, last):
+        for n in range(first, stop):
             prefetch(residues, starts[min(n + PREFETCH_DISTANCE, len(starts) - 1)])
             best = (values[n] if keep else chunk_values[n - first])[kernels]
             position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
             best_at = window[n, kernels] if keep_all else unused_window
             write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
             apply_selu(best, tables.bias[kernels])
-    for n in range(first, last):
+    for n in range(first, stop):
         inputs = values[n] if keep else chunk_values[n - first]
         for e in range(E):
             inputs[D + e] = gene_embeddings[n, e]
@@ -194,9 +194,9 @@ def backward(
             gradients.gene_embeddings,
         )
         grad_sums = np.zeros((n_layers + 1, SEQUENCES_PER_CHUNK, widest), np.float32)
-        last = (block + 1) * N // N_SUM_BLOCKS
-        for first in range(block * N // N_SUM_BLOCKS, last, SEQUENCES_PER_CHUNK):
-            stop = min(first + SEQUENCES_PER_CHUNK, last)
+        block_stop = (block + 1) * N // N_SUM_BLOCKS
+        for first in range(block * N // N_SUM_BLOCKS, block_stop, SEQUENCES_PER_CHUNK):
+            stop = min(first + SEQUENCES_PER_CHUNK, block_stop)
             _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, of_block, grad_sums)
             _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, of_block, grad_sums)
             window, grad_windows = cache.window[first:stop], grad_sums[0]
@@ -206,7 +206,7 @@ def backward(
 @njit(**FAST)
 def _backward_chunk(
     first: int,
-    last: int,
+    stop: int,
     cache: ForwardCache,
     grad_values: _Array,
     grad_logits: _Array,
@@ -223,7 +223,7 @@ def _backward_chunk(
     weights, _, sizes, queries = layers
     grad_biases, grad_genes = gradients.biases, gradients.gene_embeddings
     n_layers, H, E = len(weights), queries.shape[1], grad_genes.shape[1]
-    for n in range(first, last):
+    for n in range(first, stop):
         row = n - first
         for tile in range(len(queries)):
             units = slice(tile * TILE, (tile + 1) * TILE)
@@ -250,7 +250,7 @@ def _backward_chunk(
 @njit(nogil=True)
 def _accumulate_weight_gradients(
     first: int,
-    last: int,
+    stop: int,
     cache: ForwardCache,
     grad_logits: _Array,
     layers: KeyLayers,
@@ -260,11 +260,11 @@ def _accumulate_weight_gradients(
     """Add the gradients of the queries and of the layers' weights for some sequences; see `_backward_chunk`."""
     values, activations, _ = cache
     n_layers, sizes = len(layers.weights), layers.sizes
-    keys = (activations[n_layers - 1] if n_layers else values)[first:last]
+    keys = (activations[n_layers - 1] if n_layers else values)[first:stop]
     for tile in range(len(layers.queries)):
-        add_outer_products(grad_logits[first:last], layers.queries.shape[1], keys, tile, gradients.queries[tile])
+        add_outer_products(grad_logits[first:stop], layers.queries.shape[1], keys, tile, gradients.queries[tile])
     for layer in range(n_layers):
-        inputs = (activations[layer - 1] if layer else values)[first:last]
-        grad_rows = grad_sums[layer + 1, : last - first]
+        inputs = (activations[layer - 1] if layer else values)[first:stop]
+        grad_rows = grad_sums[layer + 1, : stop - first]
         for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
             add_outer_products(inputs, sizes[layer], grad_rows, tile, gradients.layers[layer, tile])

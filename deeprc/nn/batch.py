@@ -144,7 +144,7 @@ class Collator:
             check_genes(dataset)
         locations = locate_repertoires(dataset, device)
         self._source = self._make_source(locations)
-        sizes = torch.from_numpy(dataset.container.repertoire_offsets).diff()[dataset.rows]
+        sizes = torch.from_numpy(dataset.container.repertoire_offsets).diff()[dataset.repertoire_indices]
         inverse_stds = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # NaN until they are needed
         self._table = RepertoireTable(sizes, torch.from_numpy(locations.first_row), inverse_stds)
         if device.type != "cpu":
@@ -179,24 +179,24 @@ class Collator:
             )
             batch = RepertoireBatch(sequences, offsets, genes)
         else:
-            rows, owner, offsets = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
-            batch = self._look_up(self._table.locate(positions, rows, owner, offsets))
+            rows, segments, offsets = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
+            batch = self._look_up(self._table.locate(positions, rows, segments, offsets))
         return batch if self.branches is None else replace(batch, branch_scores=self.branches.take(positions))
 
-    def size(self, position: int) -> int:
+    def count_sequences(self, position: int) -> int:
         """Return the number of sequences of a repertoire."""
         return int(self._table.sizes[position])
 
     def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
         """Return some sequences of one repertoire, by their rows within it, (n,) int64 or a slice without step."""
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.size(position))
+            start, stop, _ = rows.indices(self.count_sequences(position))
             rows = np.arange(start, stop)
         column_rows = (torch.from_numpy(rows) + int(self._table.first_rows[position])).to(self.device)
-        owner = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        segments = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         offsets = torch.tensor([0, len(rows)], device=self.device)
         positions = torch.tensor([int(position)], device=self.device)
-        return self._look_up(DrawnRows(positions, column_rows, owner, offsets))
+        return self._look_up(DrawnRows(positions, column_rows, segments, offsets))
 
     def take_together(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> RepertoireBatch:
         """Return some sequences of several repertoires as one batch.
@@ -204,11 +204,11 @@ class Collator:
         `rows` has the rows of the sequences within their repertoire, (n,) int64, for each of the positions.
         """
         sizes = np.array([len(each) for each in rows], np.int64)
-        owner = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
+        segments = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
         repertoire_rows = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
         repertoire_positions = torch.tensor(list(positions), dtype=torch.int64, device=self.device)
         offsets = torch.from_numpy(compute_offsets(sizes)).to(self.device)
-        return self._look_up(self._table.locate(repertoire_positions, repertoire_rows, owner, offsets))
+        return self._look_up(self._table.locate(repertoire_positions, repertoire_rows, segments, offsets))
 
     def _look_up(self, drawn: DrawnRows) -> RepertoireBatch:
         if self.device.type == "cpu":
@@ -216,7 +216,7 @@ class Collator:
         sequences, genes = self._source.look_up(drawn, self._table.inverse_stds[drawn.positions])
         return RepertoireBatch(sequences, drawn.offsets, genes)
 
-    def inverse_std(self, position: int) -> float:
+    def get_inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; it is computed once."""
         if self.device.type == "cpu":
             self._cache_inverse_stds(np.array([position]))

@@ -45,7 +45,7 @@ class Branch(nn.Module):
     """Name of the branch in configurations, files and tables."""
 
     @abstractmethod
-    def contributions(self, repertoire: Repertoire) -> Floats:
+    def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); their sum is `score`.
 
         Raises
@@ -62,7 +62,7 @@ class Branch(nn.Module):
         InputError
             If the repertoire's container lacks something that the branch needs.
         """
-        return np.asarray(self.contributions(repertoire).sum(axis=0))
+        return np.asarray(self.compute_contributions(repertoire).sum(axis=0))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -152,13 +152,13 @@ class Branches(nn.Module):
         cross_fitted = self._find_known_scores(repertoire)
         return np.stack([branch.score(repertoire) for branch in self]) if cross_fitted is None else cross_fitted
 
-    def contributions(self, repertoire: Repertoire) -> Floats:
+    def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence to the outputs through each branch, (Q, N, T).
 
         If the branches learned from the repertoire, the difference between the cross-fitted score and the sum of the
         contributions is shared equally by all sequences.
         """
-        parts = np.stack([branch.contributions(repertoire) for branch in self])
+        parts = np.stack([branch.compute_contributions(repertoire) for branch in self])
         cross_fitted = self._find_known_scores(repertoire)
         if cross_fitted is not None and len(repertoire):
             parts += (cross_fitted - parts.sum(axis=1))[:, None] / len(repertoire)

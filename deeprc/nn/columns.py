@@ -77,7 +77,7 @@ class DrawnRows(NamedTuple):
         Positions of the repertoires in the dataset, (B,) int64.
     column_rows
         Row of each sequence in the columns, (n,) int64; rows that only fill the batch may be out of range.
-    owner
+    segments
         Index of each sequence's repertoire among the positions, (n,) int64.
     offsets
         Bounds of the repertoires among the sequences, (B + 1,) int64.
@@ -85,15 +85,15 @@ class DrawnRows(NamedTuple):
 
     positions: Tensor
     column_rows: Tensor
-    owner: Tensor
+    segments: Tensor
     offsets: Tensor
 
     def take_repertoires(self, selection: slice) -> DrawnRows:
         """Return the sequences of a slice of the repertoires."""
         offsets = self.offsets[selection.start : selection.stop + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
-        owner = self.owner[rows] - selection.start
-        return DrawnRows(self.positions[selection], self.column_rows[rows], owner, offsets - offsets[0])
+        segments = self.segments[rows] - selection.start
+        return DrawnRows(self.positions[selection], self.column_rows[rows], segments, offsets - offsets[0])
 
 
 class RepertoireTable(NamedTuple):
@@ -113,19 +113,18 @@ class RepertoireTable(NamedTuple):
     first_rows: Tensor
     inverse_stds: Tensor
 
-    def locate(self, positions: Tensor, rows: Tensor, owner: Tensor, offsets: Tensor) -> DrawnRows:
+    def locate(self, positions: Tensor, rows: Tensor, segments: Tensor, offsets: Tensor) -> DrawnRows:
         """Return the sequences at rows within their repertoires, (n,); the others are attributes of `DrawnRows`."""
-        return DrawnRows(positions, self.first_rows[positions].index_select(0, owner) + rows, owner, offsets)
+        return DrawnRows(positions, self.first_rows[positions].index_select(0, segments) + rows, segments, offsets)
 
 
 def locate_repertoires(dataset: RepertoireDataset, device: torch.device) -> RepertoireLocations:
     """Return where a dataset's repertoires lie among what `load_columns` returns."""
-    first_row = dataset.container.repertoire_offsets[dataset.rows]
+    first_row = dataset.container.repertoire_offsets[dataset.repertoire_indices]
     part = np.zeros(len(first_row), np.int64)
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
-        part = np.array(
-            [dataset.sequence_container.find_part(container_row) for container_row in dataset.rows.tolist()], np.int64
-        )
+        find_part = dataset.sequence_container.find_part
+        part = np.array([find_part(index) for index in dataset.repertoire_indices.tolist()], np.int64)
         first_row = first_row - np.array([each.first_sequence for each in parts], np.int64)[part]
     return RepertoireLocations(part, first_row)
 

@@ -318,7 +318,7 @@ def _add_branches(
     """Return the scores of a repertoire's sequences at `rows`, with the contributions through branches added."""
     if network.branches is None:
         return scores
-    of_all = network.branches.contributions(repertoire)  # (Q, N, T)
+    of_all = network.branches.compute_contributions(repertoire)  # (Q, N, T)
     of_rows = of_all if rows is None else of_all[:, rows]
     return replace(
         scores,
@@ -337,7 +337,7 @@ def _iterate_values(
         yield (network.attend(batch)[0].cpu() for batch in inference.iterate_batches(positions[0], rows[0]))
         return
     selected = [
-        np.arange(collator.size(position)) if of_repertoire is None else of_repertoire
+        np.arange(collator.count_sequences(position)) if of_repertoire is None else of_repertoire
         for position, of_repertoire in zip(positions, rows, strict=True)
     ]
     batch = collator.take_together(positions, selected).to(inference.device)

@@ -114,16 +114,14 @@ def _initialise_embedding(n_names: int, n_units: int) -> Tensor:
 
 def _iterate_calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
     """Yield the V and the J genes of each repertoire."""
-    for container_row in dataset.rows.tolist():
+    for index in dataset.repertoire_indices.tolist():
         if isinstance(dataset, SimulatedDataset):
-            table, _ = dataset.cohort.draw(
-                container_row, np.arange(min(_N_SAMPLED, dataset.cohort.size(container_row)))
-            )
+            table, _ = dataset.cohort.draw(index, np.arange(min(_N_SAMPLED, dataset.cohort.size(index))))
             yield table.v_call, table.j_call
         else:
             container = dataset.sequence_container
-            part = container.parts[container.find_part(container_row)]
-            bounds = container.repertoire_offsets[container_row : container_row + 2] - part.first_sequence
+            part = container.parts[container.find_part(index)]
+            bounds = container.repertoire_offsets[index : index + 2] - part.first_sequence
             sequence_rows = slice(*bounds.tolist())
             genes = {name: calls.take(sequence_rows) for name, calls in part.store.sequences.genes.items()}
             yield genes.get("v_call"), genes.get("j_call")

@@ -83,7 +83,7 @@ class Inference:
 
     def iterate_batches(self, position: int, rows: NDArray[np.int64] | None = None) -> Iterator[RepertoireBatch]:
         """Yield the sequences of one repertoire in chunks, on the network's device: all, or those at `rows`, (n,)."""
-        n, size = self.collator.size(position) if rows is None else len(rows), self._chunk_size
+        n, size = self.collator.count_sequences(position) if rows is None else len(rows), self._chunk_size
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))
             yield self.collator.take(position, part if rows is None else rows[part]).to(self.device)
@@ -97,7 +97,7 @@ class Inference:
         parts = [self.network.compute_logits(batch).cpu() for batch in self.iterate_batches(position, rows)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
 
-    def outputs(
+    def compute_outputs(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
     ) -> Tensor:
         """Return the outputs of at least one repertoire before their activation, (B, T), on the CPU.
@@ -138,7 +138,7 @@ class Inference:
             return
         dataset, known_pooled = self.collator.dataset, self.pooled_value_cache.find(self.network)
         key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
-        keys = [(*key_of_batches, int(dataset.rows[position])) for position in listed]
+        keys = [(*key_of_batches, int(dataset.repertoire_indices[position])) for position in listed]
         missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}
         computed = self._iterate_pooled(list(missing.values()), None)
         for key in keys:
@@ -163,7 +163,7 @@ class Inference:
         listed = self._list_positions(positions)
         return (listed[group] for group in self._iterate_groups(listed, None))
 
-    def branch_scores(self, position: int) -> Tensor | None:
+    def take_branch_scores(self, position: int) -> Tensor | None:
         """Return the scores of one repertoire from the network's branches, (1, Q, T); None if it has no branches."""
         branches = self.collator.branches
         return None if branches is None else branches.take(torch.tensor([position])).to(self.device)
@@ -182,7 +182,7 @@ class Inference:
     ) -> Iterator[slice]:
         first = n_sequences = 0
         for index, position in enumerate(positions):
-            size = self.collator.size(position) if rows is None else len(rows[index])
+            size = self.collator.count_sequences(position) if rows is None else len(rows[index])
             if index > first and n_sequences + size > self._chunk_size:
                 yield slice(first, index)
                 first, n_sequences = index, 0
@@ -208,7 +208,7 @@ class Inference:
         if len(positions) == 1:
             return [self._pool_in_chunks(positions[0], None if rows is None else rows[0])]
         if rows is None:
-            rows = [np.arange(self.collator.size(position)) for position in positions]
+            rows = [np.arange(self.collator.count_sequences(position)) for position in positions]
         return self._pool_in_one_batch(positions, rows)
 
     def _pool_in_chunks(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
@@ -223,7 +223,7 @@ class Inference:
             values, logits = self.network.attend(batch)
             accumulator.add(values, logits)
             logit_parts.append(logits.cpu())
-        return accumulator.pooled(), torch.cat(logit_parts) if all_logits is None else all_logits
+        return accumulator.compute_pooled(), torch.cat(logit_parts) if all_logits is None else all_logits
 
     def _pool_in_one_batch(
         self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
@@ -245,10 +245,10 @@ class Inference:
             accumulator = PooledAccumulator(self.network)
             if len(repertoire_logits):
                 accumulator.add(repertoire_values, repertoire_logits)
-            pooled.append(accumulator.pooled())
+            pooled.append(accumulator.compute_pooled())
         return list(zip(pooled, all_logits or logits.cpu().split(sizes), strict=True))
 
     @torch.no_grad()
     def _compute_output(self, pooled: Tensor, position: int) -> Tensor:
         """Return the outputs of a repertoire, (T,), from its pooled values, (H, S)."""
-        return self.network.combine(pooled.float()[None], self.branch_scores(position))[0].cpu()
+        return self.network.compute_outputs(pooled.float()[None], self.take_branch_scores(position))[0].cpu()

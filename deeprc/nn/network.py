@@ -66,7 +66,7 @@ class RunningStandardisation(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def start(self, pooled: Tensor) -> None:
+    def set_moments(self, pooled: Tensor) -> None:
         """Set the moments to those of pooled values, (B, n_features), as if `memory` updates had been made."""
         self.mean.copy_(pooled.mean(dim=0))
         self.variance.copy_(pooled.var(dim=0, correction=0))
@@ -300,14 +300,14 @@ class DeepRC(nn.Module):
             )
         unattended_summary = None
         if top_fraction < 1 or top_number is not None:
-            batch, unattended_summary = self._reduce(batch, top_fraction, top_number, unattended)
+            batch, unattended_summary = self._select_attended(batch, top_fraction, top_number, unattended)
         values, logits = self.attend(batch)
         if logit_noise:
             logits = logits + logit_noise * _draw_noise(logits, batch.offsets, generators)
         pooled = segment_attention(logits, values, batch.offsets)  # (B, H, S)
         if unattended_summary is not None:
             pooled = unattended_summary.add_to(pooled, logits, batch.offsets)
-        return self.combine(pooled, batch.branch_scores)
+        return self.compute_outputs(pooled, batch.branch_scores)
 
     def digest_pooling_weights(self) -> str:
         """Return a digest, as hexadecimal text, of the weights on which pooled values depend.
@@ -323,7 +323,7 @@ class DeepRC(nn.Module):
         first, *later = [layer for layer in self.output_network if isinstance(layer, nn.Linear)]
         return None if later else first
 
-    def combine(self, pooled: Tensor, branch_scores: Tensor | None) -> Tensor:
+    def compute_outputs(self, pooled: Tensor, branch_scores: Tensor | None) -> Tensor:
         """Return the outputs, (B, T), from the pooled values, (B, H, S), and the scores of the branches, (B, Q, T).
 
         Raises
@@ -340,7 +340,7 @@ class DeepRC(nn.Module):
         return outputs + added
 
     @torch.no_grad()
-    def _reduce(
+    def _select_attended(
         self, batch: RepertoireBatch, fraction: float, max_rows: int | None, unattended: Unattended
     ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
         """Return the sequences that attention keeps, and a summary of the others if they stay in the softmax."""
@@ -360,8 +360,8 @@ def choose_chunk_size(device: torch.device) -> int:
 def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     """Return normal noise for the logits, (N, H); each repertoire, see `offsets`, has its own generator."""
     noise = torch.zeros_like(logits)
-    for generator, (first, last) in zip(generators, pairwise(offsets.tolist()), strict=True):
-        noise[first:last].normal_(generator=generator)
+    for generator, (first, stop) in zip(generators, pairwise(offsets.tolist()), strict=True):
+        noise[first:stop].normal_(generator=generator)
     return noise
 
 

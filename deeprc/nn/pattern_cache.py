@@ -66,7 +66,7 @@ class PatternCache:
         sequences = sequences.compact()
         text, lengths = sequences.residues.numpy().tobytes(), sequences.lengths.numpy()
         bounds = [0, *np.cumsum(lengths).tolist()]
-        keys = [text[first:last] for first, last in pairwise(bounds)]
+        keys = [text[first:stop] for first, stop in pairwise(bounds)]
         new = {key: sequence_row for sequence_row, key in enumerate(keys) if key not in self._first_rows}
         if new:
             self._add(new, compute(sequences.take(torch.tensor(list(new.values()))).compact()))

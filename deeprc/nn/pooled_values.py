@@ -47,14 +47,14 @@ class PooledAccumulator:
             value_sum += self._sums[2] * factor[:, None]
         self._sums = highest, weight_sum, value_sum
 
-    def pooled(self) -> Tensor:
+    def compute_pooled(self) -> Tensor:
         """Return the pooled values, (H, S) float64; 0 without any sequence."""
         if self._sums is None:
             return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
         _, weight_sum, value_sum = self._sums
         return value_sum / weight_sum.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
 
-    def logsumexp(self) -> Tensor:
+    def compute_logsumexp(self) -> Tensor:
         """Return the logarithm of the summed exponentials of the logits, (H,) float64; -inf without any sequence."""
         if self._sums is None:
             return torch.full(self._shape[:1], -torch.inf, dtype=torch.float64, device=self._device)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
-from deeprc.hopfield.segments import segment_ids
+from deeprc.hopfield.segments import index_segments
 
 __all__ = ["COMPILED_CODE", "ROUNDING", "draw_rows", "select_top_rows"]
 
@@ -56,10 +56,10 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
     drawn = sizes.clamp(max=max_rows)
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
     if sizes.device.type == "cpu":
-        rows, owners = np.empty((2, int(offsets[-1])), np.int64)
+        rows, segments = np.empty((2, int(offsets[-1])), np.int64)
         with COMPILED_CODE:
-            _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, owners)
-        return torch.from_numpy(rows), torch.from_numpy(owners), offsets
+            _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
+        return torch.from_numpy(rows), torch.from_numpy(segments), offsets
     return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
 
 
@@ -69,7 +69,7 @@ def _draw_rows(
     offsets: NDArray[np.int64],
     keys: NDArray[np.uint64],
     rows: NDArray[np.int64],
-    owners: NDArray[np.int64],
+    segments: NDArray[np.int64],
 ) -> None:
     for b in numba.prange(len(sizes)):
         drawn = offsets[b + 1] - offsets[b]
@@ -82,21 +82,21 @@ def _draw_rows(
             low, high = high, int((stratum + 1) * width + ROUNDING)
             row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + rotation
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
-            owners[offsets[b] + stratum] = b
+            segments[offsets[b] + stratum] = b
 
 
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Draw the same rows as `_draw_rows`, on any device, without copying numbers to the host."""
     drawn = offsets.diff()
-    owner = segment_ids(offsets, total).clamp_(max=len(sizes) - 1)
-    stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, owner)
-    stratum = torch.minimum(stratum, drawn.index_select(0, owner) - 1).clamp_(min=0)
-    size, key = sizes.index_select(0, owner), keys.index_select(0, owner)
-    width = (sizes.double() / drawn.clamp(min=1)).index_select(0, owner)
+    segments = index_segments(offsets, total).clamp_(max=len(sizes) - 1)
+    stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, segments)
+    stratum = torch.minimum(stratum, drawn.index_select(0, segments) - 1).clamp_(min=0)
+    size, key = sizes.index_select(0, segments), keys.index_select(0, segments)
+    width = (sizes.double() / drawn.clamp(min=1)).index_select(0, segments)
     low, high = ((end * width + ROUNDING).long() for end in (stratum, stratum + 1))
-    rotation = (_draw_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, owner)
+    rotation = (_draw_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, segments)
     row = low + (_draw_uniform_tensor(key, stratum) * (high - low)).long() + rotation
-    return torch.where(row >= size, row - size, row), owner
+    return torch.where(row >= size, row - size, row), segments
 
 
 def _draw_uniform_tensor(keys: Tensor, counters: Tensor) -> Tensor:
@@ -182,28 +182,28 @@ def _select_top_rows(
 ) -> None:
     H = logits.shape[1]
     for b in numba.prange(len(offsets) - 1):
-        first, last, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
+        first, stop, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
         if keep == 0:
             continue
-        rank_keys, work = np.empty(last - first), np.empty(last - first)
-        for n in range(last - first):
+        rank_keys, work = np.empty(stop - first), np.empty(stop - first)
+        for n in range(stop - first):
             rank_keys[n] = -np.inf
         for h in range(H):
             highest = -np.inf
-            for n in range(first, last):
+            for n in range(first, stop):
                 if logits[n, h] > highest or np.isnan(logits[n, h]):
                     highest = logits[n, h]  # NaN stays, because no number is above it
-            for n in range(last - first):
+            for n in range(stop - first):
                 above = logits[first + n, h] - highest
                 rank_keys[n] = np.inf if np.isnan(above) else max(rank_keys[n], above)  # comparisons with NaN are false
-        for n in range(last - first):
+        for n in range(stop - first):
             work[n] = rank_keys[n]
         threshold = _select_kth_smallest(work, len(rank_keys) - keep)
         # Rows at the threshold are taken from the first on, until `keep` is reached.
         n_at_threshold, target = keep, bounds[b]
-        for n in range(last - first):
+        for n in range(stop - first):
             n_at_threshold -= rank_keys[n] > threshold
-        for n in range(last - first):
+        for n in range(stop - first):
             is_at_threshold = rank_keys[n] == threshold
             if rank_keys[n] > threshold or (is_at_threshold and n_at_threshold > 0):
                 n_at_threshold -= is_at_threshold
@@ -218,8 +218,8 @@ def _select_top_rows_by_tensors(
     N, B = len(logits), len(offsets) - 1
     if N == 0:
         return offsets.new_empty(0), offsets
-    owner = segment_ids(offsets, N)  # (N,)
-    narrow = owner.to(torch.uint8 if B < 256 else torch.int32)  # the fewer bits, the fewer passes to sort by them
+    segments = index_segments(offsets, N)  # (N,)
+    narrow = segments.to(torch.uint8 if B < 256 else torch.int32)  # the fewer bits, the fewer passes to sort by them
     rank_keys = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
@@ -229,21 +229,21 @@ def _select_top_rows_by_tensors(
         ]
         ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
-        rank_keys = (logits - ceiling.index_select(0, owner)).amax(dim=1)
+        rank_keys = (logits - ceiling.index_select(0, segments)).amax(dim=1)
     order = _sort_descending(rank_keys, narrow)
     kept = _count_kept(offsets.diff(), fraction, max_rows)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)
-    kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
-    rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_owner)
-    sorted_rows = offsets.index_select(0, kept_owner) + rank
+    kept_segments = index_segments(bounds, total).clamp_(max=B - 1)
+    rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_segments)
+    sorted_rows = offsets.index_select(0, kept_segments) + rank
     return order.index_select(0, sorted_rows.clamp_(max=N - 1)), bounds
 
 
-def _sort_descending(rank_keys: Tensor, owner: Tensor) -> Tensor:
+def _sort_descending(rank_keys: Tensor, segments: Tensor) -> Tensor:
     """Return the rows (N,) sorted by repertoire and, in it, by falling keys (N,).
 
     This takes two stable sorts, because with atomic maxima over a few repertoires the threads of a GPU would collide.
     """
     by_key = torch.sort(rank_keys, descending=True, stable=True).indices
-    return by_key.index_select(0, torch.sort(owner.index_select(0, by_key), stable=True).indices)
+    return by_key.index_select(0, torch.sort(segments.index_select(0, by_key), stable=True).indices)

@@ -102,10 +102,10 @@ class MappedSource:
         self, part: int, drawn: DrawnRows, inverse_stds: Tensor
     ) -> tuple[SequenceBatch, Tensor | None]:
         columns = self._columns[part]
-        starts, lengths = torch.empty((2, len(drawn.owner)), dtype=torch.int64)
-        scales = torch.empty((2, len(drawn.owner)), dtype=torch.float32)
+        starts, lengths = torch.empty((2, len(drawn.segments)), dtype=torch.int64)
+        scales = torch.empty((2, len(drawn.segments)), dtype=torch.float32)
         sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
-        inputs = (drawn.column_rows, drawn.owner, columns.offsets, columns.counts, inverse_stds)
+        inputs = (drawn.column_rows, drawn.segments, columns.offsets, columns.counts, inverse_stds)
         input_arrays = (tensor.numpy() for tensor in inputs)
         with COMPILED_CODE:
             max_length = _look_up(*input_arrays, ABUNDANCE_MODES.index(self._abundance), sequences.arrays())
@@ -118,7 +118,7 @@ class MappedSource:
 
     def prefetch(self, positions: Sequence[int]) -> None:
         """Ask the system to read repertoires from the disk, by their positions, because they are needed soon."""
-        self._read_ahead(self._dataset.rows[positions].tolist())
+        self._read_ahead(self._dataset.repertoire_indices[positions].tolist())
 
 
 class DeviceSource:
@@ -152,7 +152,7 @@ class DeviceSource:
         rows = drawn.column_rows.clamp(max=len(columns.counts) - 1)  # those that only fill the batch may be beyond
         starts = columns.offsets.index_select(0, rows)
         lengths = columns.offsets.index_select(0, rows + 1) - starts
-        position_scale = inverse_stds.index_select(0, drawn.owner)
+        position_scale = inverse_stds.index_select(0, drawn.segments)
         counts = columns.counts.index_select(0, rows).long() & _UNSIGNED
         residue_scale = compute_abundance_scale(counts, self._abundance) * position_scale
         sequences = SequenceBatch(columns.residues, starts, lengths, residue_scale, position_scale, self._max_length)
@@ -208,7 +208,7 @@ class SimulatedSource:
 
     def look_up(self, drawn: DrawnRows, inverse_stds: Tensor) -> tuple[SequenceBatch, Tensor | None]:
         """Make the drawn sequences, and return them."""
-        position_scale = inverse_stds[drawn.owner]
+        position_scale = inverse_stds[drawn.segments]
         with COMPILED_CODE:
             table = self._dataset.container.take(drawn.column_rows.numpy())
         residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
@@ -222,12 +222,12 @@ class SimulatedSource:
 
     def compute_inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of a whole repertoire, which its container keeps."""
-        container_row, known_stds = int(self._dataset.rows[position]), self._dataset.container.inverse_stds
-        if (container_row, self._abundance) not in known_stds:
+        index, known_stds = int(self._dataset.repertoire_indices[position]), self._dataset.container.inverse_stds
+        if (index, self._abundance) not in known_stds:
             with COMPILED_CODE:
-                lengths, counts = self._dataset.cohort.draw_lengths_and_counts(container_row)
-            known_stds[container_row, self._abundance] = compute_inverse_std(lengths, counts, self._abundance)
-        return known_stds[container_row, self._abundance]
+                lengths, counts = self._dataset.cohort.draw_lengths_and_counts(index)
+            known_stds[index, self._abundance] = compute_inverse_std(lengths, counts, self._abundance)
+        return known_stds[index, self._abundance]
 
     def prefetch(self, positions: Sequence[int]) -> None:
         """Do nothing: there is no file."""
@@ -251,7 +251,7 @@ def _round_up_length(length: int) -> int:
 @njit(parallel=True, nogil=True)
 def _look_up(
     rows: NDArray[np.int64],
-    owner: NDArray[np.int64],
+    segments: NDArray[np.int64],
     offsets: NDArray[np.int64],
     counts: NDArray[np.int32],
     inverse_stds: NDArray[np.float32],
@@ -273,6 +273,6 @@ def _look_up(
         if mode != _NONE:
             count = max(float(counts[rows[n]] & _UNSIGNED), 1.0)
             scale = np.float32(np.log(count) if mode == _LOG else np.log1p(count))
-        position_scale[n] = inverse_stds[owner[n]]
+        position_scale[n] = inverse_stds[segments[n]]
         residue_scale[n] = scale * position_scale[n]
     return longest

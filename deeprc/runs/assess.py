@@ -92,7 +92,7 @@ def assess_predictor(predictor: Predictor, dataset: RepertoireDataset) -> Assess
     InputError
         If no repertoire of the dataset has a label.
     """
-    assessment = assess_outputs(predictor, dataset, predictor.model.output_parts(dataset))
+    assessment = assess_outputs(predictor, dataset, predictor.model.compute_output_parts(dataset))
     if not assessment.performance.metrics:
         names = ", ".join(task.name for task in predictor.model.tasks)
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {names}")

@@ -43,7 +43,7 @@ from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
 from deeprc.training.log_abundance import replace_log_abundance
-from deeprc.training.loggers import attention_histograms, check_logger, open_logger
+from deeprc.training.loggers import check_logger, make_attention_histograms, open_logger
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
@@ -207,7 +207,7 @@ def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None)
         trainer = _make_trainer(prepared, checkpoint / "last.safetensors")
         model = _fit(trainer, folder, settings, logger, progress)
         in_split = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
-        output_parts = model.output_parts(in_split)
+        output_parts = model.compute_output_parts(in_split)
         device = str(prepared.device)
         ranks.compute_once(lambda: _write_results(load_run(folder, device=device), in_split, output_parts))
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
@@ -247,7 +247,7 @@ def _fit(
     trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
 ) -> TrainedModel:
     """Train and return the model; write history, seeds and clones during the training and at its end."""
-    trainer.start()
+    trainer.initialise_network()
     _write_table(folder / "seeds.tsv", make_start_motifs_table(trainer.start_motifs, settings.tasks))
     _write_table(folder / "clones.tsv", make_clones_table(trainer.make_model()))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
@@ -257,7 +257,7 @@ def _fit(
                 _write_table(folder / "history.tsv", pd.DataFrame(state.history))
                 if log is not None:
                     scalars = {name: value for name, value in state.history[-1].items() if "update" not in name}
-                    log.log(state.update, scalars, attention_histograms(*trainer.compute_validation_attention()))
+                    log.log(state.update, scalars, make_attention_histograms(*trainer.compute_validation_attention()))
             if progress is not None:
                 progress(state, loss)
 

@@ -119,12 +119,12 @@ def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> Re
     values = np.asarray(labels)
     if values.shape != (len(dataset),):
         raise InputError(f"labels: expected {len(dataset)}, one for each repertoire, found {values.shape}")
-    metadata = dataset.container.metadata.copy()
+    metadata = dataset.whole().metadata
     if np.issubdtype(values.dtype, np.floating):
         column_values = np.full(len(metadata), np.nan)
-        column_values[dataset.rows] = values
+        column_values[dataset.repertoire_indices] = values
     else:
         column_values = np.full(len(metadata), None, dtype=object)
-        column_values[dataset.rows] = [None if pd.isna(value) else str(value) for value in values]
+        column_values[dataset.repertoire_indices] = [None if pd.isna(value) else str(value) for value in values]
     metadata[column] = column_values
     return dataset.with_metadata(metadata)

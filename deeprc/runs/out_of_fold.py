@@ -97,7 +97,7 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
     }
     learned = tuple(np.array(each, np.int64) for each in different_sets)
     tested = dataset[rows]
-    outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
+    outputs = calibrate(ensemble.model.compute_outputs(tested), ensemble.tasks).numpy()
     for task, columns in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):
         if task.kind == "regression":
             outputs[:, columns] = outputs[:, columns] * task.scale + task.mean
@@ -105,7 +105,7 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
         replace(task, mean=0.0, scale=1.0, calibration=replace(IDENTITY, cutoff=task.calibration.cutoff))
         for task in ensemble.tasks
     )
-    labels = ensemble.model.labels(tested)
+    labels = ensemble.model.encode_labels(tested)
     return FoldPrediction(fold_runs.repeat, fold_runs.fold, rows, outputs, labels, tasks, learned)
 
 

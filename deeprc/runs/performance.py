@@ -233,7 +233,7 @@ def measure_performance(
     """Compare a model's outputs for a cohort, (B, T), with the labels."""
     tasks = predictor.model.tasks
     parts = np.array(predictor.split_of(dataset), dtype=object)
-    labels = predictor.model.labels(dataset)
+    labels = predictor.model.encode_labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     donor_column = DonorColumn.choose(dataset.metadata, predictor.group_by)
     donors = donor_column.index_if_known()

@@ -88,7 +88,7 @@ def predict(
     shift = measure_shift(predictor.summaries(), dataset, parts)
     for caution in (*find_packed_cautions(predictor.runs, parts), *shift.cautions()):
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
-    outputs, labels = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
+    outputs, labels = model.compute_outputs(dataset) if outputs is None else outputs, model.encode_labels(dataset)
     table = make_predictions_table(dataset.repertoire_ids, parts, outputs, labels, model.tasks)
     return add_shift_columns(table, shift, abstain=abstain)
 
@@ -104,13 +104,15 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
         If no repertoire of the dataset has a label.
     """
     model = predictor.model
-    labels = model.labels(dataset)
+    labels = model.encode_labels(dataset)
     if np.isnan(labels).all():
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
     donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
-    return Metrics(metrics_by_part(model.outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors))
+    return Metrics(
+        metrics_by_part(model.compute_outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors)
+    )
 
 
 def metrics_by_part(

@@ -130,7 +130,9 @@ def iterate_shares(
     runs = tuple(run.source.absolute() for run in predictor.runs)
     cohort, checksum, weights = dataset.container.path, dataset.container.checksum, _digest_weights(predictor)
     shares = [
-        CohortShare(runs, cohort, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids), checksum, weights)
+        CohortShare(
+            runs, cohort, device, tuple(part.repertoire_indices.tolist()), tuple(part.repertoire_ids), checksum, weights
+        )
         for part in _divide(dataset)
     ]
     with (
@@ -182,9 +184,9 @@ def compute_outputs(
 ) -> Tensor:
     """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
     outputs = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
-    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.outputs(dataset)
+    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.compute_outputs(dataset)
 
 
 def _compute_outputs(share: CohortShare) -> list[NDArray[np.float32]]:
     predictor, dataset = share.load()
-    return list(predictor.model.outputs(dataset).cpu().numpy())
+    return list(predictor.model.compute_outputs(dataset).cpu().numpy())

@@ -25,7 +25,7 @@ def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], conf
     for field in fields:
         digest.update(json.dumps(container.gene_names.get(field)).encode())
     repertoires = track(dataset, "hashing repertoires", len(dataset))
-    for row, repertoire in zip(dataset.rows.tolist(), repertoires, strict=True):
+    for row, repertoire in zip(dataset.repertoire_indices.tolist(), repertoires, strict=True):
         digest.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
         for field in fields:
             if field in container.gene_names:

@@ -61,12 +61,12 @@ class Measurements:
 def measure_repertoires(dataset: RepertoireDataset) -> Measurements:
     """Return the counts of the repertoires of a dataset; the cache keeps them for the whole container."""
     arrays = load_or_compute(dataset, "shift", {"version": _VERSION}, _measure_all)
-    bounds = [arrays["sketch_offsets"][row : row + 2].tolist() for row in dataset.rows]
+    bounds = [arrays["sketch_offsets"][row : row + 2].tolist() for row in dataset.repertoire_indices]
     return Measurements(
-        np.asarray(arrays["residues"][dataset.rows]),
-        np.asarray(arrays["length_sums"][dataset.rows]),
+        np.asarray(arrays["residues"][dataset.repertoire_indices]),
+        np.asarray(arrays["length_sums"][dataset.repertoire_indices]),
         [np.asarray(arrays["sketch_hashes"][start:stop]) for start, stop in bounds],
-        np.asarray(arrays["is_sampled"][dataset.rows], np.bool_).tolist(),
+        np.asarray(arrays["is_sampled"][dataset.repertoire_indices], np.bool_).tolist(),
     )
 
 

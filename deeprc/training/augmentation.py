@@ -23,9 +23,9 @@ def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Genera
     """
     sequences = batch.sequences.compact()
     residues = sequences.residues.numpy().copy()
-    sequence = np.repeat(np.arange(sequences.n_sequences), sequences.lengths.numpy())  # (R,)
+    segments = np.repeat(np.arange(sequences.n_sequences), sequences.lengths.numpy())  # (R,)
     chosen = np.flatnonzero(rng.random(len(residues)) < share)
-    order = np.lexsort((rng.random(len(chosen)), sequence[chosen]))
+    order = np.lexsort((rng.random(len(chosen)), segments[chosen]))
     residues[chosen] = residues[chosen[order]]
     return replace(batch, sequences=sequences._replace(residues=torch.from_numpy(residues)))
 

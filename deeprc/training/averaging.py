@@ -57,12 +57,12 @@ class AveragedNetwork:
             else:
                 average.copy_(learning[name])
 
-    def tensors(self) -> dict[str, Tensor]:
+    def collect_tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the average for a checkpoint; none if the average is the network itself."""
         return {"updates": self._updates, **self.network.state_dict()} if self.decay else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set the average to tensors that `tensors` returned."""
+        """Set the average to tensors that `collect_tensors` returned."""
         if self.decay:
             self._updates.copy_(tensors["updates"])
             self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != "updates"})

@@ -56,9 +56,8 @@ def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     identities = sorted(set(identify_repertoires(ordered.dataset)))
     network.attach_branches([each.branch for each in fitted], identities)
     assert network.branches is not None
-    network.branches.store_known_scores(
-        ordered.dataset, np.stack([each.scores for each in fitted], axis=1)
-    )  # (B, Q, T)
+    scores = np.stack([each.scores for each in fitted], axis=1)  # (B, Q, T)
+    network.branches.store_known_scores(ordered.dataset, scores)
 
 
 def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
@@ -72,7 +71,10 @@ def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
         return fold
     dataset = fold.dataset
     found = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
-    n, n_all = sum(len(rows) for rows in found), int(dataset.n_sequences.sum())
-    of = f"{n:,} of {n_all:,} sequences of {len(dataset)} repertoires"
-    _logger.info("%s match a stored clone, and the search for motifs leaves them out", of)
+    _logger.info(
+        "%s of %s sequences of %d repertoires match a stored clone, and the search for motifs leaves them out",
+        f"{sum(len(rows) for rows in found):,}",
+        f"{int(dataset.n_sequences.sum()):,}",
+        len(dataset),
+    )
     return replace(fold, dataset=RemainingDataset(dataset, found))

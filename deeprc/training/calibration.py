@@ -44,7 +44,7 @@ def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
     """
     if not model.config.training.calibrate or all(task.kind == "regression" for task in model.tasks):
         return model
-    outputs = model.outputs(validation.dataset).double().numpy()
+    outputs = model.compute_outputs(validation.dataset).double().numpy()
     return replace(model, tasks=calibrate_tasks(model.tasks, outputs, validation.labels))
 
 
@@ -55,7 +55,7 @@ def calibrate_tasks(
 
     A binary task also gets its cutoff, see `choose_cutoff`.
     """
-    found = []
+    calibrated = []
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(labels[:, i])
         task = replace(task, calibration=fit_task_calibration(task, outputs[known, part], labels[known, i]))
@@ -71,8 +71,8 @@ def calibrate_tasks(
                 "target %r: calibrated by %d validation repertoires: temperature %.3g",
                 *(task.name, known.sum(), 1 / fitted.slope),
             )
-        found.append(task)
-    return tuple(found)
+        calibrated.append(task)
+    return tuple(calibrated)
 
 
 def fit_task_calibration(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64]) -> Calibration:
@@ -92,10 +92,10 @@ def average_calibrations(tasks: Sequence[Task]) -> Calibration:
     the same, even if the scales of the outputs differ. For the cutoff, the outputs from which each model calls the
     positive class are averaged. So a repertoire at the cutoff of every model is at the cutoff of the ensemble.
     """
-    each = [task.calibration for task in tasks]
-    slope = harmonic_mean([one.slope for one in each])
-    intercept = slope * fmean(one.intercept / one.slope for one in each)
-    cutoff = slope * fmean(one.cutoff / one.slope for one in each)
+    calibrations = [task.calibration for task in tasks]
+    slope = harmonic_mean([each.slope for each in calibrations])
+    intercept = slope * fmean(each.intercept / each.slope for each in calibrations)
+    cutoff = slope * fmean(each.cutoff / each.slope for each in calibrations)
     return Calibration(slope, intercept, cutoff)
 
 

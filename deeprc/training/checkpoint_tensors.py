@@ -33,9 +33,13 @@ def collect_tensors(
     losses
         Losses of the updates since the last evaluation.
     """
-    tensors = _of_networks(network, step, best) | {f"start.{name}": tensor for name, tensor in start.items()}
-    tensors[LOSSES] = torch.stack([*losses]) if losses else torch.zeros(0)
-    return tensors | {f"optimizer.{name}": tensor for name, tensor in _optimizer_tensors(step.optimizer).items()}
+    of_optimizer = _collect_optimizer_tensors(step.optimizer)
+    return {
+        **_collect_network_tensors(network, step, best),
+        **{f"start.{name}": tensor for name, tensor in start.items()},
+        LOSSES: torch.stack([*losses]) if losses else torch.zeros(0),
+        **{f"optimizer.{name}": tensor for name, tensor in of_optimizer.items()},
+    }
 
 
 def make_expected_tensors(network: DeepRC, step: TrainingStep, names: Collection[str]) -> dict[str, Tensor]:
@@ -43,7 +47,7 @@ def make_expected_tensors(network: DeepRC, step: TrainingStep, names: Collection
 
     An optimiser has no state before its first update.
     """
-    expected = _of_networks(network, step, network.state_dict())
+    expected = _collect_network_tensors(network, step, network.state_dict())
     expected[LOSSES] = torch.zeros(0)
     if any(name.startswith("start.") for name in names):
         expected |= {f"start.{name}": tensor for name, tensor in network.state_dict().items()}
@@ -70,23 +74,23 @@ def restore_tensors(
     return parts["best"], parts["start"], [*tensors[LOSSES].to(device)]
 
 
-def _of_networks(network: DeepRC, step: TrainingStep, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    parts = {"network": network.state_dict(), "average": step.average.tensors(), "best": best}
+def _collect_network_tensors(network: DeepRC, step: TrainingStep, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    parts = {"network": network.state_dict(), "average": step.average.collect_tensors(), "best": best}
     return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _collect_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the state of the optimiser as tensors with the names `<index of the parameter>.<name>`."""
     states = optimizer.state_dict()["state"]
     return {
-        f"{number}.{name}": torch.as_tensor(value) for number, state in states.items() for name, value in state.items()
+        f"{index}.{name}": torch.as_tensor(value) for index, state in states.items() for name, value in state.items()
     }
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Set the state of the optimiser to tensors that `_optimizer_tensors` returned."""
+    """Set the state of the optimiser to tensors that `_collect_optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = tensor
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

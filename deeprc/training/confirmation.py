@@ -94,21 +94,21 @@ def confirm_motifs(
         Seed of the permutations.
     """
     rng = np.random.default_rng(seed)
-    p_values = [_p_value(motif, fold, tasks, rng) for motif in motifs]
+    p_values = [_compute_p_value(motif, fold, tasks, rng) for motif in motifs]
     return [motif for motif, p in zip(motifs, p_values, strict=True) if p * len(motifs) <= _LEVEL]
 
 
-def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
+def _compute_p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
     """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
 
     The true labels count as one of the permutations.
     """
-    target, _ = make_search_output(fold, tasks, motif.output)
-    if target.n_donors < 2:
+    search_output, _ = make_search_output(fold, tasks, motif.output)
+    if search_output.n_donors < 2:
         return 1.0
-    labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
-    share = _compute_motif_share(motif, target.dataset)
-    (r,) = correlate_columns(share[:, None], labels, target.compute_weights())
+    labels = search_output.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
+    share = _compute_motif_share(motif, search_output.dataset)
+    (r,) = correlate_columns(share[:, None], labels, search_output.compute_weights())
     reach = np.sign(motif.correlation) * r
     return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
 

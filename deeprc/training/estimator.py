@@ -116,7 +116,7 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _compute_outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
-        return self.model_.outputs(validate_dataset(X))
+        return self.model_.compute_outputs(validate_dataset(X))
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
         """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head.
@@ -124,7 +124,7 @@ class DeepRCEstimator(RepertoireEstimator):
         They are those of the predictions: 0 for sequences beyond the setting `top_fraction`, if these are dropped.
         """
         check_is_fitted(self)
-        inference = self.model_.inference(X)
+        inference = self.model_.make_inference(X)
         logits = (inference.compute_logits(i) for i in range(len(X)))
         return [compute_attention_weights(each, inference.top_fraction).numpy() for each in logits]
 

@@ -35,16 +35,17 @@ class Fold:
         """Return the index of each repertoire's donor, (B,), from 0, in the order in which donors first occur."""
         return np.arange(len(self.labels)) if self.groups is None else index_groups(self.groups)
 
-    def take(self, rows: NDArray[np.int64]) -> Fold:
-        """Return some of the repertoires, by their rows, (n,), in this order."""
-        return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
+    def take(self, positions: NDArray[np.int64]) -> Fold:
+        """Return some of the repertoires, by their positions, (n,), in this order."""
+        groups = None if self.groups is None else self.groups[positions]
+        return Fold(self.dataset[positions], self.labels[positions], groups)
 
-    def ordered(self) -> Fold:
+    def take_labelled_in_order(self) -> Fold:
         """Return the repertoires that have a label, in an order that depends on content only, see `canonical_order`."""
-        rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
-        if len(rows):
-            rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
-        return self.take(rows)
+        positions = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
+        if len(positions):
+            positions = positions[canonical_order(self.dataset[positions], self.labels[positions])]
+        return self.take(positions)
 
     @classmethod
     def join(cls, folds: Sequence[Fold]) -> Fold:

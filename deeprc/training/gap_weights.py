@@ -72,12 +72,12 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     counts, n_excluded = _count_letters(fold.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
-        target, labelled_rows = make_search_output(fold, tasks, motifs[m].output)
-        sizes = target.dataset.n_sequences - n_excluded[labelled_rows, m]
+        search_output, labelled = make_search_output(fold, tasks, motifs[m].output)
+        sizes = search_output.dataset.n_sequences - n_excluded[labelled, m]
         found = None
         if sizes.any():
-            numbers = target.values[:, 0], target.compute_weights(sizes), target.donors
-            frequencies = counts[labelled_rows, g] / np.maximum(sizes, 1)[:, None]
+            numbers = search_output.labels[:, 0], search_output.compute_weights(sizes), search_output.donors
+            frequencies = counts[labelled, g] / np.maximum(sizes, 1)[:, None]
             slopes, variances, means = _fit_slopes(frequencies, sizes, *numbers)
             slopes *= np.sign(motifs[m].correlation)
             found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
@@ -86,9 +86,9 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
 
 
 def _fit_slopes(
-    frequencies: Floats, sizes: Integers, values: Floats, weights: Floats, donors: Integers
+    frequencies: Floats, sizes: Integers, labels: Floats, weights: Floats, donors: Integers
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the slope of each column of frequencies over the values, relative to its mean; its variance; and the mean.
+    """Return the slope of each column of frequencies over the labels, relative to its mean; its variance; and the mean.
 
     The variances hold if all columns have the slope of their sum, which is what the test assumes. They come from the
     donors' deviations from the line, and are at least those of counting.
@@ -97,7 +97,7 @@ def _fit_slopes(
     ----------
     frequencies
         Frequencies, (B, 20).
-    sizes, values, weights, donors
+    sizes, labels, weights, donors
         Number of sequences, label, weight and donor of each repertoire, (B,) each.
 
     Returns
@@ -105,7 +105,7 @@ def _fit_slopes(
     Slopes, variances and means, (20,) each; the slope of a column of zeros is NaN.
     """
     weights = weights / weights.sum()
-    centred = values - weights @ values
+    centred = labels - weights @ labels
     mean = weights @ frequencies  # (20,)
     with np.errstate(invalid="ignore", divide="ignore"):
         influence = weights * centred / (weights @ centred**2)  # (B,); NaN if no label varies
@@ -226,8 +226,9 @@ def _count_part(
     counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
     n_excluded = np.zeros((len(dataset), len(motifs)), np.int64)
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            run_in_parts(_tally, rows.stop - rows.start, block, tables, counts[rows], n_excluded[rows])
+        for repertoires, block in iterate_blocks(dataset, step):
+            own_counts = counts[repertoires]
+            run_in_parts(_tally, len(own_counts), block, tables, own_counts, n_excluded[repertoires])
     return counts, n_excluded
 
 
@@ -257,7 +258,7 @@ def _tally(
     counts: Integers,
     n_excluded: Integers,
 ) -> None:
-    """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `n_excluded`."""
+    """Add what `_count_letters` counts in some of b repertoires to `counts`, (b, G, 20), and `n_excluded`."""
     residues, offsets, repertoire_offsets = block
     n = len(motifs.spans)
     found, has_motif = np.zeros(n, np.bool_), np.zeros(n, np.bool_)

@@ -20,15 +20,15 @@ _MAX_FRACTION_OF_DONORS = 0.5  # largest `validation_fraction` if donors stay to
 
 
 def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tuple[Fold, Fold]:
-    """Split a fold into one to learn from and one for early stopping, whatever the order of the repertoires.
+    """Split a fold into one to learn from and one for early stopping; the order of the repertoires has no effect.
 
     Parameters
     ----------
     fold
         B repertoires with one task. Those with equal groups stay together.
     fraction
-        Share of the repertoires for early stopping, about which there are if the fold has groups; at least one
-        repertoire, or one of each class.
+        Share of the repertoires that are for early stopping: at least one repertoire, or one of each class. If the fold
+        has groups, the share is only about this one, because donors are not divided.
     stratify
         Whether labels are classes, whose shares both parts keep.
     seed
@@ -40,7 +40,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
         If too few repertoires are left to learn from, a class has one repertoire only (with groups: each class), or the
         fold has groups and the fraction is above 0.5.
     """
-    fold = fold.ordered()
+    fold = fold.take_labelled_in_order()
     n, labels = len(fold.labels), fold.labels[:, 0]
     class_sizes = np.unique(labels, return_counts=True)[1] if stratify else np.array([n])
     n_held_out = max(len(class_sizes), round(fraction * n))
@@ -49,7 +49,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
             raise ValueError("y: expected at least two repertoires of each class, found one")
         _check_number_left(n - n_held_out, fraction, class_sizes)
         strata = labels if stratify else None
-        rows = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
+        parts = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
     elif fraction > _MAX_FRACTION_OF_DONORS:
         raise ValueError(
             f"validation_fraction: expected at most {_MAX_FRACTION_OF_DONORS} with groups, found {fraction}"
@@ -57,11 +57,11 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     elif stratify and class_sizes.max() < 2:
         raise ValueError("y: expected a class of at least two repertoires, found one repertoire of each class")
     elif stratify:
-        rows = _split_donors_by_class(fold.groups, labels, n_held_out, seed)
+        parts = _split_donors_by_class(fold.groups, labels, n_held_out, seed)
     else:
         share = min(_MAX_FRACTION_OF_DONORS, n_held_out / n)
-        rows = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=fold.groups))
-    train, held_out = (fold.take(part) for part in rows)
+        parts = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=fold.groups))
+    train, held_out = (fold.take(part) for part in parts)
     return train, held_out
 
 
@@ -77,16 +77,16 @@ def _check_number_left(n_left: int, fraction: float, class_sizes: NDArray[np.int
 def _split_donors_by_class(
     groups: NDArray[np.int64], labels: NDArray[np.float64], n_held_out: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and about `n_held_out` rows of other groups.
+    """Return the positions to learn from, and about `n_held_out` positions of other groups.
 
-    If possible, both have a row of each class, otherwise those to learn from.
+    If possible, both have a repertoire of each class, otherwise those to learn from.
     """
     n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
     with warnings.catch_warnings():  # a class may be missing in some folds, because one fold is chosen
         warnings.filterwarnings("ignore", "The least populated class in y", UserWarning)
         splits = list(StratifiedGroupKFold(n_folds).split(groups, labels, shuffle_groups(groups, seed)))
     n_classes = len(np.unique(labels))
-    complete = [[len(np.unique(labels[rows])) == n_classes for rows in split] for split in splits]
+    complete = [[len(np.unique(labels[part])) == n_classes for part in split] for split in splits]
     best = max(range(n_folds), key=lambda i: (complete[i][0], complete[i][1]))  # the first of equal ones
     train, held_out = splits[best]
     return train, held_out

@@ -90,8 +90,8 @@ def correlate(
             parts = np.split(buffer[: ends[-1]], ends[:-1])
             sums = [_Sums.zero(part.reshape(n_labels, -1)) for part in parts]
             used = [spacings[index] for index in spacing_indices]
-            for rows, i, frequencies in iterate_frequencies(dataset, used, step, excluded):
-                sums[i].add(frequencies, weighted_labels[:, rows], weights[rows])
+            for repertoires, i, frequencies in iterate_frequencies(dataset, used, step, excluded):
+                sums[i].add(frequencies, weighted_labels[:, repertoires], weights[repertoires])
             for index, each in zip(spacing_indices, sums, strict=True):
                 yield each.compute_statistics(index, float(weights.sum()))
 
@@ -195,11 +195,11 @@ class _Sums:
         Parameters
         ----------
         frequencies, labels, weights
-            Frequencies of the repertoires, (rows, M), their weighted labels, (L, rows), and their weights, (rows,).
+            Frequencies of b repertoires, (b, M), their weighted labels, (L, b), and their weights, (b,).
         """
         if isinstance(frequencies, SparseFrequencies):
-            _add_sparse_moments(*frequencies, weights, self.total, self.squares)
-            run_in_parts(_add_sparse_products, len(self.products), *frequencies, labels, self.products)
+            _add_sparse_moments(frequencies, weights, self.total, self.squares)
+            run_in_parts(_add_sparse_products, len(self.products), frequencies, labels, self.products)
         else:
             run_in_blocks(
                 _add_moments, frequencies.shape[1], _COLUMNS_PER_THREAD, frequencies, weights, self.total, self.squares
@@ -225,44 +225,42 @@ class _Sums:
 
 @njit(nogil=True)
 def _add_moments(
-    first: int, stop: int, rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
+    first: int, stop: int, frequencies: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
 ) -> None:
-    """Add the weighted sum and sum of squares of some columns of `rows`."""
-    for i in range(len(rows)):
+    """Add the weighted sum and sum of squares of some columns of frequencies, (b, M)."""
+    for i in range(len(frequencies)):
         for j in range(first, stop):
-            value = np.float64(rows[i, j])
+            value = np.float64(frequencies[i, j])
             total[j] += weights[i] * value
             squares[j] += weights[i] * value**2
 
 
 @njit(nogil=True)
-def _add_sparse_moments(
-    kmers: Integers, rows: Integers, frequencies: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
-) -> None:
+def _add_sparse_moments(frequencies: SparseFrequencies, weights: Floats, total: Floats, squares: Floats) -> None:
     """Add the weighted sums and sums of squares of `SparseFrequencies`."""
+    kmers, repertoires, values = frequencies
     for i in range(len(kmers)):
-        value = np.float64(frequencies[i])
-        total[kmers[i]] += weights[rows[i]] * value
-        squares[kmers[i]] += weights[rows[i]] * value**2
+        value = np.float64(values[i])
+        total[kmers[i]] += weights[repertoires[i]] * value
+        squares[kmers[i]] += weights[repertoires[i]] * value**2
 
 
 @njit(nogil=True)
 def _add_sparse_products(
     first: int,
     stop: int,
-    kmers: Integers,
-    rows: Integers,
-    frequencies: NDArray[np.float32],
+    frequencies: SparseFrequencies,
     labels: NDArray[np.float32],
     products: NDArray[np.float32],
 ) -> None:
-    """Add the products of `SparseFrequencies` with some labels of their rows."""
+    """Add the products of `SparseFrequencies` with some labels of their repertoires."""
+    kmers, repertoires, values = frequencies
     for label in range(first, stop):
         i = 0
         while i < len(kmers):
             kmer = kmers[i]
             total = np.float32(0)
             while i < len(kmers) and kmers[i] == kmer:
-                total += labels[label, rows[i]] * frequencies[i]
+                total += labels[label, repertoires[i]] * values[i]
                 i += 1
             products[label, kmer] += total

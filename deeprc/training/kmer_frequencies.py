@@ -58,27 +58,27 @@ class BlockSequences(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some consecutive repertoires: their rows in the dataset, and their sequences."""
+    """Some consecutive repertoires, as a slice of the dataset, and their sequences."""
 
-    rows: slice
+    repertoires: slice
     sequences: BlockSequences
 
 
 class SparseFrequencies(NamedTuple):
-    """Frequencies above 0 in a block of repertoires, sorted by k-mer and then by row.
+    """Frequencies above 0 in a block of repertoires, sorted by k-mer and then by repertoire.
 
     Attributes
     ----------
     kmer
         Index of the k-mer of each frequency, (n,).
-    row
+    repertoire
         Index of the repertoire of each frequency in the block, (n,).
     value
         The frequencies, (n,).
     """
 
     kmer: Integers
-    row: Integers
+    repertoire: Integers
     value: NDArray[np.float32]
 
 
@@ -103,14 +103,14 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
     first = 0
     while first < len(dataset):
         within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
-        rows = slice(first, first + max(int(within.sum()), 1))
-        block = _read_block(dataset[rows], rows)
+        repertoires = slice(first, first + max(int(within.sum()), 1))
+        block = _read_block(dataset[repertoires], repertoires)
         yield block
         step.advance(len(block.sequences.offsets) - 1)
-        first = rows.stop
+        first = repertoires.stop
 
 
-def _read_block(dataset: RepertoireDataset, rows: slice) -> Block:
+def _read_block(dataset: RepertoireDataset, repertoires: slice) -> Block:
     """Return the repertoires of a dataset as a block, copied by all threads: one would take as long as the counting."""
     parts = list(dataset.map_repertoires(lambda part: (part.residues, part.lengths)))
     repertoire_offsets = compute_offsets(dataset.n_sequences)
@@ -126,7 +126,7 @@ def _read_block(dataset: RepertoireDataset, rows: slice) -> Block:
 
     with open_threads() as threads:
         list(threads.map(copy, range(len(parts))))
-    return Block(rows, BlockSequences(residues, offsets, repertoire_offsets))
+    return Block(repertoires, BlockSequences(residues, offsets, repertoire_offsets))
 
 
 def iterate_frequencies(
@@ -147,22 +147,22 @@ def iterate_frequencies(
 
     Yields
     ------
-    The rows of the repertoires of the block; the index of the spacing; and the frequencies, (rows, M). They are in
-    memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so small that they have only few
-    of all k-mers.
+    The repertoires of the block, as a slice of the dataset; the index of the spacing; and the frequencies,
+    (repertoires, M). They are in memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so
+    small that they have only few of all k-mers.
     """
     most_kmers = max((count_kmers_of(spacing) for spacing in spacings), default=0)
     buffer = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * most_kmers, np.float32)
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     longer = find_longer_spacings(spacings)
     for block in iterate_blocks(dataset, step):
-        n, first = len(block.sequences.offsets) - 1, repertoire_offsets[block.rows.start]
+        n, first = len(block.sequences.offsets) - 1, repertoire_offsets[block.repertoires.start]
         own_excluded = np.zeros(n, np.bool_) if excluded is None else excluded[first : first + n]
         counting = _BlockCounting(block.sequences, own_excluded, spacings, longer, buffer)
         for spacing_index, found in enumerate(longer):
             if found is None or counting.is_sparse(found.spacing_index):
                 for index, frequencies in counting.count(spacing_index):
-                    yield block.rows, index, frequencies
+                    yield block.repertoires, index, frequencies
 
 
 class LongerSpacing(NamedTuple):
@@ -234,13 +234,13 @@ class _BlockCounting:
         if self.is_sparse(index):
             yield index, self._count_sparse(self._spacings[index])
             return
-        n_rows, size = len(self._n_counted), count_kmers_of(self._spacings[index])
-        counts = self._buffer[: n_rows * size].reshape(n_rows, size)
-        run_in_parts(_count_kmers, n_rows, self._sequences, self._spacings[index], self._excluded, counts)
+        n_repertoires, size = len(self._n_counted), count_kmers_of(self._spacings[index])
+        counts = self._buffer[: n_repertoires * size].reshape(n_repertoires, size)
+        run_in_parts(_count_kmers, n_repertoires, self._sequences, self._spacings[index], self._excluded, counts)
         yield from self._divide(index, counts)
 
     def _divide(self, index: int, counts: NDArray[np.float32]) -> Iterator[tuple[int, Frequencies]]:
-        """Yield the frequencies from the counts of a spacing, (rows, M), those of shorter ones first."""
+        """Yield the frequencies from the counts of a spacing, (repertoires, M), those of shorter ones first."""
         n_residues = len(self._spacings[index])
         for shorter, longer in enumerate(self._longer):
             if longer is not None and longer.spacing_index == index:
@@ -254,21 +254,21 @@ class _BlockCounting:
     def _count_sparse(self, spacing: Spacing) -> SparseFrequencies:
         cells = _encode_cells(self._sequences, spacing, self._excluded)
         cells, times = np.unique(cells, return_counts=True)
-        kmer, row = np.divmod(cells, len(self._n_counted))
-        return SparseFrequencies(kmer, row, np.divide(times, self._n_counted[row], dtype=np.float32))
+        kmer, repertoire = np.divmod(cells, len(self._n_counted))
+        return SparseFrequencies(kmer, repertoire, np.divide(times, self._n_counted[repertoire], dtype=np.float32))
 
 
 @njit(nogil=True)
 def _encode_cells(sequences: BlockSequences, spacing: Spacing, excluded: Flags) -> Integers:
-    """Return (index of the k-mer) * rows + (index of the repertoire) for each occurrence, (n,)."""
+    """Return (index of the k-mer) * (number of repertoires) + (index of the repertoire) for each occurrence, (n,)."""
     residues, offsets, repertoire_offsets = sequences
     cells = np.empty(len(residues), np.int64)
-    n, n_rows = 0, len(repertoire_offsets) - 1
-    for b in range(n_rows):
+    n, n_repertoires = 0, len(repertoire_offsets) - 1
+    for b in range(n_repertoires):
         for s in range(repertoire_offsets[b], repertoire_offsets[b + 1]):
             if not excluded[s]:
                 for start in range(offsets[s], offsets[s + 1] - spacing[-1]):
-                    cells[n] = np.int64(encode_kmer(residues, start, spacing)) * n_rows + b
+                    cells[n] = np.int64(encode_kmer(residues, start, spacing)) * n_repertoires + b
                     n += 1
     return cells[:n]
 
@@ -277,7 +277,7 @@ def _encode_cells(sequences: BlockSequences, spacing: Spacing, excluded: Flags) 
 def _count_kmers(
     first: int, stop: int, sequences: BlockSequences, spacing: Spacing, excluded: Flags, counts: NDArray[np.float32]
 ) -> None:
-    """Write the counts of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
+    """Write the counts of the k-mers of some repertoires, (repertoires, M), without the ignored sequences."""
     residues, offsets, repertoire_offsets = sequences
     for b in range(first, stop):
         row = counts[b]

@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
     ----------
     residues
         Amino-acid indices.
-    owner
+    segments
         Index of the sequence of each residue among those of the chunk.
     ends
         End of each sequence in the residues.
@@ -92,7 +92,7 @@ class Chunk(NamedTuple):
     """
 
     residues: NDArray[np.uint8]
-    owner: NDArray[np.int32]
+    segments: NDArray[np.int32]
     ends: NDArray[np.int32]
     codes: NDArray[np.uint32]
     sequence: NDArray[np.int32]
@@ -131,7 +131,7 @@ def fill_chunk(
             break
         for i in range(uint64(length)):
             chunk.residues[uint64(n) + i] = residues[uint64(offsets[s]) + i]
-            chunk.owner[uint64(n) + i] = at - first
+            chunk.segments[uint64(n) + i] = at - first
         n += length
         chunk.ends[at - first] = n
         at += 1
@@ -144,23 +144,24 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
 
     The codes of all k-mers of a spacing are computed together, which a processor does for several at a time.
     """
-    residues, owner, ends, codes, sequence, kmer = chunk
+    residues, segments, ends, codes, sequence, kmer = chunk
     which, bits, offsets, sizes, starts = tables
     n, n_found = uint64(ends[n_sequences - 1]), uint64(0)
     for p in range(len(sizes)):
-        last = offsets[p, -1]
-        if last >= n:
+        last_offset = offsets[p, -1]
+        if last_offset >= n:
             continue
-        for i in range(n - last):
+        for i in range(n - last_offset):
             codes[i] = uint32(residues[i])
         for j in range(1, sizes[p]):
             offset = offsets[p, j]
-            for i in range(n - last):
+            for i in range(n - last_offset):
                 codes[i] = codes[i] * uint32(_N_LETTERS) + uint32(residues[i + offset])
         start = starts[p]
-        for i in range(n - last):
+        for i in range(n - last_offset):
             code = start + codes[i]
-            if (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1) and i + last < uint64(ends[owner[i]]):
-                sequence[n_found], kmer[n_found] = owner[i], which[code]
+            is_given = (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1)
+            if is_given and i + last_offset < uint64(ends[segments[i]]):
+                sequence[n_found], kmer[n_found] = segments[i], which[code]
                 n_found += uint64(1)
     return int(n_found)

@@ -131,10 +131,10 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
     has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
     tables = make_tables(kmers, np.ones(len(kmers), np.bool_))
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
-            longest = _find_longest(block.offsets)
-            run_in_parts(_count_given, rows.stop - rows.start, block, longest, tables, counts[rows], own_flags)
+        for repertoires, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
+            own_counts = counts[repertoires]
+            run_in_parts(_count_given, len(own_counts), block, tables, own_counts, own_flags)
     return counts, PackedFlags(has_kmer)
 
 
@@ -145,12 +145,12 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searc
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(found) == 1:
         return Occurrences(*found[0], was_searched)
-    first_rows = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
+    first_repertoires = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
     first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
     moved = [
-        (repertoire + np.int32(first_row), sequence + first_sequence, which)
-        for (repertoire, sequence, which), first_row, first_sequence in zip(
-            found, first_rows, first_sequences, strict=True
+        (repertoire + np.int32(first_repertoire), sequence + first_sequence, which)
+        for (repertoire, sequence, which), first_repertoire, first_sequence in zip(
+            found, first_repertoires, first_sequences, strict=True
         )
     ]
     repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
@@ -167,14 +167,13 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
     sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
     tables = make_tables(kmers, was_searched)
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            first_sequence = repertoire_offsets[rows.start]
-            chosen = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[rows.stop]])
-            chosen_offsets = np.searchsorted(chosen, block.repertoire_offsets)
-            own = slice(occurrence_offsets[rows.start], occurrence_offsets[rows.stop])
-            starts = occurrence_offsets[rows.start : rows.stop] - own.start
-            given = block, chosen, chosen_offsets, _find_longest(block.offsets), tables
-            run_in_parts(_find_given, len(starts), *given, starts, sequence[own], which[own])
+        for repertoires, block in iterate_blocks(dataset, step):
+            first_sequence = repertoire_offsets[repertoires.start]
+            indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[repertoires.stop]])
+            chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
+            own = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
+            starts = occurrence_offsets[repertoires.start : repertoires.stop] - own.start
+            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], which[own])
             sequence[own] += first_sequence
     return repertoire, sequence, which
 
@@ -190,15 +189,25 @@ def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> Packe
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(has_kmer)) as step:
-        for rows, block in iterate_blocks(dataset, step):
-            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
+        for repertoires, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
             run_in_blocks(_mark, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags)
     return PackedFlags(has_kmer)
 
 
-def _find_longest(offsets: Integers) -> int:
-    """Return the length of the longest sequence of a block."""
-    return int(np.diff(offsets).max(initial=0))
+class _ChosenSequences(NamedTuple):
+    """The sequences of a block in which k-mers are searched.
+
+    Attributes
+    ----------
+    indices
+        Indices of the sequences among those of the block, (n,).
+    offsets
+        Bounds of the repertoires among these n sequences, (B + 1,).
+    """
+
+    indices: Integers
+    offsets: Integers
 
 
 def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
@@ -212,18 +221,21 @@ def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
 
 
 @njit(nogil=True)
+def _find_longest(offsets: Integers) -> int:
+    """Return the length of the longest sequence of a block."""
+    longest = 0
+    for s in range(len(offsets) - 1):
+        longest = max(longest, offsets[s + 1] - offsets[s])
+    return longest
+
+
+@njit(nogil=True)
 def _count_given(
-    first: int,
-    stop: int,
-    block: BlockSequences,
-    longest: int,
-    tables: KmerTables,
-    counts: Integers,
-    has_kmer: Flags,
+    first: int, stop: int, block: BlockSequences, tables: KmerTables, counts: Integers, has_kmer: Flags
 ) -> None:
-    """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
+    """Add the counts of each k-mer in some repertoires, (repertoires, n); flag the sequences that have one."""
     residues, offsets, repertoire_offsets = block
-    chunk, every = make_chunk(longest, tables), np.empty(0, np.int64)
+    chunk, every = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
     for b in range(first, stop):
         at = repertoire_offsets[b]
         while at < repertoire_offsets[b + 1]:
@@ -240,9 +252,7 @@ def _find_given(
     first: int,
     stop: int,
     block: BlockSequences,
-    chosen: Integers,
-    chosen_offsets: Integers,
-    longest: int,
+    chosen: _ChosenSequences,
     tables: KmerTables,
     starts: Integers,
     sequence: Integers,
@@ -250,16 +260,16 @@ def _find_given(
 ) -> None:
     """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from starts[b] on.
 
-    Only chosen sequences are searched; those of repertoire b are chosen[chosen_offsets[b] : chosen_offsets[b + 1]].
+    Only chosen sequences are searched.
     """
-    chunk = make_chunk(longest, tables)
+    chunk = make_chunk(_find_longest(block.offsets), tables)
     for b in range(first, stop):
-        i_out, at = starts[b], chosen_offsets[b]
-        while at < chosen_offsets[b + 1]:
-            end = fill_chunk(chunk, block.residues, block.offsets, chosen, at, chosen_offsets[b + 1])
+        i_out, at = starts[b], chosen.offsets[b]
+        while at < chosen.offsets[b + 1]:
+            end = fill_chunk(chunk, block.residues, block.offsets, chosen.indices, at, chosen.offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[i_out], which[i_out] = chosen[at + chunk.sequence[i]], chunk.kmer[i]
+                sequence[i_out], which[i_out] = chosen.indices[at + chunk.sequence[i]], chunk.kmer[i]
                 i_out += 1
             at = end
 

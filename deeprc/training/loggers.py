@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.errors import InputError
 
-__all__ = ["LOGGERS", "Logger", "TensorBoardLogger", "attention_histograms", "check_logger", "open_logger"]
+__all__ = ["LOGGERS", "Logger", "TensorBoardLogger", "check_logger", "make_attention_histograms", "open_logger"]
 
 LOGGERS = ("tensorboard",)
 """Allowed values of `logger`."""
@@ -105,7 +105,9 @@ def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger 
         logger.close()
 
 
-def attention_histograms(logits: NDArray[np.float32], weights: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
+def make_attention_histograms(
+    logits: NDArray[np.float32], weights: NDArray[np.float64]
+) -> dict[str, NDArray[np.float32]]:
     """Return the logits of each head, and the logarithms to base 10 of its weights that are not 0, by name.
 
     Logits and weights, (n, H) each, are from `Trainer.compute_validation_attention`. The names are those in

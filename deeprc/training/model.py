@@ -81,7 +81,7 @@ class Model(ABC):
         """Number of outputs of all targets, T."""
         return sum(task.n_outputs for task in self.tasks)
 
-    def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
+    def encode_labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
         """Return the labels, (B, number of tasks); all are missing if the dataset lacks the column of a target."""
         missing = np.full((len(dataset), 1), np.nan)
         columns = [
@@ -90,7 +90,7 @@ class Model(ABC):
         ]
         return np.concatenate(columns, axis=1)
 
-    def outputs(self, dataset: RepertoireDataset) -> Tensor:
+    def compute_outputs(self, dataset: RepertoireDataset) -> Tensor:
         """Return the outputs before their activation, (B, T); several members give their mean in common units.
 
         Parameters
@@ -103,22 +103,22 @@ class Model(ABC):
         InputError
             If the weights are such that an output is not finite.
         """
-        return torch.from_numpy(self.output_parts(dataset).outputs)
+        return torch.from_numpy(self.compute_output_parts(dataset).outputs)
 
-    def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
-        """Return the same outputs as `outputs`, with the part of them that comes through each branch.
+    def compute_output_parts(self, dataset: RepertoireDataset) -> OutputParts:
+        """Return the same outputs as `compute_outputs`, with the part of them that comes through each branch.
 
         The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
         own = dataset[ranks.take_share_by_size(dataset.n_sequences)]
         streams = [member.iterate_parts(own) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
-        rows = []
+        own_parts = []
         with open_step("outputs of repertoires", len(own)) as step:
             for parts in zip(*streams, strict=True):
-                rows.append(combine_parts(parts, scales, shifts))
+                own_parts.append(combine_parts(parts, scales, shifts))
                 step.advance()
-        return OutputParts.stack(ranks.gather(rows), self.n_outputs)
+        return OutputParts.stack(ranks.gather(own_parts), self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
         """Return the attention and contributions of the sequences of `dataset[position]`.
@@ -130,13 +130,13 @@ class Model(ABC):
         InputError
             If the weights are such that a number is not finite.
         """
-        scores = [score_sequences(member.inference(dataset), position) for member in self.members]
+        scores = [score_sequences(member.make_inference(dataset), position) for member in self.members]
         for member, own in zip(self.members, scores, strict=True):
             member.check_scores(own)
-        return self.combine(scores)
+        return self.combine_scores(scores)
 
-    def combine(self, scores: Sequence[SequenceScores]) -> SequenceScores:
-        """Return the scores of all members together from the scores of each; see `combine_scores`."""
+    def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:
+        """Return the scores of all members together from the scores of each; see `nn.contributions.combine_scores`."""
         return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.units)
 
 
@@ -173,7 +173,7 @@ class TrainedModel(Model):
         """Device of the network."""
         return self.network.pooling.queries.device
 
-    def inference(self, dataset: RepertoireDataset) -> Inference:
+    def make_inference(self, dataset: RepertoireDataset) -> Inference:
         """Return an `Inference` of a dataset, which makes features and averages as in training."""
         branches = None if self.network.branches is None else BranchScores(self.network.branches, dataset)
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, branches=branches)
@@ -183,7 +183,7 @@ class TrainedModel(Model):
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
         """Yield the outputs of each repertoire, (T,), with their parts."""
         warn_of_counts_of_one(dataset, self.config.network.abundance)
-        inference = self.inference(dataset)
+        inference = self.make_inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
             yield OutputParts(found.numpy(), _compute_branch_parts(inference, position))
@@ -235,7 +235,7 @@ class TrainedModel(Model):
 @torch.no_grad()
 def _compute_branch_parts(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
     """Return the part of a repertoire's outputs that comes through each branch, (T,), by name."""
-    scores, branches = inference.branch_scores(position), inference.network.branches
+    scores, branches = inference.take_branch_scores(position), inference.network.branches
     if scores is None or branches is None:
         return {}
     return dict(zip(branches.names, (scores[0] * branches.gains).cpu().numpy(), strict=True))

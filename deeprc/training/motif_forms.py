@@ -49,7 +49,7 @@ def list_forms(letters: Letters) -> list[Letters]:
 
 def find_forms(
     motifs: Mapping[Letters, float],
-    target: SearchOutputs,
+    search_output: SearchOutputs,
     spacings: Sequence[Spacing],
     has_motif: Flags,
     *,
@@ -66,7 +66,7 @@ def find_forms(
     ----------
     motifs
         Correlation of each motif with the label, by its letters.
-    target
+    search_output
         One output with its repertoires.
     spacings
         Spacings of the search; forms with other spacings are left out.
@@ -83,15 +83,15 @@ def find_forms(
             signs.setdefault(form, set()).add(float(np.sign(correlation)))
     index_of = {spacing: i for i, spacing in enumerate(spacings)}
     searched = [form for form in signs if form not in motifs and find_spacing(form) in index_of]
-    sizes = target.dataset.n_sequences
+    sizes = search_output.dataset.n_sequences
     n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
     if not searched or not n_free.any():
         return []
     spacing_index = np.array([index_of[find_spacing(form)] for form in searched], np.int64)
     kmers = KmerSet(spacings, spacing_index, np.array([compute_code(form) for form in searched], np.int64))
-    counts = _count_free(target.dataset, kmers, has_motif)
-    weights = target.compute_weights(n_free)
-    labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
+    counts = _count_free(search_output.dataset, kmers, has_motif)
+    weights = search_output.compute_weights(n_free)
+    labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     tested = {form: i for i, form in enumerate(searched) if float(np.sign(r[i])) in signs[form]}

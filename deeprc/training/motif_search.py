@@ -93,13 +93,13 @@ def find_enriched_motifs(
     if not spacings or limits.max_motifs < 1:
         return []
     rng, form_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
-    targets = list(iterate_search_outputs(fold, tasks, max(limits.min_donors, 2)))
-    n_outputs = sum(len(target.outputs) for target in targets)
+    all_search_outputs = list(iterate_search_outputs(fold, tasks, max(limits.min_donors, 2)))
+    n_outputs = sum(len(search_outputs.outputs) for search_outputs in all_search_outputs)
     by_output: list[list[EnrichedMotif]] = []
     forms_by_output: list[list[EnrichedMotif]] = []
     best_by_output: list[EnrichedMotif] = []
-    for target in targets:
-        for search in _start_searches(target, spacings, limits.level / n_outputs, rng):
+    for search_outputs in all_search_outputs:
+        for search in _start_searches(search_outputs, spacings, limits.level / n_outputs, rng):
             best_by_output.append(search.find_best_motif())
             motifs, has_motif = search.choose_motifs(limits.max_motifs)
             by_output.append(motifs)
@@ -115,19 +115,19 @@ def find_enriched_motifs(
 
 
 def _start_searches(
-    target: SearchOutputs, spacings: Sequence[Spacing], level: float, rng: np.random.Generator
+    search_outputs: SearchOutputs, spacings: Sequence[Spacing], level: float, rng: np.random.Generator
 ) -> Iterator[OutputSearch]:
-    """Yield a search for each output of a target, after one pass with the true and the permuted labels of all."""
-    labels = target.permute_labels(N_PERMUTATIONS, rng)  # (B, T', 1 + P)
-    weights = target.compute_weights()
-    summaries = summarise_spacings(target.dataset, spacings, labels, weights, with_moments=True)
-    dispersion = Dispersion(spacings, weights, target.dataset.n_sequences, target.donors)
+    """Yield a search for each of these outputs, after one pass with the true and the permuted labels of all."""
+    labels = search_outputs.permute_labels(N_PERMUTATIONS, rng)  # (B, T', 1 + P)
+    weights = search_outputs.compute_weights()
+    summaries = summarise_spacings(search_outputs.dataset, spacings, labels, weights, with_moments=True)
+    dispersion = Dispersion(spacings, weights, search_outputs.dataset.n_sequences, search_outputs.donors)
     for summary in summaries:
         dispersion.add_moments(summary.spacing_index, summary.mean, summary.variance)
-    overdispersed = dispersion.find_overdispersed(target.dataset)
-    for i in range(len(target.outputs)):
+    overdispersed = dispersion.find_overdispersed(search_outputs.dataset)
+    for i in range(len(search_outputs.outputs)):
         strongest = [(summary.spacing_index, summary.by_output[i]) for summary in summaries]
-        yield OutputSearch(target.take([i]), spacings, level, strongest, overdispersed, rng)
+        yield OutputSearch(search_outputs.take([i]), spacings, level, strongest, overdispersed, rng)
 
 
 def _add_in_turn(

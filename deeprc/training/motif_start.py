@@ -111,8 +111,8 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
     if any(True for _ in iterate_search_outputs(fold, tasks, _MIN_DONORS)):
         return ""
-    targets = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
-    n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in targets]
+    each_task = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
+    n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
     whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
     return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))
 

@@ -81,7 +81,7 @@ def _pool_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor
 def _set_moments(network: DeepRC, representation: Tensor) -> RunningStandardisation:
     """Return a standardisation by the moments of representations, (n, H * S); a network that standardises gets them."""
     moments = RunningStandardisation(representation.shape[1]).double()
-    moments.start(representation)
+    moments.set_moments(representation)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())
@@ -123,7 +123,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
     )
     optimizer = torch.optim.LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
+    def compute_loss() -> Tensor:
         optimizer.zero_grad()
         outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
         penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
@@ -131,5 +131,5 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
         value.backward()
         return value
 
-    optimizer.step(loss)
+    optimizer.step(compute_loss)
     return weight.detach(), gains.detach().clamp(min=0), bias.detach()

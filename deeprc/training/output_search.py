@@ -65,7 +65,7 @@ class OutputSearch:
 
     Parameters
     ----------
-    target
+    search_output
         The output, with its repertoires and their labels, (B, 1).
     spacings
         Spacings of the k-mers.
@@ -81,23 +81,24 @@ class OutputSearch:
 
     def __init__(
         self,
-        target: SearchOutputs,
+        search_output: SearchOutputs,
         spacings: Sequence[Spacing],
         level: float,
         strongest: Sequence[tuple[int, StrongestKmers]],
         overdispersed: OverdispersedKmers,
         rng: np.random.Generator,
     ) -> None:
-        self._target, self._spacings, self._level = target, spacings, level
-        self._dataset, self._labels = target.dataset, target.values
+        self._search_output, self._spacings, self._level = search_output, spacings, level
+        self._dataset, self._labels = search_output.dataset, search_output.labels
         self._first_candidates = self._list_candidates(strongest)
-        null = PermutationNull({len(spacing) for spacing in spacings}, target.n_donors)
+        null = PermutationNull({len(spacing) for spacing in spacings}, search_output.n_donors)
         for spacing_index, kmers in strongest:
             null.add_strongest(len(spacings[spacing_index]), kmers.max_permuted_correlation)
         discoveries, correlation = None, np.zeros(0)
         if len(overdispersed):
-            labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
-            discoveries = FalseDiscoveryTest(overdispersed.frequencies, labels, target.compute_weights(), level / 2)
+            labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
+            weights = search_output.compute_weights()
+            discoveries = FalseDiscoveryTest(overdispersed.frequencies, labels, weights, level / 2)
             correlation = discoveries.correlation
         self._test = _KmerTest(null, discoveries)
         order = np.argsort(-np.abs(correlation), kind="stable")
@@ -129,7 +130,7 @@ class OutputSearch:
             chosen += found
             if not found or len(chosen) == max_motifs or (complete and len(compared) == len(significant)):
                 return chosen, has_motif
-            weights = self._target.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
+            weights = self._search_output.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
             if not weights.any():
                 return chosen, has_motif
             labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
@@ -144,8 +145,8 @@ class OutputSearch:
         The parameters are what `choose_motifs` returns, and the random generator of the permutations.
         """
         correlations = {motif.letters: motif.correlation for motif in motifs}
-        forms = find_forms(correlations, self._target, self._spacings, has_motif, level=self._level, rng=rng)
-        output = self._target.outputs[0]
+        forms = find_forms(correlations, self._search_output, self._spacings, has_motif, level=self._level, rng=rng)
+        output = self._search_output.outputs[0]
         return [EnrichedMotif(form.letters, output, form.correlation, form.q_value) for form in forms]
 
     def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
@@ -192,7 +193,7 @@ class OutputSearch:
         n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
-            weights = self._target.compute_weights(n_free)
+            weights = self._search_output.compute_weights(n_free)
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
             (r,) = correlate_columns(self._labels, counts / np.maximum(n_free, 1)[:, None], weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
@@ -210,4 +211,4 @@ class OutputSearch:
     def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._test.compute_p_values(candidates.take(np.array([i])), correlation[[i]])
         letters = candidates.kmers.get_letters(i)
-        return EnrichedMotif(letters, self._target.outputs[0], float(correlation[i]), float(p_value[0]))
+        return EnrichedMotif(letters, self._search_output.outputs[0], float(correlation[i]), float(p_value[0]))

@@ -26,7 +26,7 @@ _MIN_STRATUM = 10
 
 
 def permute_labels(
-    values: Floats, sizes: Integers, donors: Integers, n_permutations: int, rng: np.random.Generator
+    labels: Floats, sizes: Integers, donors: Integers, n_permutations: int, rng: np.random.Generator
 ) -> Floats:
     """Return the true labels, and P permutations of them, (B, T, 1 + P).
 
@@ -41,7 +41,7 @@ def permute_labels(
 
     Parameters
     ----------
-    values
+    labels
         Labels, one column for each output, (B, T).
     sizes
         Number of sequences of each repertoire, (B,).
@@ -52,12 +52,12 @@ def permute_labels(
     rng
         Random generator of the permutations.
     """
-    blocks = _list_blocks(values, donors)
+    blocks = _list_blocks(labels, donors)
     totals = np.bincount(donors, sizes).astype(np.int64)
-    permuted = np.repeat(values[:, :, None], 1 + n_permutations, axis=2)
+    permuted = np.repeat(labels[:, :, None], 1 + n_permutations, axis=2)
     for k in range(1, 1 + n_permutations):
         for block in blocks:
-            permuted[block.rows, :, k] = values[block.draw_sources(totals[block.donors], rng)]
+            permuted[block.repertoires, :, k] = labels[block.draw_sources(totals[block.donors], rng)]
     return permuted
 
 
@@ -68,42 +68,45 @@ class _Block(NamedTuple):
     ----------
     donors
         Indices of the donors, (D,).
-    owner
-        Position in `donors` of the donor of each of their repertoires.
-    rows
+    segments
+        Position in `donors` of the donor of each of `repertoires`.
+    repertoires
         Indices of their repertoires, donor by donor.
     n_labels
         Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
     """
 
     donors: Integers
-    owner: Integers
-    rows: Integers
+    segments: Integers
+    repertoires: Integers
     n_labels: int
 
     def draw_sources(self, totals: Integers, rng: np.random.Generator) -> Integers:
-        """Return the repertoires whose labels `rows` get; `totals` are the numbers of sequences of the donors, (D,)."""
+        """Return the repertoires whose labels those of the block get.
+
+        `totals` are the numbers of sequences of the donors, (D,).
+        """
         order = _permute_within_sizes(totals, rng)
         if self.n_labels == 1:
-            first = self.rows[np.searchsorted(self.owner, np.arange(len(self.donors)))]
-            return np.asarray(first[order][self.owner])
-        table = self.rows.reshape(len(self.donors), self.n_labels)  # (D, S)
+            first = self.repertoires[np.searchsorted(self.segments, np.arange(len(self.donors)))]
+            return np.asarray(first[order][self.segments])
+        table = self.repertoires.reshape(len(self.donors), self.n_labels)  # (D, S)
         return rng.permuted(table[order], axis=1).ravel()
 
 
-def _list_blocks(values: Floats, donors: Integers) -> list[_Block]:
+def _list_blocks(labels: Floats, donors: Integers) -> list[_Block]:
     """Return a block of the donors whose labels do not vary, and a block for each number of repertoires of others."""
     by_donor = np.argsort(donors, kind="stable")
     n_of = np.bincount(donors)
     starts = np.cumsum(n_of) - n_of
-    ordered = values[by_donor]
+    ordered = labels[by_donor]
     varies = (np.maximum.reduceat(ordered, starts) > np.minimum.reduceat(ordered, starts)).any(axis=1)  # (D,)
     n_labels = np.where(varies, n_of, 1)
     blocks = []
     for n in np.unique(n_labels).tolist():
         members = np.flatnonzero(n_labels == n)
-        rows = by_donor[np.isin(donors[by_donor], members)]
-        blocks.append(_Block(members, np.searchsorted(members, donors[rows]), rows, n))
+        repertoires = by_donor[np.isin(donors[by_donor], members)]
+        blocks.append(_Block(members, np.searchsorted(members, donors[repertoires]), repertoires, n))
     return blocks
 
 

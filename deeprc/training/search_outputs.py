@@ -39,7 +39,7 @@ class SearchOutputs:
         The n repertoires with a known label.
     donors
         Index of each repertoire's donor, (n,), from 0 in the order in which donors first occur.
-    values
+    labels
         Labels, one column per output, (n, T').
     outputs
         Indices of the outputs among those of all tasks, (T',).
@@ -47,7 +47,7 @@ class SearchOutputs:
 
     dataset: RepertoireDataset
     donors: NDArray[np.int64]
-    values: Floats
+    labels: Floats
     outputs: list[int]
 
     @property
@@ -57,11 +57,11 @@ class SearchOutputs:
 
     def take(self, columns: Sequence[int]) -> SearchOutputs:
         """Return some of the outputs."""
-        return SearchOutputs(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
+        return SearchOutputs(self.dataset, self.donors, self.labels[:, columns], [self.outputs[i] for i in columns])
 
     def permute_labels(self, n_permutations: int, rng: np.random.Generator) -> Floats:
         """Return the true labels, and permutations of them between donors, (n, T', 1 + P)."""
-        return permute_labels(self.values, self.dataset.n_sequences, self.donors, n_permutations, rng)
+        return permute_labels(self.labels, self.dataset.n_sequences, self.donors, n_permutations, rng)
 
     def compute_weights(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
         """Return the weights of repertoires, (n,), for frequencies among `n_counted` of their sequences; None: all."""
@@ -70,14 +70,14 @@ class SearchOutputs:
 
 
 def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
-    """Return the rows of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
+    """Return the positions of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
     return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
 
 
 def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchOutputs, NDArray[np.int64]]:
-    """Return one output, by its index among those of all tasks, with its known labels, and its rows in the fold, (n,).
+    """Return one output with its known labels, and the positions of the repertoires with these labels, (n,).
 
-    Other parameters are those of `iterate_search_outputs`.
+    `output` is its index among those of all tasks. Other parameters are those of `iterate_search_outputs`.
     """
     slices = output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)
@@ -98,8 +98,8 @@ def make_search_outputs(fold: Fold, task: Task, outputs: slice, column: Floats) 
     """
     known = _find_known(fold, column)
     part = fold.take(known)
-    values = _output_columns(task, column[known])
-    return SearchOutputs(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
+    labels = _make_output_columns(task, column[known])
+    return SearchOutputs(part.dataset, part.index_donors(), labels, list(range(outputs.start, outputs.stop)))
 
 
 def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchOutputs]:
@@ -118,9 +118,9 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
     for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
         every = make_search_outputs(fold, task, part, column)
         if every.n_donors >= min_donors:
-            varies = np.ptp(every.values, axis=0) > 0
+            varies = np.ptp(every.labels, axis=0) > 0
             if task.kind != "regression":
-                n_others, n_members = (_count_donors(every.donors, every.values == value) for value in (0, 1))
+                n_others, n_members = (_count_donors(every.donors, every.labels == value) for value in (0, 1))
                 varies &= np.minimum(n_others, n_members) >= MIN_MEMBERS
             varying = np.flatnonzero(varies).tolist()
             for first in range(0, len(varying), _MAX_OUTPUTS):
@@ -132,7 +132,7 @@ def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArr
     return np.array([len(np.unique(donors[column])) for column in chosen.T], np.int64)
 
 
-def _output_columns(task: Task, labels: Floats) -> Floats:
+def _make_output_columns(task: Task, labels: Floats) -> Floats:
     """Return one column for each output of a task, (n, T'): 1 for members of its class and 0 for others, or ranks.
 
     Ranks prevent that a single extreme number dominates a correlation.

@@ -57,14 +57,14 @@ class TrainingStep:
         )
         self.average = AveragedNetwork(network, settings.weight_average)
 
-    def __call__(self, batch: RepertoireBatch, targets: Tensor, generators: Sequence[torch.Generator] = ()) -> Tensor:
+    def __call__(self, batch: RepertoireBatch, labels: Tensor, generators: Sequence[torch.Generator] = ()) -> Tensor:
         """Make one update and return its loss.
 
         Parameters
         ----------
         batch
             Repertoires of this rank, see `deeprc.ranks`.
-        targets
+        labels
             Labels of the repertoires of all ranks, (B, number of tasks).
         generators
             Random generator of the noise of each repertoire of the batch.
@@ -77,11 +77,11 @@ class TrainingStep:
             logit_noise=self.settings.logit_noise,
             generators=generators,
         )
-        loss = multitask_loss(
-            outputs, targets[ranks.take_share(len(targets))], self.tasks, n_known=count_known(targets)
-        )
+        own_labels = labels[ranks.take_share(len(labels))]
+        loss = multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
-        (loss + self._penalty() / ranks.count()).backward()  # gradients are summed over ranks, so each adds its part
+        own_penalty = self._compute_penalty() / ranks.count()  # gradients are summed over ranks, so each adds its part
+        (loss + own_penalty).backward()
         loss = loss.detach()
         gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
         ranks.sum_tensors([*gradients, loss])
@@ -89,7 +89,7 @@ class TrainingStep:
         self.average.update()
         return loss
 
-    def _penalty(self) -> Tensor:
+    def _compute_penalty(self) -> Tensor:
         penalty = torch.zeros((), device=self.network.pooling.queries.device)
         if self.settings.l1 or self.settings.l2:
             for weight in self.network.parameters():

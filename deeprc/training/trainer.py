@@ -98,8 +98,8 @@ class Trainer:
         checkpoint: Path | None = None,
     ) -> None:
         self.config, self.tasks, self.seed, self.device = config, tuple(tasks), seed, device
-        self.train, self.validation = train.ordered(), validation.ordered()
-        self._check()
+        self.train, self.validation = train.take_labelled_in_order(), validation.take_labelled_in_order()
+        self._check_folds()
         self.checkpoint = checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         resumes = checkpoint is not None and ranks.compute_once(checkpoint.exists)
@@ -121,11 +121,11 @@ class Trainer:
             pooled_value_cache=self._pooled_value_cache,
         )
         self._losses: list[Tensor] = []
-        self._began: float | None = None  # set by the first call of `start`
+        self._began: float | None = None  # set by the first call of `initialise_network`
         self._last_save = time.monotonic()
         self._has_chosen = False  # whether `fit` has put the best weights into the network
         if checkpoint is not None and resumes:
-            self._restore(checkpoint)
+            self._restore_checkpoint(checkpoint)
 
     def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
@@ -146,7 +146,7 @@ class Trainer:
         """Whether batches are changed after they were drawn (augmentation), which needs the CPU."""
         return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
-    def _check(self) -> None:
+    def _check_folds(self) -> None:
         if len(self.train.labels) == 0:
             raise InputError("no training repertoire has a label")
         validate_sequences(self.train.dataset)
@@ -173,7 +173,7 @@ class Trainer:
         """
         if self._has_chosen:
             return self.state
-        self.start()
+        self.initialise_network()
         self._evaluate_start()
         update = self.make_update_function()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
@@ -225,7 +225,7 @@ class Trainer:
         """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
         return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
-    def start(self) -> None:
+    def initialise_network(self) -> None:
         """Learn branches and motifs, and start the network from both, see `fit_branches_and_find_motifs`.
 
         `fit` calls this before the first update; a second call changes nothing.
@@ -239,10 +239,10 @@ class Trainer:
         )
         self._use_branches()
         self.state.start_motifs = [asdict(motif) for motif in motifs]
-        self._start_from(motifs)
+        self._start_from_motifs(motifs)
         self._best = copy_state(self.network)
         self.state.started = True
-        self._save()
+        self._save_checkpoint()
 
     def _restart_without_gap_weights(self) -> None:
         """Replace the start by one without gap weights.
@@ -254,10 +254,10 @@ class Trainer:
             return
         fresh = self._make_network().state_dict()
         self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the branches stay
-        self._start_from([replace(motif, gap_weights=()) for motif in self.start_motifs])
-        self._save()
+        self._start_from_motifs([replace(motif, gap_weights=()) for motif in self.start_motifs])
+        self._save_checkpoint()
 
-    def _start_from(self, motifs: Sequence[EnrichedMotif]) -> None:
+    def _start_from_motifs(self, motifs: Sequence[EnrichedMotif]) -> None:
         start_network(self._make_training_inference(), motifs, self.train.labels, self.tasks)
         ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
@@ -279,13 +279,13 @@ class Trainer:
     def _evaluate_if_due(self) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
         settings = self.config.training
-        last = self.state.update >= settings.n_updates
-        if self.state.update % settings.evaluate_every == 0 or last:
+        is_last = self.state.update >= settings.n_updates
+        if self.state.update % settings.evaluate_every == 0 or is_last:
             self._evaluate()
-            self.state.finished = last or self._is_out_of_patience()
-            self._save()
+            self.state.finished = is_last or self._is_out_of_patience()
+            self._save_checkpoint()
         elif time.monotonic() - self._last_save >= SAVE_SECONDS:
-            self._save()
+            self._save_checkpoint()
 
     def _is_out_of_patience(self) -> bool:
         """Return whether the loss has not improved for `patience` evaluations, or cannot improve any more."""
@@ -303,22 +303,22 @@ class Trainer:
         if capture and self._is_capturable():
             step = CapturedStep(self.step, self._train_collator, self.train.labels, self.config.training.batch_size)
             return lambda update: step(self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update))
-        return partial(self._update, Prefetcher(self.sample, self.device))
+        return partial(self._make_update, Prefetcher(self.draw_batch, self.device))
 
     def _is_capturable(self) -> bool:
         if self._train_collator.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
             return False  # recording the communication of ranks has not been tested
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
-    def _update(self, batches: Prefetcher, update: int) -> Tensor:
+    def _make_update(self, batches: Prefetcher, update: int) -> Tensor:
         batch = batches(update)
-        targets = torch.from_numpy(self.train.labels[self.draws.choose_repertoires(update)]).to(self.device)
+        labels = torch.from_numpy(self.train.labels[self.draws.choose_repertoires(update)]).to(self.device)
         noise: Sequence[torch.Generator] = ()
         if self.config.training.logit_noise:
-            noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(targets))]
-        return self.step(batch, targets, noise)
+            noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(labels))]
+        return self.step(batch, labels, noise)
 
-    def sample(self, update: int) -> RepertoireBatch:
+    def draw_batch(self, update: int) -> RepertoireBatch:
         """Return this rank's share of the batch of an update, on the device from which sequences are read.
 
         Augmentation may exchange sequences between repertoires of a batch. So with it, every rank draws all of them.
@@ -366,7 +366,7 @@ class Trainer:
             self._best = copy_state(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         if self.checkpoint is None or not ranks.is_main():
             return
         self._note_seconds()
@@ -376,7 +376,7 @@ class Trainer:
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._last_save = time.monotonic()
 
-    def _restore(self, path: Path) -> None:
+    def _restore_checkpoint(self, path: Path) -> None:
         def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
             self._attach_branches(path, state)
             return make_expected_tensors(self.network, self.step, names)

@@ -105,9 +105,9 @@ class Evaluator:
 
     def _compute_numbers(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
-        found, targets = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
-        loss = float(multitask_loss(found, targets, self.tasks))
-        return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(found, targets)
+        stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
+        loss = float(multitask_loss(stacked, labels, self.tasks))
+        return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(stacked, labels)
 
     def compute_attention(self, network: DeepRC) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and attention weights of the sequences of the sample, (N, H) each.

@@ -187,7 +187,9 @@ def test_gram_is_the_kernel_of_the_representations(
     assert np.array_equal(found, cross_kernel(u, u, kind))
     assert np.array_equal(found, found.T)
     view = cohort[[4, 2, 2, 5]]
-    assert np.array_equal(gram(view, kind, kmer_offsets), found[np.ix_(view.rows, view.rows)])
+    assert np.array_equal(
+        gram(view, kind, kmer_offsets), found[np.ix_(view.repertoire_indices, view.repertoire_indices)]
+    )
     assert np.array_equal(gram(open_dataset(cohort.container.path), kind, kmer_offsets), found)  # from the disk
     assert gram(cohort[:0], kind, kmer_offsets).shape == (0, 0)
 

@@ -194,7 +194,7 @@ def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, n
     config = load_config("deeprc", {**_QUICK, "branches_use_validation": False})  # validation repertoires were given
     trainer = Trainer(config, [task], *folds, seed=0, device=torch.device("cpu"))
     trainer.fit()
-    outputs = TrainedModel((task,), trainer.network, config).outputs(cohort[24:])
+    outputs = TrainedModel((task,), trainer.network, config).compute_outputs(cohort[24:])
     np.testing.assert_allclose(model.predict(cohort[24:]), activate(outputs, [task])[0], rtol=1e-6)
     with pytest.raises(ValueError, match="y_validation: expected 8 numbers"):
         model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:20])

@@ -97,7 +97,7 @@ def test_hits_and_shares_by_hand(dataset: RepertoireDataset) -> None:
         assert evidence == pytest.approx(expected[row, clone])
     assert branch.score(dataset[0]) == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
     assert branch.score(dataset[2]) == pytest.approx([-odds(0, 1), 0, rate(0, 1)])
-    contributions = branch.contributions(dataset[0])
+    contributions = branch.compute_contributions(dataset[0])
     assert contributions[6].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8])
     assert contributions[5].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8 + second])
 
@@ -107,21 +107,23 @@ def test_merged_clones_need_no_count(dataset: RepertoireDataset, monkeypatch: py
     (merged,) = from_frame(table[["repertoire_id", "junction_aa", "v_call", "j_call", "duplicate_count"]])
     assert (len(merged), has_merged_clones(merged, ("v_call", "j_call"))) == (7, True)
     branch = make_branch()
-    scores, contributions = branch.score(merged), branch.contributions(merged)
+    scores, contributions = branch.score(merged), branch.compute_contributions(merged)
     assert scores == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
     for module in ("deeprc.branches.clones", "deeprc.datasets.clones.distinct"):
         monkeypatch.setattr(f"{module}.has_merged_clones", lambda repertoire, fields: False)
     np.testing.assert_array_equal(branch.score(merged), scores)
-    np.testing.assert_array_equal(branch.contributions(merged), contributions)
+    np.testing.assert_array_equal(branch.compute_contributions(merged), contributions)
 
 
 def test_contributions_sum_to_the_score_in_any_order(dataset: RepertoireDataset) -> None:
     branch = make_branch()
     for repertoire in dataset:
-        contributions = branch.contributions(repertoire)
+        contributions = branch.compute_contributions(repertoire)
         assert contributions.shape == (len(repertoire), 3)
         np.testing.assert_allclose(contributions.sum(axis=0), branch.score(repertoire), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(branch.contributions(dataset[1])[::-1], branch.contributions(dataset[0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        branch.compute_contributions(dataset[1])[::-1], branch.compute_contributions(dataset[0]), rtol=1e-12
+    )
     assert branch.score(dataset[3]).tolist() == [0, 0, 0]
 
 
@@ -154,10 +156,10 @@ def rebuilt(branch: CloneBranch) -> CloneBranch:
 
 def test_saved_and_copied_branches_are_the_same(dataset: RepertoireDataset) -> None:
     branch = make_branch()
-    expected = branch.contributions(dataset[0])
+    expected = branch.compute_contributions(dataset[0])
     assert {tensor.dtype for tensor in branch.state_dict().values()} == {torch.int64, torch.float64}
     for again in (rebuilt(branch), copy.deepcopy(branch)):
-        np.testing.assert_array_equal(again.contributions(dataset[0]), expected)
+        np.testing.assert_array_equal(again.compute_contributions(dataset[0]), expected)
         pd.testing.assert_frame_equal(again.table(["a", "b", "c"]), branch.table(["a", "b", "c"]))
     changed = {**branch.state_dict(), "is_ball": torch.zeros(4, dtype=torch.int64)}
     branch.load_state_dict(changed)  # after it was used

@@ -142,7 +142,7 @@ def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
     assert hits.evidence[0] == pytest.approx(one - none)
     expected = np.full(n[1], none / n[1])
     expected[hits.rows[0]] += one - none
-    np.testing.assert_allclose(branch.contributions(dataset[1])[:, 0], expected, rtol=1e-8)
+    np.testing.assert_allclose(branch.compute_contributions(dataset[1])[:, 0], expected, rtol=1e-8)
     before = np.log(2)  # as many of both classes in each fold
     after = np.logaddexp(0, np.where(y == 1, -1, 1) * fitted.scores[:, 0]).mean()
     assert fitted.loss_decreases[0] == pytest.approx(before - after)
@@ -287,7 +287,7 @@ def test_several_classes(varied: RepertoireDataset, of_varied: tuple[FittedBranc
     assert fitted.loss_decreases[2] > 0.1
     names = ["disease:a", "disease:b", "disease:c", "status"]
     assert {"disease:c", "status"} <= set(branch.table(names)["output"])
-    contributions = branch.contributions(varied[3])
+    contributions = branch.compute_contributions(varied[3])
     np.testing.assert_allclose(contributions.sum(axis=0), branch.score(varied[3]), rtol=1e-9, atol=1e-12)
 
 

@@ -54,7 +54,7 @@ def test_a_score_by_hand() -> None:
     branch.kmer_constants[:] = 1.5
     sequences = Sequences.encode(["CASSL", "CAS", "CASSCASS", "WWWW"])
     expected = np.array([2 + 5 - 1.5, -1.5, 2 * 2 - 1.5, -1.5]) / (4 + NOISE_SEQUENCES)
-    np.testing.assert_allclose(branch.contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
+    np.testing.assert_allclose(branch.compute_contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
     assert branch.score(repertoire(sequences)) == pytest.approx(expected.sum(), rel=1e-14)
 
 
@@ -67,7 +67,7 @@ def test_genes_by_hand() -> None:
     log_ratio = np.log(2.5 / 0.5) / 2  # two of A, none of B
     of_a, of_b = log_ratio - 0.25, 10 * (-log_ratio + 0.25)
     expected = np.array([of_a / 2 + of_b / 4, of_a / 2 + of_b / 4, of_b / 4, of_b / 4]) * 4 / (4 + NOISE_SEQUENCES)
-    np.testing.assert_allclose(branch.contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
+    np.testing.assert_allclose(branch.compute_contributions(repertoire(sequences))[:, 0], expected, rtol=1e-14)
 
 
 def test_contributions_sum_to_the_linear_function_of_the_features() -> None:
@@ -80,7 +80,7 @@ def test_contributions_sum_to_the_linear_function_of_the_features() -> None:
         logarithms = np.log(np.array([(found == name).sum() for name in names]) + 0.5)
         ratios = logarithms - logarithms.mean() - branch.get_buffer(f"{field}_centre").numpy()
         expected += branch.get_buffer(f"{field}_weights").numpy() @ ratios
-    contributions = branch.contributions(repertoire(sequences))
+    contributions = branch.compute_contributions(repertoire(sequences))
     assert contributions.shape == (n, 2)
     np.testing.assert_allclose(contributions.sum(axis=0), expected * n / (n + NOISE_SEQUENCES), rtol=1e-11)
     np.testing.assert_array_equal(branch.score(repertoire(sequences)), contributions.sum(axis=0))
@@ -90,15 +90,15 @@ def test_order_and_threads_change_nothing() -> None:
     sequences, branch = drawn(5000), random_branch()
     order = np.random.default_rng(3).permutation(len(sequences))
     numba.set_num_threads(1)
-    alone = branch.contributions(repertoire(sequences))
+    alone = branch.compute_contributions(repertoire(sequences))
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-    np.testing.assert_array_equal(branch.contributions(repertoire(sequences)), alone)
-    np.testing.assert_array_equal(branch.contributions(repertoire(sequences.take(order))), alone[order])
+    np.testing.assert_array_equal(branch.compute_contributions(repertoire(sequences)), alone)
+    np.testing.assert_array_equal(branch.compute_contributions(repertoire(sequences.take(order))), alone[order])
 
 
 def test_a_repertoire_without_sequences_has_no_score() -> None:
     branch = random_branch(n_outputs=3)
-    assert branch.contributions(repertoire(drawn(0))).shape == (0, 3)
+    assert branch.compute_contributions(repertoire(drawn(0))).shape == (0, 3)
     assert branch.score(repertoire(drawn(0))).tolist() == [0, 0, 0]
 
 

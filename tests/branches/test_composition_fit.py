@@ -153,7 +153,7 @@ def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> Non
     assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.8
     repertoire = dataset[0]
     np.testing.assert_allclose(
-        fitted.branch.contributions(repertoire).sum(axis=0), fitted.branch.score(repertoire), rtol=1e-12
+        fitted.branch.compute_contributions(repertoire).sum(axis=0), fitted.branch.score(repertoire), rtol=1e-12
     )
 
 

@@ -363,14 +363,14 @@ import time
 from deeprc.cli import main
 from deeprc.training.trainer import Trainer
 
-update = Trainer._update
+update = Trainer._make_update
 
 def update_or_wait(trainer, batches, number):
     if number == 90:
         time.sleep(600)
     return update(trainer, batches, number)
 
-Trainer._update = update_or_wait
+Trainer._make_update = update_or_wait
 main()
 """
 

@@ -170,6 +170,18 @@ def test_a_pickle_holds_the_path_and_not_the_data(dataset):
     assert pickle.loads(pickle.dumps(dataset[1])).sequences.decode() == BAGS["b.1"]
 
 
+def test_other_metadata_belong_to_a_view_and_its_views(dataset):
+    view = dataset.with_metadata(pd.DataFrame({"z": np.arange(6)}))
+    assert view.container is dataset.container  # so what is computed from the container is found again
+    part = view[[4, 0]]
+    assert part.metadata["z"].tolist() == [4, 0]
+    assert [repertoire.metadata for repertoire in part] == [{"z": 4}, {"z": 0}]
+    assert part.whole().metadata["z"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert part.concatenate(view[[1]]).metadata["z"].tolist() == [4, 0, 1]
+    assert pickle.loads(pickle.dumps(part)).metadata["z"].tolist() == [4, 0]
+    assert "z" not in dataset.metadata
+
+
 @pytest.mark.slow
 def test_a_worker_process_opens_it(dataset):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:

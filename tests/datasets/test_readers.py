@@ -130,7 +130,7 @@ def names(table, column):
 @pytest.mark.parametrize("ending", [".tsv", ".tsv.gz"])
 def test_the_header_alone_names_the_format(write_table, tmp_path, name, header, ending):
     path = write_table(tmp_path / f"r{ending}", columns_of(header), [])
-    claims = [reader.name for reader in READERS if reader.layout(read_header(path)) is not None]
+    claims = [reader.name for reader in READERS if reader.find_layout(read_header(path)) is not None]
     assert claims == [name]
     assert read_repertoire(path).empty
 
@@ -611,7 +611,7 @@ def test_of_two_readers_the_one_that_reads_more_is_taken():
 
 def test_of_two_readers_that_read_the_same_the_first_is_taken():
     header = Header(Path("r.tsv"), ("CDR3_beta", "TRBV_gene", "cdr3aa", "count"))
-    assert [each.layout(header).kinds for each in READERS if each.layout(header)] == [
+    assert [each.find_layout(header).kinds for each in READERS if each.find_layout(header)] == [
         ("sequence", "count"),
         ("sequence", "count", "V gene"),
     ]

@@ -81,7 +81,7 @@ def test_a_hand_counted_example(small: RepertoireDataset) -> None:
 def test_slices_are_rows_of_the_whole(small: RepertoireDataset, places: tuple[int, ...]) -> None:
     whole = compute_kmer_matrix(small, places)
     for key in ([2, 0, 0], slice(None, None, -1), np.array([True, False, False, True]), slice(0, 0)):
-        found, expected = compute_kmer_matrix(small[key], places), whole[small[key].rows]
+        found, expected = compute_kmer_matrix(small[key], places), whole[small[key].repertoire_indices]
         assert found.shape == (len(small[key]), 20 ** len(places))
         assert np.array_equal(*(each if len(places) < 5 else each.toarray() for each in (found, expected)))
     assert np.array_equal(compute_kmer_matrix(small[1:][[1]], (0, 1)), compute_kmer_matrix(small, (0, 1))[[2]])

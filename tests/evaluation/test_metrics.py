@@ -11,8 +11,8 @@ from deeprc.tasks import Task
 
 def test_binary_metrics_by_hand() -> None:
     outputs = torch.tensor([[2.0], [1.0], [-1.0], [0.5], [9.0]])
-    targets = torch.tensor([[1.0], [0.0], [1.0], [1.0], [math.nan]])
-    found = task_metrics(outputs, targets, [Task("t", "t", "binary", ("0", "1"))])["t"]
+    labels = torch.tensor([[1.0], [0.0], [1.0], [1.0], [math.nan]])
+    found = task_metrics(outputs, labels, [Task("t", "t", "binary", ("0", "1"))])["t"]
     assert found["n"] == 4
     assert found["n_positive"] == 3
     assert found["auc"] == pytest.approx(1 / 3)  # of the pairs (2, 1), (-1, 1), (0.5, 1) one is in order
@@ -51,8 +51,8 @@ def test_one_class_leaves_the_auc_undefined() -> None:
 
 def test_multiclass_metrics_by_hand() -> None:
     outputs = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [3.0, -1.0, 0.0], [0.0, 0.0, 3.0]])
-    targets = torch.tensor([[0.0], [1.0], [1.0], [2.0]])
-    found = task_metrics(outputs, targets, [Task("t", "t", "multiclass", ("a", "b", "c"))])["t"]
+    labels = torch.tensor([[0.0], [1.0], [1.0], [2.0]])
+    found = task_metrics(outputs, labels, [Task("t", "t", "multiclass", ("a", "b", "c"))])["t"]
     assert found["accuracy"] == 0.75
     assert found["balanced_accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
     # a: above two of the rest, below one; b: one member above both of the rest, one below both

@@ -60,7 +60,7 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
 def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
     kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.model.inference(dataset).collator.take(position, kept)
+    batch = run.model.make_inference(dataset).collator.take(position, kept)
     own = batch.sequences.compact()
     own = own._replace(residue_scale=own.residue_scale.double(), position_scale=own.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
@@ -170,7 +170,13 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
     sequences = cohort[1].sequences.decode()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
     found = attribute(run.model, cohort, chosen(cohort, {1: rows}), background=background)
-    unit = slope * 1.0507009873554805 * weight * run.model.inference(cohort).collator.inverse_std(1) / len(cohort[1])
+    unit = (
+        slope
+        * 1.0507009873554805
+        * weight
+        * run.model.make_inference(cohort).collator.get_inverse_std(1)
+        / len(cohort[1])
+    )
     expected = np.zeros((3, max(len(sequences[row]) for row in rows)))
     for i, row in enumerate(rows):
         expected[i, max(sequences[row].find("W"), 0)] = unit * (1 - f if "W" in sequences[row] else -f)
@@ -187,7 +193,7 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
         run.model.network.pooling.queries.zero_()
-        batch = run.model.inference(cohort).collator.take(3, np.array([2, 8]))
+        batch = run.model.make_inference(cohort).collator.take(3, np.array([2, 8]))
         sequences = batch.sequences.compact()
         only_a = sequences._replace(residues=torch.zeros_like(sequences.residues))
         baseline = replace(batch, sequences=only_a)

@@ -54,8 +54,8 @@ def test_contributions_sum_to_the_outputs(
     several: bool, model: TrainedModel, ensemble: Ensemble, cohort: RepertoireDataset
 ) -> None:
     chosen: Model = ensemble if several else model
-    parts = chosen.output_parts(cohort)
-    np.testing.assert_array_equal(parts.outputs, chosen.outputs(cohort).numpy())
+    parts = chosen.compute_output_parts(cohort)
+    np.testing.assert_array_equal(parts.outputs, chosen.compute_outputs(cohort).numpy())
     assert list(parts.by_branch) == ["attention", "composition", "clones"]
     np.testing.assert_allclose(sum(parts.by_branch.values()), parts.outputs, rtol=1e-6)
     for position in (0, 1, 4):
@@ -120,7 +120,7 @@ def test_the_top_of_a_table_is_what_adds_most(model: TrainedModel, cohort: Reper
 def test_a_survey_keeps_both_tops(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
     found, without = survey_cohort(model, cohort, top=30), survey_cohort(plain, cohort, top=30)
     assert without.by_residues is without.top
-    parts = model.output_parts(cohort)
+    parts = model.compute_output_parts(cohort)
     for name, part in found.outputs.by_branch.items():
         np.testing.assert_allclose(part, parts.by_branch[name], rtol=1e-4, atol=1e-5)
     (name, *_) = found.top
@@ -166,7 +166,7 @@ def test_metrics_have_the_shares_of_the_held_out_repertoires(
     (own,) = metrics["test"]["status=case"]["variation"]
     assert own["output"] == "status=case"
     test = np.array(run.split_of(cohort)) == "test"
-    parts = run.model.output_parts(cohort)
+    parts = run.model.compute_output_parts(cohort)
     expected = np.cov(parts.by_branch["clones"][test, 0], parts.outputs[test, 0])
     assert own["shares"]["clones"] == pytest.approx(expected[0, 1] / expected[1, 1], rel=1e-4)
     assert sum(own["shares"].values()) == pytest.approx(1)

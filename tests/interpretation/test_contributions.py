@@ -29,7 +29,7 @@ def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., R
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.3)
     for position in (0, 1, 5):
         scores = run.model.score_sequences(cohort, position)
-        (output,) = run.model.outputs(cohort[[position]]).double().numpy()
+        (output,) = run.model.compute_outputs(cohort[[position]]).double().numpy()
         np.testing.assert_allclose(scores.outputs, output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.head_weights.sum(axis=0), 1, rtol=1e-12)
@@ -57,7 +57,7 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
     standardise, linear = run.model.network.output_network
     scores = run.model.score_sequences(cohort, 2)
     with torch.no_grad():
-        values, logits = run.model.network.attend(run.model.inference(cohort).collator.take(2, slice(None)))
+        values, logits = run.model.network.attend(run.model.make_inference(cohort).collator.take(2, slice(None)))
         scale = (standardise.variance + 1e-8).rsqrt().double()
         slope = (linear.weight.double() * scale).view(2, 2, -1)  # (T, H, D)
         offset = linear.bias.double() - (linear.weight.double() * scale) @ standardise.mean.double()
@@ -73,7 +73,7 @@ def test_a_response_is_the_output_of_the_sequence_alone(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
     run = run_factory(cohort, "n_updates=3", "n_heads=2", "abundance=none", stir=0.3)
-    scores, collator = run.model.score_sequences(cohort, 4), run.model.inference(cohort).collator
+    scores, collator = run.model.score_sequences(cohort, 4), run.model.make_inference(cohort).collator
     for row in (0, 7):
         with torch.no_grad():
             alone = run.model.network(collator.take(4, np.array([row])))

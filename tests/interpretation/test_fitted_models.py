@@ -141,7 +141,7 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
     model = replace(fitted.model_, network=network)
     refusal = "the model: the network's weights give no finite numbers for"
     with pytest.raises(InputError, match=refusal):
-        model.outputs(motif_cohort[:2])
+        model.compute_outputs(motif_cohort[:2])
     with pytest.raises(InputError, match=refusal):
         model.score_sequences(motif_cohort, 0)
     with pytest.raises(InputError, match=refusal):
@@ -206,7 +206,7 @@ def test_labels_that_are_floats_name_the_classes_as_a_sheet_does(motif_cohort: R
     fitted = FittedModel.of(model, "cmv")
     view = set_labels(motif_cohort[:20], "cmv", labels)
     assert fitted.model.tasks[0].class_names == ("0", "1")
-    assert fitted.model.labels(view)[:, 0].tolist() == labels.tolist()
+    assert fitted.model.encode_labels(view)[:, 0].tolist() == labels.tolist()
 
 
 def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:

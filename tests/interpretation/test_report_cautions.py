@@ -33,7 +33,7 @@ def test_cohort_that_the_run_has_not_seen(
     tmp_path: Path, trained: Run, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
     other = cohort_factory(20, 60, seed=77)
-    outputs = trained.model.outputs(other).double().numpy()
+    outputs = trained.model.compute_outputs(other).double().numpy()
     performance = measure_performance(trained, other, outputs)
     assert performance.held_out == "new"
     assert compare_controls(other, performance, trained.tasks, columns=[])[0].reasons == [
@@ -268,7 +268,9 @@ def test_training_that_was_cut_off(trained: Run) -> None:
 
 
 def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) -> None:
-    performance = measure_performance(trained, motif_cohort, trained.model.outputs(motif_cohort).double().numpy())
+    performance = measure_performance(
+        trained, motif_cohort, trained.model.compute_outputs(motif_cohort).double().numpy()
+    )
     (controls,) = compare_controls(motif_cohort, performance, trained.tasks, columns=["grade"])
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.measures["network"] == pytest.approx(performance.metrics["test"]["status=case"]["auc"])
@@ -297,7 +299,7 @@ def test_of_several_contrasts_each_line_names_its_own(
 ) -> None:
     targets = ("status=case", "grade:multiclass")
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=targets)
-    performance = measure_performance(run, cohort, run.model.outputs(cohort).double().numpy())
+    performance = measure_performance(run, cohort, run.model.compute_outputs(cohort).double().numpy())
     about = [f"grade: {name} against not {name}" for name in ("high", "low", "mid")]
     about.insert(0, "status: case against healthy")
     assert [each.about for each in performance.contrasts] == about
@@ -318,11 +320,11 @@ def test_of_several_contrasts_each_line_names_its_own(
     (one,) = measure_performance(
         replace(run, model=replace(run.model, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
         cohort,
-        run.model.outputs(cohort)[:, :2].double().numpy(),
+        run.model.compute_outputs(cohort)[:, :2].double().numpy(),
     ).contrasts
     assert one.named == " for status: case against healthy"  # beside a number, it has to be named
     single = measure_performance(
-        run_factory(cohort, "n_updates=10"), cohort, run.model.outputs(cohort)[:, :1].double().numpy()
+        run_factory(cohort, "n_updates=10"), cohort, run.model.compute_outputs(cohort)[:, :1].double().numpy()
     )
     assert [each.named for each in single.contrasts] == [""]
 
@@ -384,7 +386,7 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     relabel(path, tmp_path / "s.tsv", keep_columns=True)
     cohort = open_dataset(path)
     run = run_factory(cohort, "n_updates=10", "n_kernels=4", targets=("age:regression",))
-    found = assess_outputs(run, cohort, run.model.output_parts(cohort))
+    found = assess_outputs(run, cohort, run.model.compute_output_parts(cohort))
     (controls,) = found.controls
     assert list(controls.measures) == ["network", "size", "v-genes", "sheet"]
     assert controls.columns == ["ward"]

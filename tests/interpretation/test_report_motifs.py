@@ -214,7 +214,7 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     trained: Run, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
     dataset = cohort_factory(20, 60, seed=5)
-    performance = measure_performance(trained, dataset, trained.model.outputs(dataset).double().numpy())
+    performance = measure_performance(trained, dataset, trained.model.compute_outputs(dataset).double().numpy())
     splits = trained.split_of(dataset)
     assert run_report._select_witness_repertoires(dataset, splits, performance.labels) == []
     assert run_report._make_witness_table(survey_cohort(trained.model, dataset, top=5)) is None

@@ -42,7 +42,7 @@ def ensemble(members: list[TrainedModel]) -> Ensemble:
 
 
 def test_contributions_sum_to_the_outputs_of_all_together(ensemble: Ensemble, cohort: RepertoireDataset) -> None:
-    outputs = ensemble.outputs(cohort).numpy()
+    outputs = ensemble.compute_outputs(cohort).numpy()
     for position in (0, 4, 17):
         scores = ensemble.score_sequences(cohort, position)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), outputs[position], rtol=1e-4, atol=1e-5)
@@ -102,7 +102,7 @@ def test_residues_add_the_mean_of_what_they_add_in_each_model(
 
 def test_a_survey_by_several(ensemble: Ensemble, cohort: RepertoireDataset) -> None:
     found = survey_cohort(ensemble, cohort, top=10)
-    np.testing.assert_allclose(found.outputs.outputs, ensemble.outputs(cohort).numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.outputs.outputs, ensemble.compute_outputs(cohort).numpy(), rtol=1e-4, atol=1e-5)
     assert len(found.heads) == 3 * len(cohort)
     assert all(len(top) == len(top.table) <= 10 for top in found.top.values())
 

@@ -25,7 +25,9 @@ def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
 def test_outputs_and_heads_are_those_of_the_repertoires(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    np.testing.assert_allclose(found.outputs.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found.outputs.outputs, trained.model.compute_outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6
+    )
     one = compute_attention(trained.model, motif_cohort, 3).heads
     pd.testing.assert_frame_equal(
         found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False
@@ -127,7 +129,7 @@ def test_a_container_without_genes_and_an_empty_repertoire(
     other.container.sequences = replace(other.container.sequences, v_call=None)
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
-    other.rows = np.arange(len(other.container.repertoire_offsets) - 1)
+    other.repertoire_indices = np.arange(len(other.container.repertoire_offsets) - 1)
     found = survey_cohort(run.model, other)
     assert found.genes.empty
     assert found.heads["n_sequences"].tolist()[0] == 0

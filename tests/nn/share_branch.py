@@ -26,7 +26,7 @@ class ShareBranch(Branch):
         self.letter = letter
         self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
 
-    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+    def compute_contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
         """See `Branch`."""
         holds = np.array([self.letter in sequence for sequence in repertoire.sequences.decode()], float)
         return (holds[:, None] - self.offset.numpy()) / max(len(repertoire), 1)

@@ -48,8 +48,8 @@ def inference_of(network: DeepRC, dataset: RepertoireDataset) -> Inference:
 
 def test_gains_times_scores_are_added_to_the_outputs(few: RepertoireDataset) -> None:
     shares = np.array([0.25, 1.0, 0.0])
-    without = inference_of(network_with([]), few).outputs().numpy()
-    found = inference_of(network_with([ShareBranch(LETTER, OFFSET)]), few).outputs().numpy()
+    without = inference_of(network_with([]), few).compute_outputs().numpy()
+    found = inference_of(network_with([ShareBranch(LETTER, OFFSET)]), few).compute_outputs().numpy()
     expected = (shares[:, None] - OFFSET) * GAINS
     np.testing.assert_allclose((found - without)[:3], expected, atol=1e-6)
     np.testing.assert_allclose(found[3], without[3])  # no sequence says nothing
@@ -61,7 +61,7 @@ def test_batches_carry_the_scores_and_an_update_reads_them(few: RepertoireDatase
     batch = inference.collator.sample(np.array([1, 0]), 100, np.random.default_rng(0))
     assert batch.branch_scores is not None
     assert batch.branch_scores.tolist() == [[[0.75, 2.0]], [[0.0, 1.25]]]
-    torch.testing.assert_close(network(batch), inference.outputs([1, 0]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(network(batch), inference.compute_outputs([1, 0]), atol=1e-5, rtol=0)
     network(batch).sum().backward()
     assert network.branches is not None
     assert network.branches.gains.grad is not None
@@ -83,9 +83,9 @@ def test_repertoires_that_branches_learned_from_keep_their_cross_fitted_scores(f
     assert network.branches is not None
     network.branches.store_known_scores(learned, np.array([[[4.0, 5.0]], [[-1.0, 0.5]]]))
     inference = inference_of(network, few)
-    assert inference.branch_scores(1).tolist() == [[[4.0, 5.0]]]  # type: ignore[union-attr]
-    assert inference.branch_scores(2).tolist() == [[[-1.0, 0.5]]]  # type: ignore[union-attr]
-    assert inference.branch_scores(0).tolist() == [[[0.0, 1.25]]]  # type: ignore[union-attr]
+    assert inference.take_branch_scores(1).tolist() == [[[4.0, 5.0]]]  # type: ignore[union-attr]
+    assert inference.take_branch_scores(2).tolist() == [[[-1.0, 0.5]]]  # type: ignore[union-attr]
+    assert inference.take_branch_scores(0).tolist() == [[[0.0, 1.25]]]  # type: ignore[union-attr]
     through = score_sequences(inference, 1).beside_attention["composition"]
     np.testing.assert_allclose(through, [[2.0, 2.5], [2.0, 2.5]])  # both hold the residue
     first = score_sequences(inference, 0).beside_attention["composition"]
@@ -120,7 +120,7 @@ def test_contributions_through_branches_sum_to_what_they_add(few: RepertoireData
     for position in range(3):
         scores = score_sequences(inference, position)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), scores.outputs, atol=1e-6)
-        np.testing.assert_allclose(scores.outputs, inference.outputs([position])[0].numpy(), atol=1e-5)
+        np.testing.assert_allclose(scores.outputs, inference.compute_outputs([position])[0].numpy(), atol=1e-5)
     first = score_sequences(inference, 0)
     expected = (np.array([[1.0], [0.0], [0.0], [0.0]]) - OFFSET) / 4 * GAINS
     np.testing.assert_allclose(first.beside_attention["composition"], expected)

@@ -128,7 +128,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
     outputs = network(collator.sample(np.arange(5), 1000, np.random.default_rng(0)))
     expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
-    streamed = Inference(network, collator).outputs()
+    streamed = Inference(network, collator).compute_outputs()
     torch.testing.assert_close(streamed, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -174,14 +174,14 @@ def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     genes: RepertoireDataset, tmp_path: Path
 ) -> None:
     network = network_of(GeneNames.of(genes[:2]))
-    expected = Inference(network, Collator(genes, "none", genes=network.gene_names)).outputs()
+    expected = Inference(network, Collator(genes, "none", genes=network.gene_names)).compute_outputs()
     among = network(
         Collator(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
     assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
-    again = Inference(network, Collator(other, "none", genes=network.gene_names)).outputs()
+    again = Inference(network, Collator(other, "none", genes=network.gene_names)).compute_outputs()
     assert torch.equal(again, expected)
 
 
@@ -253,14 +253,14 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
 
 def test_the_source_for_devices_gives_the_same_batch(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     names, inverse_stds = GeneNames.of(genes), torch.rand(5)
-    rows, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
+    rows, segments = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
     offsets = torch.tensor([0, 2, 3, 3, 3, 4])
     mapped = MappedSource(genes, "none", names, np.zeros(5, np.int64))
-    expected, expected_genes = mapped.look_up(DrawnRows(torch.arange(5), rows, owner, offsets), inverse_stds)
+    expected, expected_genes = mapped.look_up(DrawnRows(torch.arange(5), rows, segments, offsets), inverse_stds)
     source = DeviceSource(genes, "none", names, CPU)
     monkeypatch.setattr(source, "_columns", replace(source._columns, max_length=24))
     beyond = torch.cat([rows, torch.tensor([10_000])])  # fills a batch
-    drawn = DrawnRows(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), offsets)
+    drawn = DrawnRows(torch.arange(5), beyond, torch.cat([segments, segments[:1]]), offsets)
     found, found_genes = source.look_up(drawn, inverse_stds)
     assert torch.equal(found_genes[:4], expected_genes)
     assert found_genes.shape == (5, 2)

@@ -61,7 +61,7 @@ def test_streamed_inference_equals_forward(
     collator = Collator(cohort, "log1p")
     batch = collator.sample(np.arange(6), 10_000, rng())
     expected = network(batch, top_fraction=top_fraction)
-    found = [Inference(network, collator, top_fraction, chunk).outputs([i])[0] for i in range(6)]
+    found = [Inference(network, collator, top_fraction, chunk).compute_outputs([i])[0] for i in range(6)]
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -73,11 +73,11 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
 ) -> None:
     monkeypatch.setattr(inference, "choose_chunk_size", lambda device: chunk)
     n = 30 if chunk > 1 else 8  # each sequence is read alone
-    alone = [Inference(network, Collator(cohort, "log1p"), top_fraction).outputs([i])[0] for i in range(n)]
+    alone = [Inference(network, Collator(cohort, "log1p"), top_fraction).compute_outputs([i])[0] for i in range(n)]
     collator = Collator(cohort, "log1p")
     together = Inference(network, collator, top_fraction)
     for positions in (list(range(n)), [n // 2, 3, n - 1]):  # one after the other, and then not
-        found = together.outputs(positions)
+        found = together.compute_outputs(positions)
         torch.testing.assert_close(found, torch.stack([alone[i] for i in positions]), rtol=0, atol=0)
     positions = [n - 2, 0, 1, 2, 7]
     expected = [next(together.iterate_pooled_with_logits([i])) for i in positions]
@@ -104,9 +104,9 @@ def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
-    found = Inference(network, collator, 0.5).outputs(rows=rows)
+    found = Inference(network, collator, 0.5).compute_outputs(rows=rows)
     for i in range(len(rows)):
-        alone = Inference(network, collator, 0.5).outputs([i], rows=[rows[i]])[0]
+        alone = Inference(network, collator, 0.5).compute_outputs([i], rows=[rows[i]])[0]
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
@@ -118,13 +118,13 @@ def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: De
 
 def test_outputs_come_in_the_order_of_the_dataset(cohort: RepertoireDataset, network: DeepRC) -> None:
     order = np.array([7, 0, 21])
-    whole = Inference(network, Collator(cohort, "log1p"), 0.5).outputs()
-    part = Inference(network, Collator(cohort[order], "log1p"), 0.5).outputs()
+    whole = Inference(network, Collator(cohort, "log1p"), 0.5).compute_outputs()
+    part = Inference(network, Collator(cohort[order], "log1p"), 0.5).compute_outputs()
     torch.testing.assert_close(part, whole[order])
 
 
 def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, network: DeepRC) -> None:
-    outputs = Inference(network, Collator(cohort, "log1p")).outputs()
+    outputs = Inference(network, Collator(cohort, "log1p")).compute_outputs()
     assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
 
 
@@ -219,7 +219,7 @@ def test_sampling_is_without_replacement_and_seeded(cohort: RepertoireDataset) -
 def test_the_standard_deviation_is_the_whole_repertoires(cohort: RepertoireDataset) -> None:
     collator = Collator(cohort, "log1p")
     few = collator.sample(np.array([3]), 5, rng())
-    assert set(few.sequences.position_scale.tolist()) == {np.float32(collator.inverse_std(3))}
+    assert set(few.sequences.position_scale.tolist()) == {np.float32(collator.get_inverse_std(3))}
 
 
 def test_compact_keeps_every_sequence(cohort: RepertoireDataset) -> None:
@@ -246,7 +246,7 @@ def test_a_slice_and_its_rows_are_the_same_sequences(cohort: RepertoireDataset) 
     by_slice, by_rows = collator.take(2, slice(5, 11)), collator.take(2, np.arange(5, 11))
     for one, other in zip(by_slice.tensors(), by_rows.tensors(), strict=True):
         assert torch.equal(one, other)
-    scale = torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * collator.inverse_std(2)
+    scale = torch.log1p(torch.tensor(float(cohort[2].counts[5]))) * collator.get_inverse_std(2)
     assert by_slice.sequences.residue_scale[0] == scale
 
 

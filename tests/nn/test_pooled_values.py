@@ -10,6 +10,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
+from deeprc.nn.columns import CPU, load_columns
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledAccumulator, PooledValueCache
@@ -44,8 +45,8 @@ class Reader:
     def check(self, positions: list[int] | None, read: list[int]) -> None:
         """Assert that all numbers are right to the last bit, and which repertoires are read for them."""
         self.read.clear()
-        found = self.inference.outputs(positions)
-        assert torch.equal(found, self.alone.outputs(positions))
+        found = self.inference.compute_outputs(positions)
+        assert torch.equal(found, self.alone.compute_outputs(positions))
         assert self.read == read
 
 
@@ -54,11 +55,11 @@ def test_pooled_values_and_logsumexp_of_parts_are_those_of_the_whole(network: De
     values = torch.randn(7, network.n_values, generator=generator, dtype=torch.float64)
     logits = 500 * torch.randn(7, 2, generator=generator, dtype=torch.float64)
     accumulator = PooledAccumulator(network)
-    assert accumulator.logsumexp().tolist() == [-np.inf, -np.inf]
+    assert accumulator.compute_logsumexp().tolist() == [-np.inf, -np.inf]
     for part in (slice(0, 1), slice(1, 5), slice(5, 7)):
         accumulator.add(values[part], logits[part])
-    torch.testing.assert_close(accumulator.logsumexp(), logits.logsumexp(dim=0), rtol=1e-14, atol=0)
-    torch.testing.assert_close(accumulator.pooled(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(accumulator.compute_logsumexp(), logits.logsumexp(dim=0), rtol=1e-14, atol=0)
+    torch.testing.assert_close(accumulator.compute_pooled(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -122,33 +123,45 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     second.check(None, [0, 1, 2])
     Reader(network, cohort[[4, 2]], known, monkeypatch).check(None, [])  # other positions of the same repertoires
     rows = [np.arange(3)] * 3
-    assert torch.equal(first.inference.outputs(rows=rows), first.alone.outputs(rows=rows))
-    assert not torch.equal(first.inference.outputs(rows=rows), first.inference.outputs())
+    assert torch.equal(first.inference.compute_outputs(rows=rows), first.alone.compute_outputs(rows=rows))
+    assert not torch.equal(first.inference.compute_outputs(rows=rows), first.inference.compute_outputs())
+
+
+def test_caches_of_a_container_do_not_depend_on_its_labels(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = PooledValueCache()
+    Reader(network, cohort[:3], known, monkeypatch).check(None, [0, 1, 2])
+    relabelled = cohort.with_metadata(cohort.whole().metadata.assign(status="unknown"))
+    Reader(network, relabelled[:3], known, monkeypatch).check(None, [])
+    assert load_columns(relabelled.sequence_container, CPU) is load_columns(cohort.sequence_container, CPU)
 
 
 @pytest.mark.slow
 def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
-    expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).outputs()
+    expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).compute_outputs()
     inference = Inference(network, Collator(cohort[:5], "log1p"), pooled_value_cache=PooledValueCache(), chunk=1)
     stream = inference.iterate_outputs()
     found = [next(stream)]
-    assert torch.equal(inference.outputs([3, 1]), expected[[3, 1]])
+    assert torch.equal(inference.compute_outputs([3, 1]), expected[[3, 1]])
     found += stream
     assert torch.equal(torch.stack(found), expected)
-    assert torch.equal(inference.outputs(), expected)
+    assert torch.equal(inference.compute_outputs(), expected)
 
 
 def test_a_group_of_which_some_are_known(cohort: RepertoireDataset, network: DeepRC) -> None:
-    expected = Inference(network, Collator(cohort[:6], "log1p")).outputs()
+    expected = Inference(network, Collator(cohort[:6], "log1p")).compute_outputs()
     inference = Inference(network, Collator(cohort[:6], "log1p"), pooled_value_cache=PooledValueCache())
     assert len(list(inference.iterate_groups())) == 1  # all are read together
-    assert torch.equal(inference.outputs([4, 1]), expected[[4, 1]])
-    assert torch.equal(inference.outputs(), expected)
+    assert torch.equal(inference.compute_outputs([4, 1]), expected[[4, 1]])
+    assert torch.equal(inference.compute_outputs(), expected)
 
 
 def test_batches_that_are_made_in_another_way_have_other_averages(cohort: RepertoireDataset, network: DeepRC) -> None:
     known = PooledValueCache()
     for abundance, top_fraction in (("log1p", 1.0), ("none", 1.0), ("log1p", 0.1)):
         collator = Collator(cohort[:4], abundance)  # type: ignore[arg-type]
-        expected = Inference(network, collator, top_fraction).outputs()
-        assert torch.equal(Inference(network, collator, top_fraction, pooled_value_cache=known).outputs(), expected)
+        expected = Inference(network, collator, top_fraction).compute_outputs()
+        assert torch.equal(
+            Inference(network, collator, top_fraction, pooled_value_cache=known).compute_outputs(), expected
+        )

@@ -16,32 +16,32 @@ def keys(n: int, seed: int = 0) -> torch.Tensor:
 @settings(deadline=None, max_examples=60)
 @given(sizes=SIZES, max_rows=st.integers(1, 120), seed=st.integers(0, 1000))
 def test_rows_are_drawn_without_replacement_from_their_repertoire(sizes: list[int], max_rows: int, seed: int) -> None:
-    rows, owner, offsets = draw_rows(torch.tensor(sizes), max_rows, keys(len(sizes), seed))
+    rows, segments, offsets = draw_rows(torch.tensor(sizes), max_rows, keys(len(sizes), seed))
     assert offsets.tolist() == np.concatenate([[0], np.cumsum(np.minimum(sizes, max_rows))]).tolist()
     for b, size in enumerate(sizes):
         own = rows[offsets[b] : offsets[b + 1]].tolist()
         assert len(set(own)) == len(own)
         assert all(0 <= row < size for row in own)
-    assert owner.tolist() == np.repeat(np.arange(len(sizes)), offsets.diff()).tolist()
+    assert segments.tolist() == np.repeat(np.arange(len(sizes)), offsets.diff()).tolist()
 
 
 @settings(deadline=None, max_examples=60)
 @given(sizes=SIZES, max_rows=st.integers(1, 120), seed=st.integers(0, 1000), extra=st.integers(0, 9))
 def test_both_forms_draw_the_same_rows(sizes: list[int], max_rows: int, seed: int, extra: int) -> None:
     size, key = torch.tensor(sizes), keys(len(sizes), seed)
-    rows, owner, offsets = draw_rows(size, max_rows, key)
-    filled, filled_owner = _draw_rows_by_tensors(size, offsets, key, len(rows) + extra)
+    rows, segments, offsets = draw_rows(size, max_rows, key)
+    filled, filled_segments = _draw_rows_by_tensors(size, offsets, key, len(rows) + extra)
     assert len(filled) == len(rows) + extra
     assert torch.equal(filled[: len(rows)], rows)
-    assert torch.equal(filled_owner[: len(rows)], owner)
-    assert (filled_owner < len(sizes)).all()
+    assert torch.equal(filled_segments[: len(rows)], segments)
+    assert (filled_segments < len(sizes)).all()
 
 
 def test_every_sequence_has_the_same_chance_and_follows_no_pattern() -> None:
     n, max_rows, draws = 50, 20, 20_000
-    rows, owner, _ = draw_rows(torch.full((draws,), n), max_rows, keys(draws))
+    rows, segments, _ = draw_rows(torch.full((draws,), n), max_rows, keys(draws))
     drawn = np.zeros((draws, n))
-    drawn[owner, rows] = 1
+    drawn[segments, rows] = 1
     deviation = (drawn.mean(axis=0) - max_rows / n) / np.sqrt(0.4 * 0.6 / draws)
     assert np.abs(deviation).max() < 4.5
     apart = drawn[:, 0] * drawn[:, n // 2]  # far apart: as if drawn independently

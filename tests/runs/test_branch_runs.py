@@ -63,7 +63,7 @@ def trained(train: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory)
 
 def test_repertoires_that_were_learned_from_have_cross_fitted_scores(trained: Run, cohort: RepertoireDataset) -> None:
     stored = pd.read_csv(trained.path / "predictions.tsv", sep="\t").set_index("repertoire_id")
-    parts, split = trained.model.output_parts(cohort), np.array(trained.split_of(cohort))
+    parts, split = trained.model.compute_output_parts(cohort), np.array(trained.split_of(cohort))
     branches = trained.model.network.branches
     assert branches is not None
     composition, clones = branches.gains[:, 0].tolist()

@@ -65,7 +65,7 @@ def test_the_stored_clones_are_those_of_the_model(run: Run) -> None:
 
 
 def test_contributions_sum_to_the_outputs(run: Run, cohort: RepertoireDataset) -> None:
-    parts = load_run(run.path, device="cpu").model.output_parts(cohort)
+    parts = load_run(run.path, device="cpu").model.compute_output_parts(cohort)
     for position in (0, 1, 50):
         scores = run.model.score_sequences(cohort, position)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), parts.outputs[position], rtol=1e-4, atol=1e-4)

@@ -138,9 +138,13 @@ def test_runs_without_a_common_test_side_are_told(
 
 def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:
     alone = load_ensemble([runs[1].path], device="cpu")
-    assert torch.equal(alone.model.outputs(cohort), runs[1].model.outputs(cohort))
+    assert torch.equal(alone.model.compute_outputs(cohort), runs[1].model.compute_outputs(cohort))
     assert alone.tasks == runs[1].tasks
-    assert load_ensemble(runs[1].path, device="cpu").model.outputs(cohort[:2]).equal(runs[1].model.outputs(cohort[:2]))
+    assert (
+        load_ensemble(runs[1].path, device="cpu")
+        .model.compute_outputs(cohort[:2])
+        .equal(runs[1].model.compute_outputs(cohort[:2]))
+    )
     assert alone.split_of(cohort) == runs[1].split_of(cohort)
 
 
@@ -209,7 +213,7 @@ def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: Rep
         device="cpu",
     )
     assert usual.splits == runs[0].splits
-    assert torch.equal(usual.model.outputs(cohort), runs[0].model.outputs(cohort))
+    assert torch.equal(usual.model.compute_outputs(cohort), runs[0].model.compute_outputs(cohort))
     shutil.copytree(usual.path, tmp_path / "old")
     file = tmp_path / "old" / "config.yaml"
     text = file.read_text()

@@ -85,13 +85,13 @@ def test_the_names_are_saved_with_the_weights(run: Run) -> None:
 def test_genes_are_told_by_their_names(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = rewritten(cohort, tmp_path / "other.h5")
     assert other.container.sequences.v_call.vocabulary != cohort.container.sequences.v_call.vocabulary
-    expected = run.model.outputs(cohort)
-    assert torch.equal(run.model.outputs(other), expected)
+    expected = run.model.compute_outputs(cohort)
+    assert torch.equal(run.model.compute_outputs(other), expected)
     pd.testing.assert_frame_equal(attention_table(run.model, other, 3), attention_table(run.model, cohort, 3))
     renamed = rewritten(cohort, tmp_path / "renamed.h5", new_names={"TRBV1": "TRBV30"})
     missing = rewritten(cohort, tmp_path / "missing.h5", new_names={"TRBV1": ""})
-    assert not torch.equal(run.model.outputs(renamed), expected)
-    assert torch.equal(run.model.outputs(renamed), run.model.outputs(missing))
+    assert not torch.equal(run.model.compute_outputs(renamed), expected)
+    assert torch.equal(run.model.compute_outputs(renamed), run.model.compute_outputs(missing))
 
 
 def test_a_cohort_without_genes_is_refused_before_anything_is_written(
@@ -130,7 +130,9 @@ def test_runs_of_earlier_versions_load(cohort: RepertoireDataset, tmp_path: Path
     body = yaml.safe_load((run.path / "config.yaml").read_text())
     del body["network"]["gene_units"]
     (run.path / "config.yaml").write_text(yaml.safe_dump(body))
-    assert torch.equal(load_run(run.path, device="cpu").model.outputs(cohort), run.model.outputs(cohort))
+    assert torch.equal(
+        load_run(run.path, device="cpu").model.compute_outputs(cohort), run.model.compute_outputs(cohort)
+    )
 
 
 def test_weights_without_names_are_damaged(run: Run, tmp_path: Path) -> None:

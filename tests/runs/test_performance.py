@@ -19,7 +19,7 @@ def test_each_class_of_several_is_ranked_by_calibrated_outputs(cohort: Repertoir
     task = Task("grade", "grade", "multiclass", ("a", "b", "c"), calibration=Calibration(slope=0.1))
     predictor: Any = SimpleNamespace(
         runs=(),
-        model=SimpleNamespace(tasks=[task], labels=lambda _: label[:, None]),
+        model=SimpleNamespace(tasks=[task], encode_labels=lambda _: label[:, None]),
         split_of=lambda _: ["test"] * n,
         group_by=None,
     )

@@ -59,7 +59,7 @@ def test_outputs_are_those_of_one_process(
 ) -> None:
     asked = cohort[rows]
     found = compute_outputs(ensemble, asked, HERE, device="cpu")
-    assert torch.equal(found, ensemble.model.outputs(asked))
+    assert torch.equal(found, ensemble.model.compute_outputs(asked))
     assert ensemble.predict(asked, outputs=found).equals(ensemble.predict(asked))
 
 
@@ -99,7 +99,7 @@ def test_attention_is_that_of_one_process(
 def test_a_packed_run_is_sent_as_its_file(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
     pack_run(folders[0], tmp_path / "one.deeprc")
     packed = load_ensemble([tmp_path / "one.deeprc"], device="cpu")
-    assert torch.equal(compute_outputs(packed, cohort, HERE, device="cpu"), packed.model.outputs(cohort))
+    assert torch.equal(compute_outputs(packed, cohort, HERE, device="cpu"), packed.model.compute_outputs(cohort))
 
 
 def test_another_container_on_the_worker_is_refused(

@@ -29,7 +29,7 @@ class _Toy(Branch):
         """Return 1 for each sequence that contains the pattern, (N,), else 0."""
         return np.array([float(self.pattern in sequence) for sequence in repertoire.sequences.decode()])
 
-    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+    def compute_contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
         return np.outer(self.carries(repertoire), self.weights.numpy())
 
     def describe(self) -> dict[str, Any]:
@@ -47,8 +47,8 @@ class Composition(_Toy):
 
     name = "composition"
 
-    def contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
-        return super().contributions(repertoire) / len(repertoire)
+    def compute_contributions(self, repertoire: Repertoire) -> NDArray[np.float64]:
+        return super().compute_contributions(repertoire) / len(repertoire)
 
 
 class Hits(NamedTuple):

@@ -31,7 +31,7 @@ def test_moments_are_averaged_and_counts_copied() -> None:
     network = DeepRC(n_kernels=4, standardise=True)
     average = AveragedNetwork(network, 0.99)
     standardisation, averaged = network.output_network[0], average.network.output_network[0]
-    standardisation.start(torch.full((3, 4), 2.0))
+    standardisation.set_moments(torch.full((3, 4), 2.0))
     average.update()
     torch.testing.assert_close(averaged.mean, torch.full((4,), 1.8))  # 0.9 of the way from 0
     assert int(averaged.updates) == int(standardisation.updates) == standardisation.memory
@@ -42,7 +42,7 @@ def test_without_decay_there_is_one_network() -> None:
     average = AveragedNetwork(network, 0.0)
     average.update()
     assert average.network is network
-    assert average.tensors() == {}
+    assert average.collect_tensors() == {}
 
 
 def test_a_restored_average_goes_on_as_before() -> None:
@@ -52,11 +52,11 @@ def test_a_restored_average_goes_on_as_before() -> None:
         shifted(network)
         averages[0].update()
         if t == 2:
-            averages[1].restore({name: tensor.clone() for name, tensor in averages[0].tensors().items()})
+            averages[1].restore({name: tensor.clone() for name, tensor in averages[0].collect_tensors().items()})
         elif t > 2:
             averages[1].update()
-    for name, tensor in averages[0].tensors().items():
-        assert torch.equal(averages[1].tensors()[name], tensor), name
+    for name, tensor in averages[0].collect_tensors().items():
+        assert torch.equal(averages[1].collect_tensors()[name], tensor), name
 
 
 def test_a_restart_is_the_network_as_it_is() -> None:

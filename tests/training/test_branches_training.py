@@ -81,7 +81,7 @@ def test_branches_learn_from_both_folds_and_give_both_cross_fitted_scores(
     cohort: RepertoireDataset, seen: list[TrainingCohort]
 ) -> None:
     trainer = make(cohort, config())
-    trainer.start()
+    trainer.initialise_network()
     (learned,) = seen
     assert sorted(learned.dataset.repertoire_ids) == sorted(cohort.repertoire_ids)
     assert learned.groups is not None
@@ -96,7 +96,7 @@ def test_branches_learn_from_both_folds_and_give_both_cross_fitted_scores(
 
 def test_branches_may_learn_from_the_training_fold_alone(cohort: RepertoireDataset, seen: list[TrainingCohort]) -> None:
     trainer = make(cohort, config(branches_use_validation=False))
-    trainer.start()
+    trainer.initialise_network()
     (learned,) = seen
     assert sorted(learned.dataset.repertoire_ids) == sorted(trainer.train.dataset.repertoire_ids)
     assert trainer._evaluator.collator.branches is not None
@@ -129,7 +129,7 @@ def test_the_start_is_the_branch_alone_with_a_gain_that_is_pulled_to_one(
 ) -> None:
     """(gain - 1) costs as much as a weight on the standardised score: an offset of one spread is given beforehand."""
     trainer = make(cohort, config())
-    trainer.start()
+    trainer.initialise_network()
     network = trainer.network
     output = network.output_network[-1]
     assert not output.weight.any()
@@ -166,7 +166,7 @@ def test_without_a_pull_the_start_is_logistic_regression(
 
 def test_the_start_is_evaluated_and_gains_are_learned(cohort: RepertoireDataset, seen: list[TrainingCohort]) -> None:
     trainer = make(cohort, config(patience=None, least_gain=0.0, learning_rate=0.01, weight_average=0.0))
-    trainer.start()
+    trainer.initialise_network()
     before = float(trainer.network.branches.gains.detach())  # type: ignore[union-attr]
     state = trainer.fit()
     assert state.history[0]["update"] == 0
@@ -199,11 +199,11 @@ def test_a_model_file_holds_its_branches(cohort: RepertoireDataset, seen: list[T
     model, path = TrainedModel(TASKS, trainer.network, config()), tmp_path / "model.safetensors"
     model.save(path, update=3)
     loaded = TrainedModel.load(path, config(), TASKS, device=CPU)
-    assert torch.equal(loaded.outputs(cohort), model.outputs(cohort))
+    assert torch.equal(loaded.compute_outputs(cohort), model.compute_outputs(cohort))
     with safe_open(path, framework="pt") as file:
         assert "branches.members.composition.offset" in file.keys()  # noqa: SIM118  a safetensors file is no mapping
     hidden = dataclasses.replace(model, network=without_branches(trainer.network))
-    assert not torch.allclose(hidden.outputs(cohort), model.outputs(cohort))
+    assert not torch.allclose(hidden.compute_outputs(cohort), model.compute_outputs(cohort))
 
 
 def without_branches(network: DeepRC) -> DeepRC:
@@ -216,7 +216,7 @@ def test_a_file_with_a_wrong_branch_is_refused_in_a_line(
     cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make(cohort, config())
-    trainer.start()
+    trainer.initialise_network()
     path = tmp_path / "model.safetensors"
     for letter, message in (("Z", "branches: composition: expected a residue, found 'Z'"),):
         trainer.network.branches.members["composition"].letter = letter  # type: ignore[union-attr]
@@ -244,7 +244,7 @@ def test_the_paper_has_no_branches(cohort: RepertoireDataset, monkeypatch: pytes
     for name in ("fit_composition", "fit_clones"):
         monkeypatch.setattr(fit, name, lambda _: pytest.fail("a branch was learned"))
     trainer = make(cohort, dataclasses.replace(config(), network=network))
-    trainer.start()
+    trainer.initialise_network()
     assert trainer.network.branches is None
 
 
@@ -261,13 +261,13 @@ def test_model_files_of_earlier_versions_are_read(
         trainer.fit(killing(3))
     path = tmp_path / "model.safetensors"
     TrainedModel(TASKS, trainer.network, config()).save(path, update=3)
-    expected = TrainedModel.load(path, config(), TASKS, device=CPU).outputs(cohort)
+    expected = TrainedModel.load(path, config(), TASKS, device=CPU).compute_outputs(cohort)
     for file in (path, tmp_path / "last.safetensors"):
         tensors, state = load_tensors(file)
         old = {earlier(name): tensor for name, tensor in tensors.items()}
         assert old.keys() != tensors.keys()
         save_tensors(file, old, {earlier(name): value for name, value in state.items()})
-    assert torch.equal(TrainedModel.load(path, config(), TASKS, device=CPU).outputs(cohort), expected)
+    assert torch.equal(TrainedModel.load(path, config(), TASKS, device=CPU).compute_outputs(cohort), expected)
     resumed, whole = make(cohort, config(), tmp_path / "last.safetensors"), make(cohort, config())
     for each in (resumed, whole):
         each.fit()
@@ -304,7 +304,7 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
         for known in ("true", "false")
     ]
     for trainer in trainers:
-        trainer.start()
+        trainer.initialise_network()
     with_memory, without = trainers
     assert len(without.start_motifs) > 4  # pieces of the twelve clones
     assert with_memory.start_motifs == []

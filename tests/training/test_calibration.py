@@ -88,9 +88,9 @@ def test_the_log_says_from_which_probability_a_class_is_called(caplog: pytest.Lo
 
 
 def test_the_loss_is_that_of_the_calibrated_probabilities_and_the_auc_stays() -> None:
-    outputs, targets = torch.tensor([[2.0], [1.0], [-1.0], [0.5]]), torch.tensor([[1.0], [0.0], [1.0], [0.0]])
-    plain = task_metrics(outputs, targets, TASKS[:1])["a"]
-    found = task_metrics(outputs, targets, [replace(TASKS[0], calibration=Calibration(0.5, -0.1))])["a"]
+    outputs, labels = torch.tensor([[2.0], [1.0], [-1.0], [0.5]]), torch.tensor([[1.0], [0.0], [1.0], [0.0]])
+    plain = task_metrics(outputs, labels, TASKS[:1])["a"]
+    found = task_metrics(outputs, labels, [replace(TASKS[0], calibration=Calibration(0.5, -0.1))])["a"]
     p = 1 / (1 + np.exp(-(0.5 * np.array([2.0, 1.0, -1.0, 0.5]) - 0.1)))
     assert found["loss"] == pytest.approx(-np.mean(np.log([p[0], 1 - p[1], p[2], 1 - p[3]])))
     assert found["auc"] == plain["auc"]

@@ -170,7 +170,7 @@ def test_attention_is_that_of_the_predictions(cohort: RepertoireDataset) -> None
     overrides = {**OVERRIDES, "n_updates": 5, "top_fraction": 0.1, "unattended": "dropped"}
     model = DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"])
     for position, weights in enumerate(model.attention(cohort[:3])):
-        logits = model.model_.inference(cohort).compute_logits(position).double().numpy()[:, 0]
+        logits = model.model_.make_inference(cohort).compute_logits(position).double().numpy()[:, 0]
         kept = np.argsort(logits)[-int(np.ceil(len(logits) / 10)) :]
         expected = np.zeros(len(logits))
         expected[kept] = np.exp(logits[kept]) / np.exp(logits[kept]).sum()

@@ -82,7 +82,7 @@ def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Pa
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
     test = dataset[len(dataset) - N_TEST :]
-    outputs = Inference(trainer.network, trainer._make_collator(test)).outputs()[:, 0]
+    outputs = Inference(trainer.network, trainer._make_collator(test)).compute_outputs()[:, 0]
     return float(roc_auc_score(label(test)[:, 0], outputs))
 
 
@@ -170,7 +170,7 @@ def test_a_start_from_motifs_reads_the_kernels_alone(
         "deeprc.training.confirmation.find_start_motifs", lambda *_, **__: [EnrichedMotif((0, 1, 2), 0, 0.5, 0.01)]
     )
     trainer = make(cohort, config(seeded_start=0.5), n=240)
-    trainer.start()
+    trainer.initialise_network()
     first, linear = trainer.network.key_network[0].weight[0], trainer.network.output_network[-1].weight[0]
     assert first.nonzero().flatten().tolist() == linear.nonzero().flatten().tolist() == [0]
     assert len(first) == len(linear) == 8 + 2 * 4

@@ -23,7 +23,7 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
     if isinstance(counted, np.ndarray):
         return counted
     dense = np.zeros(shape)
-    dense[counted.row, counted.kmer] = counted.value
+    dense[counted.repertoire, counted.kmer] = counted.value
     return dense
 
 
@@ -31,13 +31,13 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
 def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, spacing: tuple[int, ...]) -> None:
     """Whole numbers as weights stand for so many repertoires each."""
     rng = np.random.default_rng(0)
-    target = rng.normal(size=(len(cohort), 2))
+    labels = rng.normal(size=(len(cohort), 2))
     frequencies = np.stack([count_kmers(r.residues, r.lengths, spacing) / len(r) for r in cohort])
     for weights in (np.ones(len(cohort)), rng.integers(1, 4, len(cohort)).astype(np.float64)):
         times = np.repeat(np.arange(len(cohort)), weights.astype(int))
         with np.errstate(invalid="ignore"):
-            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(spacing), -2:]
-        ((index, found, mean, variance),) = correlate(cohort, [spacing], target, weights / 2)
+            expected = np.corrcoef(frequencies[times].T, labels[times].T)[: 20 ** len(spacing), -2:]
+        ((index, found, mean, variance),) = correlate(cohort, [spacing], labels, weights / 2)
         assert index == 0
         np.testing.assert_allclose(mean, frequencies[times].mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(variance, frequencies[times].var(axis=0), atol=1e-9)
@@ -78,13 +78,13 @@ def test_passes_and_blocks_change_nothing(
         seen[index][rows] += _dense(counted, seen[index][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-    target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = {index: r.copy() for index, r, *_ in correlate(cohort, SPACINGS, target, np.ones(len(cohort)))}
+    labels = np.linspace(-1, 1, len(cohort))[:, None]
+    found = {index: r.copy() for index, r, *_ in correlate(cohort, SPACINGS, labels, np.ones(len(cohort)))}
     assert sorted(found) == [0, 1, 2]
     for index, each in found.items():
         centred = expected[index] - expected[index].mean(axis=0)
         length = np.linalg.norm(centred, axis=0)
-        r = centred.T @ target[:, 0] / np.linalg.norm(target) / np.where(length > 0, length, 1)
+        r = centred.T @ labels[:, 0] / np.linalg.norm(labels) / np.where(length > 0, length, 1)
         np.testing.assert_allclose(each[0], r, atol=1e-5)
 
 
@@ -209,5 +209,5 @@ def test_occurrences_of_several_spacings_that_begin_alike(cohort: RepertoireData
     ]
     assert sorted(zip(found.sequence.tolist(), found.kmer.tolist(), strict=True)) == expected
     assert len({k for _, k in expected}) >= 8
-    owner = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
-    np.testing.assert_array_equal(found.repertoire, owner[found.sequence])
+    segments = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
+    np.testing.assert_array_equal(found.repertoire, segments[found.sequence])

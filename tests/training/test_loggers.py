@@ -19,7 +19,7 @@ from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
 from deeprc.training.fold import Fold
-from deeprc.training.loggers import attention_histograms
+from deeprc.training.loggers import make_attention_histograms
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed
@@ -82,7 +82,7 @@ def test_a_histogram_is_of_the_weights_of_its_update(run: Path, cohort: Repertoi
     best = load_run(run, device="cpu")
     place = pd.read_csv(run / "history.tsv", sep="\t")["validation_loss"].idxmin()
     held_out = cohort[np.array(best.split_of(cohort)) == "validation"]
-    logits = [best.model.inference(held_out).compute_logits(i) for i in range(len(held_out))]
+    logits = [best.model.make_inference(held_out).compute_logits(i) for i in range(len(held_out))]
     for head in (0, 1):
         found = events(run).Histograms(f"attention_logit/head_{head + 1}")[place].histogram_value
         values = torch.cat(logits)[:, head].double()
@@ -154,7 +154,7 @@ def test_the_command_line_takes_it(cohort: RepertoireDataset, tmp_path: Path) ->
 
 
 def test_zero_weights_are_in_no_histogram() -> None:
-    found = attention_histograms(np.array([[1.0], [2.0], [3.0]], np.float32), np.array([[0.0], [0.1], [0.9]]))
+    found = make_attention_histograms(np.array([[1.0], [2.0], [3.0]], np.float32), np.array([[0.0], [0.1], [0.9]]))
     assert found["attention_logit/head_1"].tolist() == [1, 2, 3]
     assert found["log10_attention_weight/head_1"] == pytest.approx(np.log10([0.1, 0.9]))
 

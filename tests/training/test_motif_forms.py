@@ -48,11 +48,11 @@ def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, flo
     return repertoires
 
 
-def open_target(path: Path) -> tuple[Fold, SearchOutputs]:
+def open_search_output(path: Path) -> tuple[Fold, SearchOutputs]:
     dataset = open_dataset(path)
     fold = Fold(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
-    (target,) = iterate_search_outputs(fold, TASKS, 2)
-    return fold, target
+    (search_output,) = iterate_search_outputs(fold, TASKS, 2)
+    return fold, search_output
 
 
 def find_patterns(fold: Fold) -> list[str]:
@@ -78,10 +78,10 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     """WHM is a form of WHWM, and YCF one of another motif, which is rarer in cases."""
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
-    fold, target = open_target(tmp_path / "c.h5")
+    fold, search_output = open_search_output(tmp_path / "c.h5")
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: -0.8}
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
-    found = find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
+    found = find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
 
     forms = [pattern_of(form) for letters in motifs for form in list_forms(letters)]
     frequencies = np.zeros((N, len(forms)))
@@ -90,7 +90,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
         for f, form in enumerate(forms):
             row[f] = sum(len(re.findall(f"(?={form})", each)) for each in free) / len(free)
     n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
-    weights = target.compute_weights(n_free)
+    weights = search_output.compute_weights(n_free)
 
     def correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
@@ -108,31 +108,31 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
 def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
     """A form of the other direction, however strong, does not make another one more certain."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
-    _, target = open_target(tmp_path / "c.h5")
+    _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
-    found = find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=rng)
+    found = find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
     assert [(pattern_of(form.letters), form.q_value) for form in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 @pytest.mark.slow
 def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8}, {"WHM": 8})
-    _, target = open_target(tmp_path / "c.h5")
+    _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
-    assert find_forms({motif("WHWM").letters: 0.8}, target, SPACINGS, has_motif, level=0.01, rng=rng) == []
-    other = find_forms({motif("WHWM").letters: -0.8}, target, SPACINGS, has_motif, level=0.01, rng=rng)
+    assert find_forms({motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng) == []
+    other = find_forms({motif("WHWM").letters: -0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
     assert [pattern_of(form.letters) for form in other] == ["WHM"]
 
 
 @pytest.mark.slow
 def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8, "WHM": 8}, {})
-    _, target = open_target(tmp_path / "c.h5")
+    _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
-    arguments = {motif("WHWM").letters: 0.8}, target
+    arguments = {motif("WHWM").letters: 0.8}, search_output
     rng = np.random.default_rng(0)
     assert find_forms(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, level=0.01, rng=rng) == []
     found = find_forms(*arguments, [(0, 1), (0, 1, 2)], has_motif, level=0.01, rng=rng)
@@ -143,15 +143,15 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
 def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     """In half of 40 permutations of the labels the strongest form has the direction; at 5%, two show one by chance."""
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
-    fold, target = open_target(tmp_path / "c.h5")
+    fold, search_output = open_search_output(tmp_path / "c.h5")
     nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
     code = np.array([motif("WHM").code])
     counts = motif_forms._count_free(fold.dataset, SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), code, nobody)
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
-        (target,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
-        shown += bool(find_forms({motif("WH.M").letters: 0.5}, target, SPACINGS, nobody, level=0.05, rng=rng))
+        (search_output,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
+        shown += bool(find_forms({motif("WH.M").letters: 0.5}, search_output, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown <= 5
 
 
@@ -171,9 +171,9 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
         for seed in range(40):
             labels = np.repeat(np.random.default_rng(seed).permutation(24) % 2, 5).astype(np.float64)[:, None]
             groups = np.repeat(np.arange(24), 5) if known else None
-            (target,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
+            (search_output,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
             motifs = {motif("WH.M").letters: 0.5}
-            shown[known] += bool(find_forms(motifs, target, SPACINGS, nobody, level=0.05, rng=rng))
+            shown[known] += bool(find_forms(motifs, search_output, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown[True] <= 3
     assert shown[False] >= 5
 
@@ -184,12 +184,12 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
 ) -> None:
     """WHM and WM are in 1,000 sequences; one of them fits at a time. With room for less, they are left out."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 5, "WHM": 8}, {"WHM": 4})
-    _, target = open_target(tmp_path / "c.h5")
+    _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     motifs = {motif("WHWM").letters: 0.8}
 
     def find() -> list[motif_forms.Form]:
-        return find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
+        return find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
 
     every = find()
     assert [pattern_of(form.letters) for form in every] == ["WHM"]
@@ -201,9 +201,9 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
 
 def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"WHWM": 5}, {})
-    _, target = open_target(tmp_path / "c.h5")
-    has_motif = np.ones(int(target.dataset.n_sequences.sum()), np.bool_)
-    arguments = {motif("WHWM").letters: 0.8}, target, SPACINGS, has_motif
+    _, search_output = open_search_output(tmp_path / "c.h5")
+    has_motif = np.ones(int(search_output.dataset.n_sequences.sum()), np.bool_)
+    arguments = {motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif
     assert find_forms(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
 
 
@@ -211,7 +211,7 @@ def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
 def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One witness in fourteen lacks a residue, which makes 0.4 in a repertoire of 400."""
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
-    fold, _ = open_target(tmp_path / "c.h5")
+    fold, _ = open_search_output(tmp_path / "c.h5")
     assert find_patterns(fold) == ["SFEN", "SEN"]
     monkeypatch.setattr(motif_forms, "list_forms", lambda letters: [])
     assert find_patterns(fold) == ["SFEN"]

@@ -134,7 +134,7 @@ def test_validation_and_test_repertoires_cannot_propose_or_change_motifs(tmp_pat
         trainer = make(write_cohort(folder / "cohort.h5", train + rest, pd.DataFrame({"status": status})), config())
         if number:  # nor can their labels
             trainer.validation.labels[:] = 1 - trainer.validation.labels
-        trainer.start()
+        trainer.initialise_network()
         assert trainer.start_motifs
         weights.append((trainer.start_motifs, {k: v.clone() for k, v in trainer.network.state_dict().items()}))
     (seeds, first), (others_seeds, second) = weights
@@ -178,7 +178,7 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
         known = label(validation) if sign == 1 else 1 - label(validation)
         folds = Fold(train, label(train)), Fold(validation, known)
         trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
-        trainer.start()
+        trainer.initialise_network()
         assert len(trainer.start_motifs) == expected
         if expected:
             assert set(trainer.start_motifs[0].pattern) <= set("WHM.")
@@ -277,7 +277,7 @@ def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
     whole = fit_from(cohort, weigh_one("W"), monkeypatch)
     with monkeypatch.context() as patch:
         if moment == "started":
-            make(cohort, config(), path).start()
+            make(cohort, config(), path).initialise_network()
         else:
             patch.setattr(Trainer, "_restart_without_gap_weights", lambda self: 1 / 0)
             with pytest.raises(ZeroDivisionError):
@@ -323,25 +323,25 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
 ) -> None:
     """scikit-learn minimises the same: C times the sum of losses and half the squares, or alpha times these."""
     rng = np.random.default_rng(0)
-    target = label(cohort)
+    labels = label(cohort)
     if kind == "multiclass":
-        target += rng.integers(2, size=target.shape)
+        labels += rng.integers(2, size=labels.shape)
     elif kind == "regression":
-        target += rng.normal(size=target.shape)
+        labels += rng.normal(size=labels.shape)
     classes = ("a", "b", "c") if kind == "multiclass" else ("a", "b") if kind == "binary" else ()
     tasks = [Task("x", "x", kind, classes)]
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network = build_network(Config(shape), tasks, seed=0, device=CPU)
-    start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, tasks)
+    start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], labels, tasks)
     x = representations(network, cohort)
     z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
     if kind == "regression":
-        expected = Ridge(alpha=2.0, tol=1e-10).fit(z, target[:, 0]).predict(z)[:, None]
+        expected = Ridge(alpha=2.0, tol=1e-10).fit(z, labels[:, 0]).predict(z)[:, None]
     else:
-        model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, target[:, 0])
+        model = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, labels[:, 0])
         expected = model.decision_function(z).reshape(len(z), -1)
     network.eval()
-    outputs = Inference(network, Collator(cohort, "none")).outputs().double().numpy()
+    outputs = Inference(network, Collator(cohort, "none")).compute_outputs().double().numpy()
     if kind == "multiclass":
         outputs = outputs - outputs.mean(axis=1, keepdims=True)
         expected = expected - expected.mean(axis=1, keepdims=True)
@@ -353,7 +353,7 @@ def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
     trainer = make(cohort_factory(40), config(learning_rate=30.0, weight_average=0.0))
-    trainer.start()
+    trainer.initialise_network()
     start = {name: value.clone() for name, value in trainer.network.state_dict().items()}
     state = trainer.fit()
     assert [row["update"] for row in state.history] == [0, 4, 8, 12]
@@ -368,7 +368,7 @@ def test_few_labels_leave_the_plain_start(
 ) -> None:
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 25)
     trainer = make(cohort_factory(40), config())
-    trainer.start()
+    trainer.initialise_network()
     assert trainer.start_motifs == []
 
 
@@ -376,7 +376,7 @@ def test_few_labels_leave_the_plain_start(
 def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     settings = Config(NetworkConfig(embedding="lstm", n_kernels=8), TrainingConfig(seeded_start=0.5))
     trainer = make(cohort_factory(40), settings)
-    trainer.start()
+    trainer.initialise_network()
     assert trainer.start_motifs == []
 
 
@@ -402,9 +402,9 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
         folder = tmp_path / str(number)
         folder.mkdir()
         cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
-        target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
+        labels = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
         network = build_network(config(), TASKS, seed=0, device=CPU)
-        start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, TASKS)
+        start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], labels, TASKS)
         z = representations(network, cohort)[:30, :2]
         output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
         weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))
@@ -420,7 +420,7 @@ def test_a_kill_after_the_search_does_not_lose_it(
     cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
     whole = make(cohort, config())
     whole.fit()
-    make(cohort, config(), path).start()
+    make(cohort, config(), path).initialise_network()
 
     def refuse(*arguments: object, **options: object) -> list[EnrichedMotif]:
         raise AssertionError("sought again")
@@ -441,7 +441,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     settings = config(n_sequences=None, top_number=20, unattended="constant", patience=None)
     whole = make(cohort, settings)
     sizes = whole._train_collator.dataset.n_sequences[whole.draws.choose_repertoires(0)]
-    assert whole.sample(0).offsets.diff().tolist() == sizes.tolist()
+    assert whole.draw_batch(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 
     with pytest.raises(Killed):
@@ -451,11 +451,11 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
     assert settings.training.averaged_fraction == 1.0
-    outputs = Inference(whole.network, Collator(cohort[24:], "none")).outputs()
-    targets = torch.from_numpy(label(cohort[24:]))
+    outputs = Inference(whole.network, Collator(cohort[24:], "none")).compute_outputs()
+    labels = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
-    assert float(multitask_loss(outputs, targets, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
+    assert float(multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
 def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def auc_without_signal(seed: int) -> float:
     trainer.fit()
     branches = trainer.network.branches
     scores = None if branches is None else BranchScores(branches, dataset[TEST])
-    outputs = Inference(trainer.network, Collator(dataset[TEST], "none", branches=scores)).outputs()
+    outputs = Inference(trainer.network, Collator(dataset[TEST], "none", branches=scores)).compute_outputs()
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 

@@ -105,7 +105,7 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
     trainer = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     again = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     state = trainer.fit()
-    again.start()
+    again.initialise_network()
     again.network.train()
     captured = CapturedStep(again.step, again._train_collator, again.train.labels, TRAINING.batch_size)
     losses = [

@@ -60,7 +60,7 @@ def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 
 def compute_loss(network: DeepRC, fold: Fold) -> float:
-    outputs = Inference(network, Collator(fold.dataset, "none")).outputs()
+    outputs = Inference(network, Collator(fold.dataset, "none")).compute_outputs()
     return float(multitask_loss(outputs, torch.from_numpy(fold.labels), TASKS))
 
 
@@ -120,7 +120,7 @@ def test_a_later_candidate_has_to_be_better(
     fitted: bool,
 ) -> None:
     trainer = make(cohort_factory(40, 200))
-    trainer.start()
+    trainer.initialise_network()
     start = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
     prefer(monkeypatch, losses)
     state = trainer.fit()
@@ -176,7 +176,7 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     def record(self: Inference, positions: list[int], rows: object) -> object:
         if rows is None:
             weights = self.network.digest_pooling_weights()
-            read.extend((weights, int(self.collator.dataset.rows[position])) for position in positions)
+            read.extend((weights, int(self.collator.dataset.repertoire_indices[position])) for position in positions)
         return pool_group(self, positions, rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inference, "_pool_group", record)
@@ -184,12 +184,12 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     trainer = make(cohort[:40])
     trainer.fit()
     model = calibrate_model(trainer.make_model(), trainer.validation)
-    outputs = model.outputs(cohort)
+    outputs = model.compute_outputs(cohort)
     assert len(set(read)) == len(read)
     kept = trainer.network.digest_pooling_weights()
     assert sorted(row for weights, row in read if weights == kept) == list(range(60))
     again = replace(model, pooled_value_cache=None)
-    assert torch.equal(outputs, again.outputs(cohort))
+    assert torch.equal(outputs, again.compute_outputs(cohort))
     assert again.tasks == calibrate_model(again, trainer.validation).tasks
 
 
@@ -278,6 +278,6 @@ def test_the_fitted_output_is_a_logistic_regression(
     labels = label(cohort)
     fit_output(Inference(network, collator), labels, TASKS)
     expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(z, labels[:, 0]).decision_function(z)
-    found = Inference(network, collator).outputs()[:, 0]
+    found = Inference(network, collator).compute_outputs()[:, 0]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
     assert network.linear_output is not None

@@ -79,7 +79,7 @@ def make(
 def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:
     """Train, and return the weights, the history, and the outputs of a cohort."""
     history = trainer.fit().history
-    outputs = TrainedModel(TASKS, trainer.network, trainer.config).outputs(dataset)
+    outputs = TrainedModel(TASKS, trainer.network, trainer.config).compute_outputs(dataset)
     losses = torch.tensor([[row["update"], row["train_loss"], row["validation_loss"]] for row in history])
     found = {**trainer.network.state_dict(), "losses": losses[~losses.isnan().any(dim=1)], "outputs": outputs}
     found["motifs"] = torch.tensor(len(trainer.start_motifs))

@@ -213,7 +213,7 @@ def _compute_number_p(
 def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
     """Return the task to which an output belongs, and its labels, (B,)."""
     targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
-    return model.tasks[targets[output]], model.labels(dataset)[:, targets[output]]
+    return model.tasks[targets[output]], model.encode_labels(dataset)[:, targets[output]]
 
 
 def _find_first_output(model: Model, output: int) -> int:

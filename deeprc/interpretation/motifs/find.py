@@ -242,7 +242,7 @@ def _search(
     first = 0
     for number, member in enumerate(model.members, start=1):
         stop = first + member.network.embedding.out_features
-        inference, kernels = member.inference(dataset), chosen.kernels[:, first:stop]
+        inference, kernels = member.make_inference(dataset), chosen.kernels[:, first:stop]
         for kernel, each in search_kernels(inference, chosen.sequences, samples, composition, residues, kernels):
             source = Source(kernel, number if len(model.members) > 1 else 0)
             found.append(_Found(each.masks, each.score, (source,), each.masks))

@@ -202,7 +202,7 @@ def _compute_results(
     model = predictor.model
     _logger.info("reading %d repertoires", len(dataset))
     parts = predictor.split_of(dataset)
-    witnesses_among = _select_witness_repertoires(dataset, parts, model.labels(dataset))
+    witnesses_among = _select_witness_repertoires(dataset, parts, model.encode_labels(dataset))
     survey = read(top=top, parts=parts, witnesses_among=witnesses_among)
     _logger.info("comparing with control methods")
     assessment = assess_outputs(predictor, dataset, survey.outputs)

@@ -215,9 +215,9 @@ def _backward(
     N = len(sequences.starts)
     for block in numba.prange(N_SUM_BLOCKS):
         grad_residues, grad_positions = residue_gradient[block], position_gradient[block]
-        last = (block + 1) * N // N_SUM_BLOCKS
-        for first in range(block * N // N_SUM_BLOCKS, last, SEQUENCES_PER_CHUNK):
-            part = slice(first, min(first + SEQUENCES_PER_CHUNK, last))
+        block_stop = (block + 1) * N // N_SUM_BLOCKS
+        for first in range(block * N // N_SUM_BLOCKS, block_stop, SEQUENCES_PER_CHUNK):
+            part = slice(first, min(first + SEQUENCES_PER_CHUNK, block_stop))
             add_windows(sequences, first, window[part], gradient[part], first_row, grad_residues, grad_positions)
 
 

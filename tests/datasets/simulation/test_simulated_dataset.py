@@ -188,7 +188,7 @@ def test_batches_are_the_containers(
         torch.testing.assert_close(made.residue_scale, read.residue_scale, rtol=2**-22, atol=0)
         assert made.residue_scale.dtype == read.residue_scale.dtype == torch.float32
         assert made.max_length == read.max_length
-    assert [collators[0].inverse_std(i) for i in range(4)] == [collators[1].inverse_std(i) for i in range(4)]
+    assert [collators[0].get_inverse_std(i) for i in range(4)] == [collators[1].get_inverse_std(i) for i in range(4)]
 
 
 def test_its_sequences_are_not_copied_to_a_device(simulated: SimulatedDataset) -> None:

@@ -260,7 +260,7 @@ def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
     nowhere = replace(attributions, residues=np.where(np.isnan(attributions.residues), np.nan, -1e-9), kernels=kernels)
     motifs = find_motifs(model, dataset, nowhere, background=4000)
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "kernel 4")]
-    starts = find_best_windows(model.inference(dataset), attributions.index, np.array([3]))[:, 0]
+    starts = find_best_windows(model.make_inference(dataset), attributions.index, np.array([3]))[:, 0]
     at = attributions.index.frame(dataset)["junction_aa"].str.find("LDRW").to_numpy()
     assert (starts[at >= 2] == at[at >= 2] - 2).mean() > 0.99
 
