@@ -26,7 +26,7 @@ from deeprc.cli.flags import (
 )
 from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import handle_signals
-from deeprc.errors import InputError, use_parameter_renderer
+from deeprc.errors import InputError, SeveralErrors, use_parameter_renderer
 from deeprc.progress import use_reporter
 from deeprc.torchrun import read_launch, share_cores
 
@@ -76,16 +76,23 @@ class _Group(click.Group):
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise
-            click.echo(f"Error: {name_flags(_format_one_line(error))}", err=True)
+            click.echo(f"Error: {name_flags(_format_message(error))}", err=True)
             ctx.exit(2)
 
 
-def _format_one_line(error: Exception) -> str:
-    """Return a message in one line, without control characters of names that may come from other people's files."""
+def _format_message(error: Exception) -> str:
+    """Return a message in one line, or with a line for each of several faults.
+
+    It has no control characters of names that may come from other people's files.
+    """
     text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))
+    lines = text.split("\n") if isinstance(error, SeveralErrors) else [text]
+    return "\n".join(
+        "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(line.split()))
+        for line in lines
+    )
 
 
 def _debug_option() -> click.Option:

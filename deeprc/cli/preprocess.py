@@ -44,8 +44,10 @@ def preprocess(
 
     SOURCE is a file, or a folder that is searched with all its subfolders. Files may be compressed (gzip, bzip2, xz,
     zip). Known formats are AIRR, immunoSEQ, MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, and the tables and
-    HDF5 files of the original DeepRC; --sequence-column reads any other table. If it was interrupted, run
-    the same command again; it continues where it stopped.
+    HDF5 files of the original DeepRC; --sequence-column reads any other table.
+
+    If files cannot be used, the command reads the other files, and names the faults of all files at the end. If it was
+    interrupted, or you have mended the files, run the same command again; it reads only what it has not read yet.
 
     \b
     Example:

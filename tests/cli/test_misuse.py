@@ -94,3 +94,20 @@ def test_letters_that_the_output_cannot_show_are_escaped() -> None:
         [sys.executable, "-c", code], env={"PYTHONIOENCODING": "ascii", "PATH": ""}, capture_output=True, check=False
     )
     assert done.stdout.strip() == b"\\u03b2"
+
+
+def test_faults_of_several_files_are_one_line_each(deeprc: Call, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name, count in (("a", "x"), ("b", "1"), ("c d", "y")):
+        (tmp_path / "files" / f"{name}.tsv").write_text(f"junction_aa\tduplicate_count\nCASSF\t{count}\n")
+    (tmp_path / "sheet.tsv").write_text('ID\na\nb\nc d\n')
+    arguments = ["preprocess", tmp_path / "files", "--metadata", tmp_path / "sheet.tsv", "-o", tmp_path / "c.h5"]
+    code, _, error = deeprc(*arguments)
+    expected = "row 2, column 'duplicate_count': expected a number from 0 to 4294967295, or nothing; found"
+    assert code == 2
+    assert error.splitlines() == [
+        "Error: 2 of 3 files cannot be used:",
+        f"(1) {tmp_path}/files/a.tsv: {expected} 'x';",
+        f"(2) {tmp_path}/files/c d.tsv: {expected} 'y'. --skip-bad-files leaves out files with faults",
+    ]
+    assert not (tmp_path / "c.h5").exists()
