@@ -41,7 +41,8 @@ class InputError(ValueError):
 
     The message is complete for a user: it names the file, the row or key, what was expected and what was found. It
     names a parameter as Python does (see `PARAMETER`); the command line replaces it by the option. The command line
-    prints the message in one line (see also `SeveralErrors`) and ends with exit code 2. A program can catch the exception as a `ValueError`.
+    prints the message in one line (see also `SeveralErrors`) and ends with exit code 2. A program can catch the
+    exception as a `ValueError`.
     """
 
 

@@ -100,7 +100,7 @@ def test_faults_of_several_files_are_one_line_each(deeprc: Call, tmp_path: Path)
     (tmp_path / "files").mkdir()
     for name, count in (("a", "x"), ("b", "1"), ("c d", "y")):
         (tmp_path / "files" / f"{name}.tsv").write_text(f"junction_aa\tduplicate_count\nCASSF\t{count}\n")
-    (tmp_path / "sheet.tsv").write_text('ID\na\nb\nc d\n')
+    (tmp_path / "sheet.tsv").write_text("ID\na\nb\nc d\n")
     arguments = ["preprocess", tmp_path / "files", "--metadata", tmp_path / "sheet.tsv", "-o", tmp_path / "c.h5"]
     code, _, error = deeprc(*arguments)
     expected = "row 2, column 'duplicate_count': expected a number from 0 to 4294967295, or nothing; found"
