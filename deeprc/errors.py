@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,11 +18,13 @@ __all__ = [
     "Terminated",
     "WriteError",
     "end_sentence",
+    "find_nearest",
     "group_errors",
     "join_names",
     "number_faults",
     "quote",
     "show_parameters",
+    "suggest_nearest",
     "use_parameter_renderer",
 ]
 
@@ -106,6 +109,18 @@ def join_names(names: Sequence[str], shown: int) -> str:
 def end_sentence(text: str) -> str:
     """Return a message with a full stop, unless it ends with one, or with a question or exclamation mark."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def find_nearest(name: str, known: Iterable[str], n: int = 1) -> list[str]:
+    """Return the known names, at most n, that are similar to a name, the most similar first; case is ignored."""
+    by_case = {each.casefold(): each for each in known}
+    return [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, n)]
+
+
+def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:
+    """Return "; did you mean 'NAME'?" with the most similar known names, at most n, or "" if none is similar."""
+    near = find_nearest(name, known, n)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

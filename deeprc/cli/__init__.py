@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -26,7 +25,7 @@ from deeprc.cli.flags import (
 )
 from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import handle_signals
-from deeprc.errors import InputError, SeveralErrors, use_parameter_renderer
+from deeprc.errors import InputError, SeveralErrors, suggest_nearest, use_parameter_renderer
 from deeprc.progress import use_reporter
 from deeprc.torchrun import read_launch, share_cores
 
@@ -61,8 +60,7 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = "".join(f" Did you mean {name!r}?" for name in get_close_matches(args[0], COMMANDS, n=1))
-            raise click.UsageError(f"No such command {args[0]!r}.{near}", ctx)
+            raise click.UsageError(f"No such command {args[0]!r}{suggest_nearest(args[0], COMMANDS) or '.'}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import shlex
-from difflib import get_close_matches
 
 import click
 
 from deeprc.earlier_names import update_name
+from deeprc.errors import find_nearest
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 
 __all__ = [
@@ -58,7 +58,7 @@ def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[st
             shown = f"{option} {shlex.quote(value)}"
             raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {shown}")
         name = update_name(key).rpartition(".")[2]
-        if not get_close_matches(name, known, n=1):
+        if not find_nearest(name, known):
             raise click.UsageError(f"{text!r}: no setting has the name {key!r}{quotes}")
     return settings
 

@@ -16,7 +16,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["traim", "c.h5"], "No such command 'traim'. Did you mean 'train'?"),
+        (["traim", "c.h5"], "No such command 'traim'; did you mean 'train'?"),
         (["xyzzy"], "No such command 'xyzzy'."),
         (
             ["train", "c.h5", "--jobs", "2"],
@@ -26,12 +26,12 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
             ["train", "c.h5", "--n_updates", "2"],
             "No such option '--n_updates'. n_updates is a setting: write n_updates=",
         ),
-        (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'. Did you mean '--group-by'?"),
+        (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'; did you mean '--group-by'?"),
         (
             ["train", "c.h5", "--n-updates", "2"],
             "No such option '--n-updates'. n_updates is a setting: write n_updates=V",
         ),
-        (["train", "c.h5", "--targt", "x"], "No such option '--targt'. Did you mean '--target'?"),
+        (["train", "c.h5", "--targt", "x"], "No such option '--targt'; did you mean '--target'?"),
         (
             ["stack", "fit", "c.h5", "--methods", "svm"],
             "No such option '--methods'. Commands with this option: benchmark",
