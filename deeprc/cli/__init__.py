@@ -117,7 +117,7 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     if is_main and sys.stderr.isatty():
         ctx.with_resource(use_reporter(Bars()))
     handler = LineHandler(sys.stderr)
-    handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(MessageFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO if is_main else logging.CRITICAL, force=True)
 
 

@@ -52,16 +52,29 @@ COMMANDS = {
 }
 """Names of the commands, and the text for each in `deeprc --help`."""
 
+_PROGRESS = "deeprc.progress"
+"""The logger of the lines that say how far a step is."""
+
 _FUNCTIONS = {"resume_run": "deeprc train --resume RUN"}
 """Functions that messages of the library name, and the command that replaces each."""
 
 
+_LEVELS = {"INFO": "Note", "WARNING": "Warning", "ERROR": "Error", "CRITICAL": "Error"}
+"""The word before the message of a log record, by its level; other messages of commands begin with the same words."""
+
+
 class MessageFormatter(logging.Formatter):
-    """A formatter of log records that replaces parameters by options."""
+    """A formatter of log records that replaces parameters by options; lines about progress have no word before them."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a log record as a line of text."""
         return name_flags(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is that of `logging`
+        """Return the message of a log record after a word for its level."""
+        if record.name == _PROGRESS:
+            return record.message
+        return f"{_LEVELS.get(record.levelname, record.levelname)}: {record.message}"
 
 
 def load_command(name: str) -> click.Command:

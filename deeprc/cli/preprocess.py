@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import reading_jobs_option
 from deeprc.cli.reading import reading_options
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
@@ -29,7 +30,7 @@ __all__ = ["preprocess"]
     is_flag=True,
     help="Leave out files that cannot be read, with a warning.  [default: they are an error]",
 )
-@click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
+@reading_jobs_option
 @scheduler_option
 def preprocess(
     sources: tuple[Path, ...],

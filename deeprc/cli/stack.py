@@ -21,7 +21,12 @@ def stack() -> None:
 @click.option("--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`.")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The model to write (safetensors).")
 @click.option(
-    "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
+    "--methods",
+    "--members",
+    "members",
+    metavar="NAME,...",
+    help="The methods that are combined, the members of the stack; see `deeprc benchmark --list`.  [default: those"
+    " above]",
 )
 @click.option(
     "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."

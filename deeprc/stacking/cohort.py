@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.extensions import ExtensionArray
 from scipy.special import expit
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -154,7 +154,7 @@ def _find_splits(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_
     return np.where(known, "train", NEW).astype(object)
 
 
-def _find_labels(stack: Stack, dataset: RepertoireDataset) -> ExtensionArray:
+def _find_labels(stack: Stack, dataset: RepertoireDataset) -> pd.Series[Any]:
     """Return the label of each repertoire, (B,): 1 for the positive class, 0 for others, missing if it is unknown."""
     labels = np.full(len(dataset), np.nan)
     if stack.target_:  # otherwise the stack was fitted in Python, to labels without a name
@@ -164,4 +164,4 @@ def _find_labels(stack: Stack, dataset: RepertoireDataset) -> ExtensionArray:
                 labels = encode_labels([task], dataset.metadata)[:, 0]
         except InputError as error:
             _logger.info("The column 'label' stays empty: %s", error)
-    return pd.array(labels, dtype="Float64").astype("Int64")
+    return pd.Series(labels, dtype="Float64").astype("Int64")

@@ -110,7 +110,7 @@ def test_a_folder_of_runs_stands_for_its_runs(
     copy_runs(run, runs, "fold-0 fold-1")
     code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 0
-    note = f"INFO: {folder}: its 2 runs predict together, by the mean of their outputs: fold-0, fold-1\n"
+    note = f"Note: {folder}: its 2 runs predict together, by the mean of their outputs: fold-0, fold-1\n"
     assert note in err
     code, _, err = deeprc("predict", runs / "fold-0", runs / "fold-1", cohort.container.path, "-o", tmp_path / "q.tsv")
     assert code == 0

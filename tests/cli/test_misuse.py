@@ -33,8 +33,8 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
         ),
         (["train", "c.h5", "--targt", "x"], "No such option '--targt'; did you mean '--target'?"),
         (
-            ["stack", "fit", "c.h5", "--methods", "svm"],
-            "No such option '--methods'. Commands with this option: benchmark",
+            ["stack", "fit", "c.h5", "--repeats", "2"],
+            "No such option '--repeats'. Commands with this option: cv",
         ),
         (["predict", "c.h5", "-x"], "No such option '-x'."),
         (

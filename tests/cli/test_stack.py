@@ -24,7 +24,7 @@ MEMBERS = "gapped-logistic,v-gene-usage"
 @pytest.fixture
 def fitted(cohort: RepertoireDataset, tmp_path: Path, deeprc: Command) -> Path:
     path = tmp_path / "status.safetensors"
-    arguments = ("--target", "status", "--members", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
+    arguments = ("--target", "status", "--methods", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
     code, out, _ = deeprc("stack", "fit", cohort.container.path, *arguments)
     assert code == 0
     assert out.split()[:6] == ["member", "auc", "weight", "share", "gapped-logistic", "1.000"]
