@@ -391,11 +391,22 @@ def test_a_stray_quote_swallows_nothing(tmp_path, write_table):
     assert RepertoireDataset(tmp_path / "cohort.h5")[0].sequences.decode() == ["CASSF", "CASSLF", "CASSQF"]
 
 
-def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (['CASSF\t"x\ty', "CASSLF\tq"], "line 2 begins; line 2 has 3 fields, the header has 2"),
+        (['CASSF\t"x', "CASSLF\tq\tr", "CAF\tq"], "line 2 begins; line 3 has 3 fields, the header has 2"),
+        (['CAF\t"two', 'lines"'] * 3 + ['CAF\t5" x', "CAF"], "line 8 begins; line 9 has 1 field, the header has 2"),
+        (["CAF\tx"] * 200_000 + ['CAF\t"x', "CAF"], "line 200002 begins; line 200003 has 1 field, the header has 2"),
+    ],
+)
+def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table, rows, message):
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "r.tsv").write_text('junction_aa\tnote\nCASSF\t"x\ty\nCASSLF\tq\n')
+    (tmp_path / "files" / "r.tsv").write_text("\n".join(["junction_aa\tnote", *rows]) + "\n")
     write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
-    assert "a field in quotes never ends; is there a stray quote?" in fails(tmp_path)
+    first, _, ragged = message.partition(" begins; ")
+    never_ends = f"the field in quotes that begins in {first} never ends; is there a stray quote?"
+    assert fails(tmp_path) == f"{tmp_path}/files/r.tsv: {never_ends} Without quotes, {ragged}"
 
 
 def test_a_line_longer_than_csv_allows(tmp_path, write_table):
