@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from operator import index as as_integer
 from pathlib import Path
@@ -38,6 +39,13 @@ Progress = Callable[[int, int], None]
 
 _FIRST_FILES = 20
 """If each of so many files that are read first has a fault, such as a wrong format, no more are read."""
+
+_QUESTIONS = {
+    "other_locus": "is `locus` right?",
+    "too_long": "is `max_length` right?",
+    "too_short": "is `min_length` right?",
+}
+"""Question to ask if most rows of a repertoire are left out for a reason."""
 
 _EMPTY_ADVICE = "`allow_missing` leaves such repertoires out"
 
@@ -180,7 +188,7 @@ class _Writing:
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
         self._reports: dict[int, list[RepertoireReport]] = {}  # by the index of their file, as the errors
         self._errors: dict[int, str] = {}
-        self._empty: dict[int, dict[str, str]] = {}
+        self._empty: dict[int, list[tuple[Path, RepertoireReport]]] = {}
         self._loci: dict[str, str] = {}
         self._has_logged_fault = skip_bad_files  # then every fault is logged
 
@@ -260,12 +268,12 @@ class _Writing:
         reports = [RepertoireReport.of(each, name, file.format, cleaned_of[each], locus) for each in cleaned_of]
         for report in reports:
             check_loci(self._loci, report)
-        empty = {report.repertoire_id: describe_empty(file.path, report) for report in reports if not report.kept}
+        empty = [(file.path, report) for report in reports if not report.kept]
         if empty and not self._allow_missing:
             self._empty[index] = empty
             return
-        for text in empty.values():
-            _logger.warning("%s: left out", text)
+        for path, report in empty:
+            _logger.warning("%s: left out", describe_empty(path, report))
         for report in reports:
             if report.kept:
                 self._writer.append(report.repertoire_id, cleaned_of[report.repertoire_id].sequences)
@@ -284,35 +292,55 @@ class _Writing:
         if self._has_logged_fault or not self._reports or n_left < _FIRST_FILES or not (self._errors or self._empty):
             return
         self._has_logged_fault = True
-        fault = next(iter(self._errors.values()), None) or next(iter(next(iter(self._empty.values())).values()))
+        fault = next(iter(self._errors.values()), None) or describe_empty(*next(iter(self._empty.values()))[0])
         _logger.warning("%s. The other files are read nevertheless, to list all faults at the end", fault)
 
     def _describe_failures(self, was_stopped: bool) -> str:
         """Return a message with the faults of all files, or of the first ones if no more were read."""
-        faults = self.skipped if not self._skip_bad_files else {}
-        n_bad = len(faults)
-        for index, empty in self._empty.items():
-            faults |= {f"{self._files[index].path}: {name}": text for name, text in empty.items()}
+        bad = {} if self._skip_bad_files else self.skipped
         n_failed = len({self._files[index].path for index in (*self._errors, *self._empty)})
         n_files = len({file.path for file in self._files})
-        grouped = group_errors(faults)
+        which = f"all {n_files:,} files" if n_failed == n_files else f"{n_failed:,} of {n_files:,} files"
         if was_stopped:
             which = f"each of the first {n_failed:,} of {n_files:,} files"
+        is_general = was_stopped or n_failed == n_files
+        empty = [report for reports in self._empty.values() for report in reports]
+        if not is_general and len(bad) + len(empty) <= MAX_FAULTS:
+            faults = [*bad.values(), *(describe_empty(path, report) for path, report in empty)]
         else:
-            which = f"all {n_files:,} files" if n_failed == n_files else f"{n_failed:,} of {n_files:,} files"
-        if len(faults) == 1 and not was_stopped:
-            text = next(iter(grouped))
-        elif len(grouped) == 1:
-            text = next(iter(grouped)).replace(f"{len(faults):,} files", which, 1)
+            faults = [*group_errors(bad), *_group_empty(empty)]
+        if len(faults) == 1 and n_failed > 1:
+            text = f"{which}: {faults[0].partition(': ')[2]}"  # without the number of files or repertoires
+        elif len(faults) == 1 and not was_stopped:
+            text = faults[0]
         else:
-            text = number_faults(f"{which} cannot be used", [*grouped])
+            text = number_faults(f"{which} cannot be used", faults)
         advice = []
         if was_stopped:
             advice = ["The other files were not read", "`deeprc check` reads all files, and lists their faults"]
-        elif n_failed < n_files:
-            of_bad = SKIP_ADVICE if len(grouped) <= MAX_FAULTS else BAD_FILES_ADVICE
-            advice = [of_bad] * (n_bad > 0) + [_EMPTY_ADVICE] * (len(self._empty) > 0)
+        elif not is_general:
+            of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
+            advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
         return f"{end_sentence(text)} {'; '.join(advice)}" if advice else text
+
+
+def _group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[str]:
+    """Return a message for the repertoires without a kept row of each main reason, with the first of them."""
+    by_reason: dict[str, list[tuple[Path, RepertoireReport]]] = defaultdict(list)
+    for path, report in empty:
+        reason = _find_main_reason(report)
+        by_reason[f", most for the reason {reason!r}" if reason else ""].append((path, report))
+    return [
+        describe_empty(*some[0])
+        if len(some) == 1
+        else f"{len(some):,} repertoires: no row is kept{reason} (first: {describe_empty(*some[0])})"
+        for reason, some in by_reason.items()
+    ]
+
+
+def _find_main_reason(report: RepertoireReport) -> str:
+    """Return the reason for which most rows of a repertoire are left out; "" if it has no row."""
+    return max(report.dropped, key=lambda reason: report.dropped[reason]) if report.rows_read else ""
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -334,7 +362,8 @@ def describe_empty(path: Path | str, report: RepertoireReport) -> str:
     message += f" ({reasons})" if reasons else ""
     if report.rows_read and report.dropped.get("empty") == report.rows_read:
         message += "; are the sequences in another column? Name it with `sequence_column`"
-    return message
+    question = _QUESTIONS.get(_find_main_reason(report))
+    return f"{message}; {question}" if question else message
 
 
 def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:

@@ -169,9 +169,31 @@ def test_one_fault_of_all_files_is_named_once(tmp_path, write_table, n, which):
     assert fails(tmp_path) == f"{which}: row 3, {BAD_COUNT} (first: {tmp_path}/files/r0.tsv)"
 
 
-def test_one_fault_of_some_files_is_named_once(tmp_path, write_table):
+def test_up_to_ten_files_with_one_fault_are_named(tmp_path, write_table):
     write_files(tmp_path, write_table, 5, bad=(1, 3), bad_row=3)
-    assert fails(tmp_path) == f"2 of 5 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/r1.tsv). {SKIP}"
+    assert fails(tmp_path) == (
+        f"2 of 5 files cannot be used:\n(1) {tmp_path}/files/r1.tsv: row 3, {BAD_COUNT};\n"
+        f"(2) {tmp_path}/files/r3.tsv: row 3, {BAD_COUNT}. {SKIP}"
+    )
+    write_files(tmp_path, write_table, 14, bad=range(3, 14), bad_row=3)
+    assert fails(tmp_path) == f"11 of 14 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/r3.tsv). {SKIP}"
+
+
+def test_a_wrong_chain_of_all_files_is_asked_for(tmp_path, write_table):
+    write_files(tmp_path, write_table, 3)
+    one = f"{tmp_path}/files/r0.tsv: none of the 30 rows of repertoire 'r0' is kept (other_locus 30); is `locus` right?"
+    expected = f"all 3 files: no row is kept, most for the reason 'other_locus' (first: {one})"
+    assert fails(tmp_path, locus="IGH") == expected
+    write_files(tmp_path, write_table, 3, bad=(1,), bad_row=3)
+    assert fails(tmp_path, locus="IGH").splitlines() == [
+        "all 3 files cannot be used:",
+        f"(1) {tmp_path}/files/r1.tsv: row 3, {BAD_COUNT};",
+        f"(2) 2 repertoires: no row is kept, most for the reason 'other_locus' (first: {one})",
+    ]
+    for i in range(3):
+        write_table(tmp_path / "files" / f"r{i}.tsv", AIRR, [])
+    none = f"{tmp_path}/files/r0.tsv: none of the 0 rows of repertoire 'r0' is kept"
+    assert fails(tmp_path) == f"all 3 files: no row is kept (first: {none})"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
