@@ -17,7 +17,7 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
-from deeprc.errors import InputError, SeveralErrors, end_sentence, group_errors, join_names, number_faults
+from deeprc.errors import InputError, SeveralErrors, add_advice, group_errors, join_names, number_faults
 
 __all__ = [
     "BAD_FILES_ADVICE",
@@ -130,7 +130,7 @@ def plan_files(
         faults = [*group_errors({str(file): text for file, text in errors.items()})]
         message = number_faults(f"{len(errors):,} files cannot be read", faults)
         if planner.sort_files():  # otherwise no file would be left
-            message = f"{end_sentence(message)} {BAD_FILES_ADVICE}"
+            message = add_advice(message, BAD_FILES_ADVICE)
         raise SeveralErrors(message.removesuffix("."))
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}

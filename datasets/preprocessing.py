@@ -26,7 +26,7 @@ from deeprc.datasets.plan import (
     raise_or_warn_of_unmatched,
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import MAX_FAULTS, InputError, SeveralErrors, end_sentence, group_errors, number_faults
+from deeprc.errors import MAX_FAULTS, InputError, SeveralErrors, add_advice, group_errors, number_faults
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
@@ -321,7 +321,7 @@ class _Writing:
         elif not is_general:
             of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
             advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
-        return f"{end_sentence(text)} {'; '.join(advice)}" if advice else text
+        return add_advice(text, "; ".join(advice))
 
 
 def _group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[str]:

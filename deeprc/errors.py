@@ -17,6 +17,7 @@ __all__ = [
     "SeveralErrors",
     "Terminated",
     "WriteError",
+    "add_advice",
     "end_sentence",
     "find_nearest",
     "group_errors",
@@ -121,6 +122,12 @@ def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:
     """Return "; did you mean 'NAME'?" with the most similar known names, at most n, or "" if none is similar."""
     near = find_nearest(name, known, n)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def add_advice(text: str, advice: str) -> str:
+    """Return a message followed by an advice, unless it is empty, in a line of its own if the message has several."""
+    separator = "\n" if "\n" in text else " "
+    return f"{end_sentence(text)}{separator}{advice}" if advice else text
 
 
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

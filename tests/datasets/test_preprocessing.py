@@ -149,7 +149,7 @@ def test_the_faults_of_all_files_are_listed(tmp_path, write_table, jobs):
         "3 of 8 files cannot be used:\n"
         f"(1) {tmp_path}/files/r2.tsv: row 2, {BAD_COUNT};\n"
         f"(2) {tmp_path}/files/r5.tsv: row 5, {BAD_COUNT};\n"
-        f"(3) {tmp_path}/files/r7.tsv: none of the 1 rows of repertoire 'r7' is kept (stop_codon 1). "
+        f"(3) {tmp_path}/files/r7.tsv: none of the 1 rows of repertoire 'r7' is kept (stop_codon 1).\n"
         f"{SKIP}; `allow_missing` leaves such repertoires out"
     )
 
@@ -159,8 +159,7 @@ def test_ten_faults_are_listed_in_full_and_the_others_counted(tmp_path, write_ta
     lines = fails(tmp_path).splitlines()
     assert lines[0] == "12 of 14 files cannot be used:"
     assert lines[10] == f"(10) {tmp_path}/files/r11.tsv: row 11, {BAD_COUNT};"
-    assert lines[11] == f"and 2 more faults. `deeprc check` lists the faults of all files; {SKIP}"
-    assert len(lines) == 12
+    assert lines[11:] == ["and 2 more faults.", f"`deeprc check` lists the faults of all files; {SKIP}"]
 
 
 @pytest.mark.parametrize(("n", "which"), [(5, "all 5 files"), (20, "all 20 files")])
@@ -173,7 +172,7 @@ def test_up_to_ten_files_with_one_fault_are_named(tmp_path, write_table):
     write_files(tmp_path, write_table, 5, bad=(1, 3), bad_row=3)
     assert fails(tmp_path) == (
         f"2 of 5 files cannot be used:\n(1) {tmp_path}/files/r1.tsv: row 3, {BAD_COUNT};\n"
-        f"(2) {tmp_path}/files/r3.tsv: row 3, {BAD_COUNT}. {SKIP}"
+        f"(2) {tmp_path}/files/r3.tsv: row 3, {BAD_COUNT}.\n{SKIP}"
     )
     write_files(tmp_path, write_table, 14, bad=range(3, 14), bad_row=3)
     assert fails(tmp_path) == f"11 of 14 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/r3.tsv). {SKIP}"
