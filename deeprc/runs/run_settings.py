@@ -114,6 +114,8 @@ def find_runs(folder: Path) -> list[Path]:
 
 def _explain_missing_settings(path: Path) -> str:
     """Return a message for a folder without `config.yaml`: what it is, if it is another result of deeprc."""
+    if not path.exists():
+        return f"{path}: no such file or folder; expected a run made by `deeprc train`"
     if (path / "cv.yaml").exists():
         return f"{path}: is a cross-validation; give its runs: {path / 'runs' / '*'}"
     if (path / "benchmark.yaml").exists():
