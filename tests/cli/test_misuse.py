@@ -36,6 +36,8 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
             ["stack", "fit", "c.h5", "--repeats", "2"],
             "No such option '--repeats'. Commands with this option: cv",
         ),
+        (["stack", "fit", "c.h5", "--method", "svm"], "No such option '--method'; did you mean '--methods'?"),
+        (["train", "c.h5", "--targets", "x"], "No such option '--targets'; did you mean '--target'?"),
         (["predict", "c.h5", "-x"], "No such option '-x'."),
         (
             ["train", "c.h5", "n_updates", "200"],
