@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from dataclasses import astuple, dataclass
+from itertools import islice, takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -54,10 +55,20 @@ _WORTH_KEEPING = 1 << 24
 """Bytes from which data is kept after an error; less data is read again in a moment."""
 
 
+@dataclass(frozen=True)
+class _Appended:
+    """What is known of an appended repertoire: its sizes, and the codes of the gene names that came with it."""
+
+    n_sequences: int
+    n_residues: int
+    v_call: list[int]
+    j_call: list[int]
+
+
 class ContainerWriter:
     """A writer of a container, to which repertoires are added one by one; the file appears when it is complete.
 
-    Use it as a context manager: `append` each repertoire in the order of the metadata's rows, then `finish`. Sequences
+    Use it as a context manager: `append` each repertoire in any order, then `finish`. Sequences
     are collected in a temporary folder beside `path`, so that memory does not grow with the cohort, and copied into
     contiguous datasets at the end. If the block ends without `finish`, nothing is left behind.
 
@@ -87,11 +98,10 @@ class ContainerWriter:
     def _note_all(self) -> None:
         """Remember which ids and gene names the journal has already."""
         self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
-        self._new_repertoire_ids: list[str] = []
+        self._n_noted = len(self._appended)
 
     def _forget(self) -> None:
-        self._repertoire_ids: dict[str, None] = {}
-        self._n_sequences: list[int] = []
+        self._appended: dict[str, _Appended] = {}  # by repertoire, in the order of the temporary files
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
         self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
         self._note_all()
@@ -103,7 +113,8 @@ class ContainerWriter:
                 self._folder = self.kept_in
                 self._folder.mkdir(exist_ok=True)
                 self._journal = Journal(self._folder)
-                self.checkpoints = [entry["note"] for entry in self._journal.entries]
+                own = takewhile(lambda entry: "appended" in entry, self._journal.entries)  # not those of an old version
+                self.checkpoints = [entry["note"] for entry in own]
             else:
                 self._folder = self._hidden.enter_context(temporary_folder(self._real_path))
         except OSError as error:
@@ -124,8 +135,7 @@ class ContainerWriter:
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._forget()
         for entry in self._journal.entries[:n]:
-            self._repertoire_ids |= dict.fromkeys(entry["repertoire_ids"])
-            self._n_sequences += entry["n_sequences"]
+            self._appended |= {name: _Appended(*values) for name, values in entry["appended"].items()}
             self._present = dict(entry["present"])
             for name, genes in entry["vocabulary"].items():
                 extend_vocabulary(self._vocabulary[name], genes)
@@ -138,8 +148,7 @@ class ContainerWriter:
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._journal.add(
             {
-                "repertoire_ids": self._new_repertoire_ids,
-                "n_sequences": self._n_sequences[len(self._n_sequences) - len(self._new_repertoire_ids) :],
+                "appended": {name: astuple(each) for name, each in islice(self._appended.items(), self._n_noted, None)},
                 "present": dict(self._present),
                 "vocabulary": {
                     name: list(islice(genes, self._noted[name], None)) for name, genes in self._vocabulary.items()
@@ -176,21 +185,21 @@ class ContainerWriter:
             a count is 0.
         """
         n, lengths = len(sequences), sequences.lengths
-        if repertoire_id in self._repertoire_ids:
+        if repertoire_id in self._appended:
             raise InputError(f"repertoire_id {repertoire_id!r} appears twice")
         if len(sequences.counts) != n or sequences.offsets[0] != 0 or sequences.offsets[-1] != len(sequences.residues):
             raise ValueError(f"{repertoire_id}: offsets, counts and residues do not belong together")
         if n and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and sequences.counts.min() > 0):
             raise ValueError(f"{repertoire_id}: expected lengths from 1 to {MAX_LENGTH} and counts of at least 1")
-        self._repertoire_ids[repertoire_id] = None
-        self._new_repertoire_ids.append(repertoire_id)
-        self._n_sequences.append(n)
+        v_codes, v_call = self._encode_genes("v_call", sequences.v_call, n)
+        j_codes, j_call = self._encode_genes("j_call", sequences.j_call, n)
+        self._appended[repertoire_id] = _Appended(n, len(sequences.residues), v_codes, j_codes)
         columns: dict[str, NDArray[Any] | None] = {
             "residues": sequences.residues,
             "lengths": lengths,
             "counts": sequences.counts,
-            "v_call": self._encode_genes("v_call", sequences.v_call, n),
-            "j_call": self._encode_genes("j_call", sequences.j_call, n),
+            "v_call": v_call,
+            "j_call": j_call,
             "witness": sequences.witness,
         }
         self._present["witness"] |= sequences.witness is not None
@@ -201,7 +210,8 @@ class ContainerWriter:
                 values = np.zeros(n, _SEQUENCE_DTYPES[name])
             with self._get_spool_path(name).open("ab") as file:
                 if name in _OPTIONAL and file.tell() == 0:  # earlier repertoires had none
-                    np.zeros(sum(self._n_sequences) - n, _SEQUENCE_DTYPES[name]).tofile(file)
+                    n_before = sum(each.n_sequences for each in self._appended.values()) - n
+                    np.zeros(n_before, _SEQUENCE_DTYPES[name]).tofile(file)
                 file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
 
     def finish(
@@ -209,6 +219,7 @@ class ContainerWriter:
         metadata: pd.DataFrame,
         *,
         source: str,
+        order: Sequence[str] | None = None,
         preprocessing: Mapping[str, Any] | None = None,
         simulation: Mapping[str, Any] | None = None,
     ) -> None:
@@ -217,35 +228,43 @@ class ContainerWriter:
         Parameters
         ----------
         metadata
-            One row per appended repertoire, in the same order; each column becomes `/metadata/<column>`.
+            One row per appended repertoire, in the container's order; each column becomes `/metadata/<column>`.
         source
             Origin of the cohort, in words.
+        order
+            Ids of all appended repertoires in the container's order; None: the order in which they were appended. Only
+            a resumable writer can change this order. The container does not depend on the order of appending.
         preprocessing
             Report of what was kept and dropped, stored as JSON.
         simulation
             Recipe of a simulated cohort, stored as JSON.
         """
-        if len(metadata) != len(self._repertoire_ids):
-            raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
+        order = list(self._appended) if order is None else list(order)
+        if len(metadata) != len(self._appended):
+            raise ValueError(f"{len(metadata)} rows of metadata for {len(self._appended)} repertoires")
+        if order != list(self._appended) and (not self._resumable or set(order) != self._appended.keys()):
+            raise ValueError("the container's order has other repertoires than were appended, or cannot be changed")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / _CONTAINER
         with HDF5Target(partial, "w+") as hdf5_file, h5py.File(hdf5_file, "w", libver=HDF5_LAYOUT) as file:
             write_origin(file, get_creator(), source, preprocessing or {}, simulation)
-            write_texts(file, "repertoire_ids", list(self._repertoire_ids))
-            file.create_dataset("repertoire_offsets", data=compute_offsets(np.asarray(self._n_sequences, np.int64)))
-            self._write_sequences(file, hdf5_file)
+            write_texts(file, "repertoire_ids", order)
+            n_sequences = np.asarray([self._appended[name].n_sequences for name in order], np.int64)
+            file.create_dataset("repertoire_offsets", data=compute_offsets(n_sequences))
+            self._write_sequences(file, hdf5_file, order)
             write_metadata(file.create_group("metadata"), metadata)
             write_checksum(file, hdf5_file, partial)
         hdf5_file.check()
         replace_file(partial, self._real_path)
         remember_written(self.path)
 
-    def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target) -> None:
-        n = sum(self._n_sequences)
+    def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target, order: Sequence[str]) -> None:
+        runs, runs_of_residues = (self._list_runs(order, size) for size in ("n_sequences", "n_residues"))
+        n, total = (sum(stop - start for start, stop in each) for each in (runs, runs_of_residues))
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
-        total = end = self._count_spooled("residues")
-        for start, lengths in self._consume_spooled("lengths"):
+        end = total
+        for start, lengths in self._consume_spooled("lengths", runs):
             sums = np.cumsum(lengths)
             first = end - int(sums[-1])
             offsets[start + 1 : start + 1 + len(sums)] = first + sums
@@ -255,16 +274,21 @@ class ContainerWriter:
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
-            column = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
-            for start, values in self._consume_spooled(name):
-                column[start : start + len(values)] = values
+            is_residues, is_gene = name == "residues", name in self._vocabulary
+            column = _create_dataset(file, name, total if is_residues else n, _SEQUENCE_DTYPES[name])
+            vocabulary, new_codes = self._sort_vocabulary(name, order) if is_gene else ([], None)
+            for start, values in self._consume_spooled(name, runs_of_residues if is_residues else runs):
+                column[start : start + len(values)] = values if new_codes is None else new_codes[values]
                 hdf5_file.check()
-            if name in self._vocabulary:
-                write_text_list(column, "vocabulary", list(self._vocabulary[name]))
+            if is_gene:
+                write_text_list(column, "vocabulary", vocabulary)
 
-    def _encode_genes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
+    def _encode_genes(
+        self, name: str, calls: Categorical | None, n: int
+    ) -> tuple[list[int], NDArray[np.uint16] | None]:
+        """Return the codes of the vocabulary of gene calls, and the code of each call, (N,)."""
         if calls is None:
-            return None
+            return [], None
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
         self._present[name] = True
@@ -272,38 +296,66 @@ class ContainerWriter:
         codes = extend_vocabulary(vocabulary, calls.vocabulary).astype(np.uint16)
         if len(vocabulary) > np.iinfo(np.uint16).max:
             raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
-        return codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
+        return codes.tolist(), codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
+
+    def _sort_vocabulary(self, name: str, order: Sequence[str]) -> tuple[list[str], NDArray[np.uint16]]:
+        """Return the gene names as if the repertoires had been appended in an order, and the new code of each code."""
+        names = list(self._vocabulary[name])
+        codes = list(dict.fromkeys([0, *(code for each in order for code in getattr(self._appended[each], name))]))
+        new_codes = np.zeros(len(names), np.uint16)
+        new_codes[codes] = np.arange(len(codes))
+        return [names[code] for code in codes], new_codes
 
     def _get_spool_path(self, name: str) -> Path:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         return self._folder / f"{name}.bin"
 
-    def _count_spooled(self, name: str) -> int:
-        """Return how many values of a column were appended."""
-        path = self._get_spool_path(name)
-        return path.stat().st_size // np.dtype(_SEQUENCE_DTYPES[name]).itemsize if path.exists() else 0
+    def _list_runs(self, order: Sequence[str], size: str) -> list[tuple[int, int]]:
+        """Return where the values of the repertoires lie in a temporary file, without breaks between neighbours.
 
-    def _consume_spooled(self, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield blocks of a column, the last first, each with the index of its first value.
+        Parameters
+        ----------
+        order
+            Ids of the repertoires in the container's order.
+        size
+            Attribute of `_Appended` with the number of a repertoire's values.
+        """
+        sizes = [getattr(each, size) for each in self._appended.values()]
+        start_of = dict(zip(self._appended, compute_offsets(np.asarray(sizes, np.int64)).tolist(), strict=False))
+        runs: list[tuple[int, int]] = []
+        for name in order:
+            start = start_of[name]
+            stop = start + getattr(self._appended[name], size)
+            if runs and runs[-1][1] == start:
+                runs[-1] = runs[-1][0], stop
+            else:
+                runs.append((start, stop))
+        return runs
+
+    def _consume_spooled(self, name: str, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield blocks of a column, the last first, each with the index of its first value in the container.
 
         Each block is cut off after it was copied. So the disk never holds much more than the container, if the file
         system allows holes: the container grows from its end. A resumable writer cuts off nothing, because a resumed
         call may need it.
         """
-        dtype, stop = np.dtype(_SEQUENCE_DTYPES[name]), self._count_spooled(name)
-        if stop == 0:
+        dtype, target = np.dtype(_SEQUENCE_DTYPES[name]), sum(stop - start for start, stop in runs)
+        if target == 0:
             return
         with self._get_spool_path(name).open("rb" if self._resumable else "r+b") as file:
-            while stop:
-                start = max(stop - _COPY_BYTES // dtype.itemsize, 0)
-                file.seek(start * dtype.itemsize)
-                block = np.fromfile(file, dtype=dtype, count=stop - start)
-                if len(block) < stop - start:
-                    raise OSError(f"{file.name} was changed while it was read")
-                yield start, block
-                if not self._resumable:
-                    file.truncate(start * dtype.itemsize)
-                stop = start
+            for first, last in reversed(runs):
+                stop = last
+                while stop > first:
+                    start = max(stop - _COPY_BYTES // dtype.itemsize, first)
+                    file.seek(start * dtype.itemsize)
+                    block = np.fromfile(file, dtype=dtype, count=stop - start)
+                    if len(block) < stop - start:
+                        raise OSError(f"{file.name} was changed while it was read")
+                    target -= len(block)
+                    yield target, block
+                    if not self._resumable:
+                        file.truncate(start * dtype.itemsize)
+                    stop = start
 
 
 def _create_dataset(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence, Set
-from difflib import get_close_matches
 from pathlib import Path
 
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.overview import normalise_column_name
-from deeprc.errors import InputError, join_names
+from deeprc.errors import InputError, join_names, suggest_nearest
 
 __all__ = ["SHOWN_COLUMNS", "find_column", "find_id_column", "is_title"]
 
@@ -71,9 +70,9 @@ def find_id_column(
     if wanted is not None:
         column = wanted if wanted in text else find_column(text, [wanted])
         if column is None:
-            close = get_close_matches(wanted, text, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_list_columns(text)}")
+            near = suggest_nearest(wanted, text)
+            listed = f"{near} The columns are" if near else "; the columns are"
+            raise InputError(f"{path}: no column {wanted!r}{listed} {_list_columns(text)}")
         return column
     candidates = [name for name in (find_column(text, [each]) for each in _ID_COLUMNS) if name is not None]
     unique = {name: len(set(values)) == len(values) for name, values in text.items()}

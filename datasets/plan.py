@@ -17,11 +17,12 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
-from deeprc.errors import InputError, end_sentence, group_errors, join_names
+from deeprc.errors import InputError, SeveralErrors, add_advice, group_errors, join_names, number_faults
 
 __all__ = [
     "BAD_FILES_ADVICE",
     "NEVER",
+    "SKIP_ADVICE",
     "Plan",
     "describe_missing",
     "describe_names",
@@ -34,8 +35,11 @@ _logger = logging.getLogger(__name__)
 NEVER = "none"
 """The value of `split_by` that makes each file one repertoire, whatever its columns say."""
 
-BAD_FILES_ADVICE = "`deeprc check` lists the faults of all files; `skip_bad_files` leaves out files with faults"
-"""The end of a message about a file that cannot be read."""
+SKIP_ADVICE = "`skip_bad_files` leaves out files with faults"
+"""The end of a message about all files that cannot be read."""
+
+BAD_FILES_ADVICE = f"`deeprc check` lists the faults of all files; {SKIP_ADVICE}"
+"""The end of a message about files whose headers cannot be read; others may have faults further down."""
 
 _SHOWN = 10
 
@@ -124,10 +128,10 @@ def plan_files(
     errors = planner.errors
     if errors and not skip_bad_files:
         faults = [*group_errors({str(file): text for file, text in errors.items()})]
-        message = _join_faults(faults, len(errors))
+        message = number_faults(f"{len(errors):,} files cannot be read", faults)
         if planner.sort_files():  # otherwise no file would be left
-            message = f"{end_sentence(message)} {BAD_FILES_ADVICE}"
-        raise InputError(message.removesuffix("."))
+            message = add_advice(message, BAD_FILES_ADVICE)
+        raise SeveralErrors(message.removesuffix("."))
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _map_owners(files_to_read).keys() | bad
@@ -141,15 +145,6 @@ def plan_files(
         skipped,
         name_files(files),
     )
-
-
-def _join_faults(faults: Sequence[str], n_files: int) -> str:
-    """Return a message with a numbered line for each of the first faults; the command line makes one line of it."""
-    if len(faults) == 1:
-        return faults[0]
-    shown = [f"({number}) {fault.rstrip('.')}" for number, fault in enumerate(faults[:_SHOWN], 1)]
-    more = [f"and {len(faults) - _SHOWN:,} more faults"] if len(faults) > _SHOWN else []
-    return f"{n_files:,} files cannot be read:\n" + ";\n".join([*shown, *more])
 
 
 def describe_missing(sheet: Metadata, plan: Plan, found: SourceFiles) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
-from operator import index
+from operator import index as as_integer
 from pathlib import Path
 
 from deeprc.datasets.container import is_container
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.file_reading import FileToRead, ReadResult, choose_workers, note_failure, read_file, read_files
+from deeprc.datasets.file_reading import ReadResult, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import (
     BAD_FILES_ADVICE,
+    SKIP_ADVICE,
     Plan,
     describe_missing,
     describe_names,
@@ -24,7 +26,7 @@ from deeprc.datasets.plan import (
     raise_or_warn_of_unmatched,
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import InputError, end_sentence, group_errors
+from deeprc.errors import MAX_FAULTS, InputError, SeveralErrors, add_advice, group_errors, number_faults
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
@@ -34,6 +36,18 @@ __all__ = ["Progress", "check_container_output", "check_loci", "preprocess", "ra
 _logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+
+_FIRST_FILES = 20
+"""If each of so many files that are read first has a fault, such as a wrong format, no more are read."""
+
+_QUESTIONS = {
+    "other_locus": "is `locus` right?",
+    "too_long": "is `max_length` right?",
+    "too_short": "is `min_length` right?",
+}
+"""Question to ask if most rows of a repertoire are left out for a reason."""
+
+_EMPTY_ADVICE = "`allow_missing` leaves such repertoires out"
 
 
 def preprocess(
@@ -51,8 +65,10 @@ def preprocess(
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. After an interrupt, or after an error
-    when much was done, a second call with the same arguments continues with the first file that was not done.
+    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. If files cannot be used, the others are
+    read nevertheless, and the error lists the faults of all files; but if the first 20 files all have faults, no more
+    are read. After an interrupt, or after an error when much was done, a second call with the same arguments reads only
+    the files that were not done.
 
     Parameters
     ----------
@@ -76,11 +92,11 @@ def preprocess(
     Raises
     ------
     InputError
-        If an argument or a file cannot be used; the message names it, and no container is written.
+        If an argument or files cannot be used; the message names them, and no container is written.
     """
     output, sheet_path = Path(output), Path(metadata)
     options = ReadingOptions() if options is None else options
-    jobs = None if jobs is None else index(jobs)
+    jobs = None if jobs is None else as_integer(jobs)
     check_container_output(output)
     _check_jobs(jobs)
     if scheduler is not None:
@@ -106,6 +122,7 @@ def preprocess(
         writer.finish(
             sheet.table.iloc[[row_of[each.repertoire_id] for each in kept]].reset_index(drop=True),
             source=f"{len(kept)} repertoires and the metadata sheet {sheet_path.name}",
+            order=[each.repertoire_id for each in kept],
             preprocessing=report.to_dict(),
         )
     return report
@@ -157,83 +174,173 @@ def _check_plan(sheet: Metadata, plan: Plan, found: SourceFiles, allow_missing: 
 class _Writing:
     """A reader of the planned files, which appends their repertoires to a container.
 
+    A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end, and
+    a second call need not read these files again.
+
     Attributes
     ----------
-    repertoires
-        Report of each repertoire that was read.
     skipped
         Reason why a file could not be read, by its path.
     """
 
     def __init__(self, writer: ContainerWriter, plan: Plan, allow_missing: bool, skip_bad_files: bool) -> None:
-        self.repertoires: list[RepertoireReport] = []
-        self.skipped: dict[str, str] = {}
         self._writer, self._files, self._names = writer, plan.files_to_read, plan.names
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
+        self._reports: dict[int, list[RepertoireReport]] = {}  # by the index of their file, as the errors
+        self._errors: dict[int, str] = {}
+        self._empty: dict[int, list[tuple[Path, RepertoireReport]]] = {}
         self._loci: dict[str, str] = {}
+        self._has_logged_fault = skip_bad_files  # then every fault is logged
+
+    @property
+    def repertoires(self) -> list[RepertoireReport]:
+        """Report of each repertoire that was read, in the order of the plan."""
+        return [report for index in sorted(self._reports) for report in self._reports[index]]
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Reason why a file could not be read, by its path."""
+        failed: dict[str, str] = {}
+        for index in sorted(self._errors):
+            note_failure(failed, self._files[index], self._errors[index])
+        return failed
 
     def run(self, jobs: int | None, scheduler: str | None, progress: Progress | None) -> None:
-        """Write the repertoires that an interrupted call has not written yet."""
-        start = self._resume()
-        for report in self.repertoires:
-            check_loci(self._loci, report)
+        """Write the repertoires that an earlier call has not written yet; raise the faults of all files together."""
+        self._resume()
+        start, n = len(self._reports), len(self._files)
+        n_done = start
         if progress is not None and start:
-            progress(start, len(self._files))
-        left = self._files[start:]
+            progress(start, n)
+        left = [index for index in range(n) if index not in self._reports]
+        files = [self._files[index] for index in left]
         with (
-            closing(read_files(left, choose_workers(left, jobs, scheduler), read_file)) as results,
-            open_step("reading repertoire files", len(self._files), done=start) as step,
+            closing(read_files(files, choose_workers(files, jobs, scheduler), read_file)) as results,
+            open_step("reading repertoire files", n, done=start) as step,
         ):
             read = step.follow(zip(left, results, strict=True))
-            for n_done, (file, result) in enumerate(read, start=start + 1):
-                self._write(file, result)
+            for n_done, (index, result) in enumerate(read, start=start + 1):
+                self._take(index, result)
+                self._log_first_fault(n - n_done)
                 if progress is not None:
-                    progress(n_done, len(self._files))
-
-    def _resume(self) -> int:
-        """Take over the files that an interrupted call did in the same way; return their number."""
-        start = 0
-        for file, note in zip(self._files, self._writer.checkpoints, strict=False):
-            if note.get("reading") != file.key():
-                break
-            name = self._names[file.path]  # may be another one if other files are read with it
-            reports = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
-            if not self._allow_missing and any(not each.kept for each in reports):
-                break
-            if note["error"] is not None:
-                if not self._skip_bad_files:
+                    progress(n_done, n)
+                n_failed = len({*self._errors, *self._empty})
+                if not self._skip_bad_files and n_failed == n_done == _FIRST_FILES < n:
                     break
-                self._skip(file, note["error"])
-            self.repertoires += reports
-            start += 1
-        self._writer.rewind(start)
-        if start:
-            message = "%s: goes on after %d of %d files or repertoires, which were read before"
-            _logger.warning(message, self._writer.path, start, len(self._files))
-        return start
+        if self._empty or (self._errors and not self._skip_bad_files):
+            raise SeveralErrors(self._describe_failures(was_stopped=n_done < n))
 
-    def _write(self, file: FileToRead, result: ReadResult) -> None:
-        if result.error is not None:
-            if not self._skip_bad_files:
-                raise InputError(f"{end_sentence(result.error)} {BAD_FILES_ADVICE}")
-            self._skip(file, result.error)
-        reports = []
-        for repertoire_id, cleaned in result.repertoires:
-            name, locus = self._names[file.path], file.cleaning.locus
-            report = RepertoireReport.of(repertoire_id, name, file.format, cleaned, locus)
-            check_loci(self._loci, report)
-            reports.append(report)
-            if report.kept:
-                self._writer.append(repertoire_id, cleaned.sequences)
+    def _resume(self) -> None:
+        """Take over the files that an earlier call did in the same way."""
+        checkpoints = self._writer.checkpoints
+        index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
+        n = 0
+        for note in checkpoints:
+            index = index_of.get(note["reading"])
+            if note["error"] is not None:  # without data
+                if index is not None and self._skip_bad_files:
+                    self._skip(index, note["error"])
+            elif index is None or (not self._allow_missing and any(not each["kept"] for each in note["reports"])):
+                break
             else:
-                raise_or_warn_of_empty(file.path, report, self._allow_missing)
-        self.repertoires += reports
-        note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
+                name = self._names[self._files[index].path]  # may be another one if other files are read with it
+                self._reports[index] = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
+            n += 1
+        self._writer.rewind(n)
+        for report in self.repertoires:
+            check_loci(self._loci, report)
+        if self._reports:
+            message = "%s: goes on after %d of %d files or repertoires, which were read before"
+            _logger.warning(message, self._writer.path, len(self._reports), len(self._files))
+
+    def _take(self, index: int, result: ReadResult) -> None:
+        """Append the repertoires of a file to the container, all or none, or note why it cannot be used."""
+        file = self._files[index]
+        if result.error is not None:
+            if self._skip_bad_files:
+                self._skip(index, result.error)
+                self._writer.checkpoint({"reading": result.key, "reports": [], "error": result.error})
+            else:
+                self._errors[index] = result.error
+            return
+        name, locus = self._names[file.path], file.cleaning.locus
+        cleaned_of = dict(result.repertoires)
+        reports = [RepertoireReport.of(each, name, file.format, cleaned_of[each], locus) for each in cleaned_of]
+        for report in reports:
+            check_loci(self._loci, report)
+        empty = [(file.path, report) for report in reports if not report.kept]
+        if empty and not self._allow_missing:
+            self._empty[index] = empty
+            return
+        for path, report in empty:
+            _logger.warning("%s: left out", describe_empty(path, report))
+        for report in reports:
+            if report.kept:
+                self._writer.append(report.repertoire_id, cleaned_of[report.repertoire_id].sequences)
+        self._reports[index] = reports
+        note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}
         self._writer.checkpoint(note)
 
-    def _skip(self, file: FileToRead, error: str) -> None:
-        if note_failure(self.skipped, file, error):
+    def _skip(self, index: int, error: str) -> None:
+        if error not in self._errors.values():  # an error of the whole file, which each of its repertoires raises
             _logger.warning("%s: skipped", error)
+        self._errors[index] = error
+        self._reports[index] = []
+
+    def _log_first_fault(self, n_left: int) -> None:
+        """Log the first fault at once if other files can be used and many follow, which may take minutes."""
+        if self._has_logged_fault or not self._reports or n_left < _FIRST_FILES or not (self._errors or self._empty):
+            return
+        self._has_logged_fault = True
+        fault = next(iter(self._errors.values()), None) or describe_empty(*next(iter(self._empty.values()))[0])
+        _logger.warning("%s. The other files are read nevertheless, to list all faults at the end", fault)
+
+    def _describe_failures(self, was_stopped: bool) -> str:
+        """Return a message with the faults of all files, or of the first ones if no more were read."""
+        bad = {} if self._skip_bad_files else self.skipped
+        n_failed = len({self._files[index].path for index in (*self._errors, *self._empty)})
+        n_files = len({file.path for file in self._files})
+        which = f"all {n_files:,} files" if n_failed == n_files else f"{n_failed:,} of {n_files:,} files"
+        if was_stopped:
+            which = f"each of the first {n_failed:,} of {n_files:,} files"
+        is_general = was_stopped or n_failed == n_files
+        empty = [report for reports in self._empty.values() for report in reports]
+        if not is_general and len(bad) + len(empty) <= MAX_FAULTS:
+            faults = [*bad.values(), *(describe_empty(path, report) for path, report in empty)]
+        else:
+            faults = [*group_errors(bad), *_group_empty(empty)]
+        if len(faults) == 1 and n_failed > 1:
+            text = f"{which}: {faults[0].partition(': ')[2]}"  # without the number of files or repertoires
+        elif len(faults) == 1 and not was_stopped:
+            text = faults[0]
+        else:
+            text = number_faults(f"{which} cannot be used", faults)
+        advice = []
+        if was_stopped:
+            advice = ["The other files were not read", "`deeprc check` reads all files, and lists their faults"]
+        elif not is_general:
+            of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
+            advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
+        return add_advice(text, "; ".join(advice))
+
+
+def _group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[str]:
+    """Return a message for the repertoires without a kept row of each main reason, with the first of them."""
+    by_reason: dict[str, list[tuple[Path, RepertoireReport]]] = defaultdict(list)
+    for path, report in empty:
+        reason = _find_main_reason(report)
+        by_reason[f", most for the reason {reason!r}" if reason else ""].append((path, report))
+    return [
+        describe_empty(*some[0])
+        if len(some) == 1
+        else f"{len(some):,} repertoires: no row is kept{reason} (first: {describe_empty(*some[0])})"
+        for reason, some in by_reason.items()
+    ]
+
+
+def _find_main_reason(report: RepertoireReport) -> str:
+    """Return the reason for which most rows of a repertoire are left out; "" if it has no row."""
+    return max(report.dropped, key=lambda reason: report.dropped[reason]) if report.rows_read else ""
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -248,13 +355,20 @@ def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
         raise InputError(f"the files hold several chains, {chains}; choose one with `locus`")
 
 
-def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:
-    """Raise or log that no row of a repertoire is kept."""
+def describe_empty(path: Path | str, report: RepertoireReport) -> str:
+    """Return a message about a repertoire of which no row is kept."""
     reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"
     message += f" ({reasons})" if reasons else ""
     if report.rows_read and report.dropped.get("empty") == report.rows_read:
         message += "; are the sequences in another column? Name it with `sequence_column`"
+    question = _QUESTIONS.get(_find_main_reason(report))
+    return f"{message}; {question}" if question else message
+
+
+def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:
+    """Raise or log that no row of a repertoire is kept."""
+    message = describe_empty(path, report)
     if not allow_missing:
-        raise InputError(f"{message}. `allow_missing` leaves such repertoires out")
+        raise InputError(f"{message}. {_EMPTY_ADVICE}")
     _logger.warning("%s: left out", message)

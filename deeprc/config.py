@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -14,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.earlier_names import update_names
 from deeprc.encoders import list_encoders, may_have_weights
-from deeprc.errors import InputError
+from deeprc.errors import InputError, find_nearest, suggest_nearest
 
 __all__ = [
     "SECTIONS",
@@ -356,11 +355,11 @@ def _override_value(text: str) -> Any:
 
 def _find_similar_key(key: str) -> list[str]:
     """Return the known key that is most similar to an unknown one, or nothing if none is similar."""
-    return difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1)
+    return find_nearest(key.rpartition(".")[2], _SECTION_OF)
 
 
 def _describe_unknown_key(key: str) -> str:
-    return f"unknown key {key!r}" + "".join(f"; did you mean {near!r}?" for near in _find_similar_key(key))
+    return f"unknown key {key!r}{suggest_nearest(key.rpartition('.')[2], _SECTION_OF)}"
 
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:

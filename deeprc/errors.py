@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 __all__ = [
+    "MAX_FAULTS",
     "PARAMETER",
     "InputError",
+    "SeveralErrors",
     "Terminated",
     "WriteError",
+    "add_advice",
     "end_sentence",
+    "find_nearest",
     "group_errors",
     "join_names",
+    "number_faults",
     "quote",
     "show_parameters",
+    "suggest_nearest",
     "use_parameter_renderer",
 ]
 
@@ -26,6 +33,10 @@ PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
 """Pattern of a parameter in a message: its name in backticks, perhaps with a value: `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
+
+MAX_FAULTS = 10
+"""Number of faults that one message lists in full."""
+
 _RENDERER: ContextVar[Callable[[str], str]] = ContextVar("_RENDERER", default=str)
 
 
@@ -34,8 +45,13 @@ class InputError(ValueError):
 
     The message is complete for a user: it names the file, the row or key, what was expected and what was found. It
     names a parameter as Python does (see `PARAMETER`); the command line replaces it by the option. The command line
-    prints the message in one line and ends with exit code 2. A program can catch the exception as a `ValueError`.
+    prints the message in one line (see also `SeveralErrors`) and ends with exit code 2. A program can catch the
+    exception as a `ValueError`.
     """
+
+
+class SeveralErrors(InputError):
+    """Raised if several files or rows cannot be used; the command line prints each line of the message as a line."""
 
 
 class WriteError(InputError):
@@ -96,6 +112,24 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+def find_nearest(name: str, known: Iterable[str], n: int = 1) -> list[str]:
+    """Return the known names, at most n, that are similar to a name, the most similar first; case is ignored."""
+    by_case = {each.casefold(): each for each in known}
+    return [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, n)]
+
+
+def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:
+    """Return "; did you mean 'NAME'?" with the most similar known names, at most n, or "" if none is similar."""
+    near = find_nearest(name, known, n)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def add_advice(text: str, advice: str) -> str:
+    """Return a message followed by an advice, unless it is empty, in a line of its own if the message has several."""
+    separator = "\n" if "\n" in text else " "
+    return f"{end_sentence(text)}{separator}{advice}" if advice else text
+
+
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Group the errors of files by their message.
 
@@ -117,3 +151,15 @@ def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         errors[paths[0]] if len(paths) == 1 else f"{len(paths):,} files: {fault} (first: {paths[0]})": tuple(paths)
         for fault, paths in files.items()
     }
+
+
+def number_faults(heading: str, faults: Sequence[str]) -> str:
+    """Return a message with a heading, a numbered line for each of the first ten faults, and the number of the others.
+
+    A single fault is the whole message. Raise the message of several faults as `SeveralErrors`.
+    """
+    if len(faults) == 1:
+        return faults[0]
+    shown = [f"({number}) {' '.join(fault.rstrip('.').split())}" for number, fault in enumerate(faults[:MAX_FAULTS], 1)]
+    more = [f"and {len(faults) - MAX_FAULTS:,} more faults"] if len(faults) > MAX_FAULTS else []
+    return f"{heading}:\n" + ";\n".join([*shown, *more])

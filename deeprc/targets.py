@@ -12,7 +12,6 @@ names is taken. A name in double quotes is never divided; a double quote in it i
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections import Counter
@@ -22,7 +21,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from deeprc.errors import InputError, quote
+from deeprc.errors import InputError, quote, suggest_nearest
 
 __all__ = [
     "Comparison",
@@ -32,7 +31,6 @@ __all__ = [
     "format_class_counts",
     "format_labels",
     "read_target",
-    "suggest_nearest",
 ]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
@@ -117,13 +115,6 @@ def format_class_counts(values: pd.Series[Any]) -> str:
 
 def _cut(name: str) -> str:
     return name if len(name) <= _MAX_SHOWN_LETTERS else quote(name)
-
-
-def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the most similar known name, or "" if none is similar; case is ignored."""
-    by_case = {each.casefold(): each for each in known}
-    near = difflib.get_close_matches(name.casefold(), by_case, n=1)
-    return f"; did you mean {by_case[near[0]]!r}?" if near else ""
 
 
 def _parse_weight(text: str | None, target: str) -> float:

@@ -34,7 +34,6 @@ class AirrReader:
         junction_aa, cdr3_aa, junction = (header.find(name) for name in ("junction_aa", "cdr3_aa", "junction"))
         if junction_aa is None and cdr3_aa is None and junction is None:
             return None
-        counts = header.find_all(*_COUNTS)
         cell = header.find("cell_id")
         of_cells = header.find("is_cell", _BD_RHAPSODY) is not None
         if not of_cells and header.find("duplicate_count", "templates") is not None:
@@ -44,7 +43,7 @@ class AirrReader:
             junction_aa,
             cdr3_aa,
             junction,
-            counts=() if of_cells and cell is not None else counts,
+            counts=header.find_all(*_COUNTS),
             negative_is_one=header.find("templates") is not None,
             v_call=header.find_all("v_call"),
             j_call=header.find_all("j_call"),

@@ -189,8 +189,8 @@ def make_rows(
 
 
 def _choose_counted(coded: Mapping[str, Categorical], layout: Layout) -> Layout:
-    """Return a layout with counts or cells, not both: the cells if a row names one, otherwise the counts."""
-    if layout.cell is None or not layout.counts:
+    """Return a layout with cells without its counts if a row names a cell, otherwise without its cells."""
+    if layout.cell is None:
         return layout
     cells = _choose_names([coded[layout.cell]], "cell")
     is_named = any(cells.vocabulary[code] for code in np.unique(cells.codes).tolist())

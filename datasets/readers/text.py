@@ -227,9 +227,33 @@ def _find_line(data: bytes | bytearray, number: int) -> tuple[int, int]:
     return start, number
 
 
-def _make_too_long_error(path: Path) -> InputError:
+def _make_open_quote_error(header: Header, data: bytes, n_before: int) -> InputError:
+    """Return an error for a field in quotes that begins in the first line of data, the file's last lines."""
+    first = _find_line_number(header.path, n_before)
+    message = f"{header.path}: the field in quotes that begins in line {first} never ends; is there a stray quote?"
+    n_fields = [1 + line.count(header.delimiter.encode()) for line in data.splitlines()]
+    ragged = next((i for i, n in enumerate(n_fields) if n != len(header.columns)), None)
+    if ragged is not None:  # otherwise, quotes would be ordinary letters
+        fields = f"{n_fields[ragged]} field{'s' * (n_fields[ragged] != 1)}"
+        message += f" Without quotes, line {first + ragged} has {fields}, the header has {len(header.columns)}"
+    return InputError(message)
+
+
+def _find_line_number(path: Path, n_before: int) -> int:
+    """Return the number of the line that begins after a number of bytes, the file's first line being 1."""
+    number = 1
+    with open_text(path) as stream:
+        for block in _normalise_newlines(stream):
+            number += block[:n_before].count(b"\n")
+            n_before -= len(block)
+            if n_before <= 0:  # what follows may be large, and is not needed
+                break
+    return number
+
+
+def _make_too_long_error(path: Path, begins: str = "") -> InputError:
     return InputError(
-        f"{path}: a line or a field in quotes is longer than {MAX_LINE_BYTES >> 20} MiB; is this a table?"
+        f"{path}: a line or a field in quotes{begins} is longer than {MAX_LINE_BYTES >> 20} MiB; is this a table?"
     )
 
 
@@ -246,7 +270,7 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """
     path = header.path
     with open_text(path) as stream:
-        rest, to_skip, quotes_matter, enough = b"", header.n_comments + 1, False, 0
+        rest, to_skip, quotes_matter, enough, n_before = b"", header.n_comments + 1, False, 0, 0
         for block in _normalise_newlines(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
@@ -254,20 +278,23 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
             if to_skip:
                 start, to_skip = _find_line(rest, to_skip)
                 rest = rest[start:]
+                n_before += start
             if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
                 continue
             whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
             if whole:
                 yield rest[:whole], quotes_matter
                 rest = rest[whole:]
+                n_before += whole
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
-                raise _make_too_long_error(path)
+                number = _find_line_number(path, n_before)
+                raise _make_too_long_error(path, f" that begins in line {number}" if quotes_matter else "")
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
             whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)
             if whole != len(rest):
-                raise InputError(f"{path}: a field in quotes never ends; is there a stray quote?")
+                raise _make_open_quote_error(header, rest[whole:], n_before + whole)
             yield rest, quotes_matter
 
 

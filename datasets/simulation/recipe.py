@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.documents import parse_yaml, read_exponent, read_yaml, to_plain
-from deeprc.errors import InputError
+from deeprc.errors import InputError, suggest_nearest
 
 __all__ = [
     "BACKGROUNDS",
@@ -140,7 +139,8 @@ def read_recipe(name: str) -> dict[str, Any]:
     elif name.endswith((".yaml", ".yml")):
         mapping = read_yaml(Path(name))
     else:
-        raise InputError(f"no recipe {name!r}{_suggest(name, recipes)}; `deeprc simulate --list` shows all")
+        near = suggest_nearest(name, recipes, _SUGGESTIONS)
+        raise InputError(f"no recipe {name!r}{near}; `deeprc simulate --list` shows all")
     if not isinstance(mapping, dict):
         raise InputError(f"{name}: expected a mapping of names to values")
     return mapping
@@ -229,7 +229,9 @@ def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
     field_of = {field.name: field for field in fields(kind)}
     names = [*field_of, "witness_rate"] if kind is Cohort else list(field_of)  # an override may have this name
     problems = [
-        f"{_join(key, name)}: no such key{_suggest(str(name), names)}" for name in value if name not in field_of
+        f"{_join(key, name)}: no such key{suggest_nearest(str(name), names, _SUGGESTIONS)}"
+        for name in value
+        if name not in field_of
     ]
     for name, field in field_of.items():
         if name not in value and field.default is MISSING and field.default_factory is MISSING:
@@ -305,11 +307,6 @@ def _override(mapping: dict[str, Any], override: str) -> None:
 
 def _join(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
-
-
-def _suggest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), _SUGGESTIONS)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _sort_key(name: str) -> list[tuple[int, str]]:

@@ -19,8 +19,25 @@ __all__ = ["read_source"]
 
 _LONGEST = 40
 _SHOWN = 40
-_HEADINGS = {"AA", "AASEQ", "CDR", "CHAIN", "ID", "NAME", "PEPTIDE", "READ", "SAMPLE", "SEQ", "TCR"}
-"""Words above a list that could be read as sequences."""
+_HEADINGS = {
+    *(
+        "aa",
+        "aa_seq",
+        "aaseq",
+        "amino_acid",
+        "cdr",
+        "cdr3",
+        "cdr3aa",
+        "chain",
+        "id",
+        "name",
+        "peptide",
+        "read",
+        "sample",
+    ),
+    *("seq", "tcr"),
+}
+"""Words above a list, without regard to case; SEQ and others could be read as sequences."""
 
 
 def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
@@ -30,7 +47,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     ----------
     path
         Path of a container, whose repertoires are pooled; of a repertoire file of a format that is recognised; or of a
-        list of sequences, one in each line, without a header; a first line such as `SEQ` is left out.
+        list of sequences, one in each line, a first line such as `SEQ` or `cdr3` is left out.
     longest
         Largest number of residues; longer sequences are left out.
 
@@ -52,7 +69,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
         some = sequences if fit.all() else sequences.take(np.flatnonzero(fit))
         return Sequences.counted_once(some.residues, some.offsets).with_genes(some.genes)
     header = read_header(path)
-    if len(header.columns) == 1 and _is_sequence(header.columns[0]):
+    if len(header.columns) == 1 and (_is_heading(header.columns[0]) or _is_sequence(header.columns[0])):
         return _read_list(header, longest)
     try:
         layout = match_reader(header).layout
@@ -70,13 +87,17 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     return Sequences.counted_once(sequences.residues, sequences.offsets).with_genes(sequences.genes)
 
 
+def _is_heading(text: str) -> bool:
+    return text.casefold() in _HEADINGS
+
+
 def _is_sequence(text: str) -> bool:
     return text.isascii() and text.isupper() and INVALID not in encode_letters(np.frombuffer(text.encode(), np.uint8))
 
 
 def _read_list(header: Header, longest: int) -> Sequences:
     """Return the sequences of a plain list, whose first line is a sequence, too, unless it is a heading."""
-    first = np.frombuffer(b"" if header.columns[0] in _HEADINGS else header.columns[0].encode(), np.uint8)
+    first = np.frombuffer(b"" if _is_heading(header.columns[0]) else header.columns[0].encode(), np.uint8)
     texts = read_columns(header, header.columns, ())[0][header.columns[0]]
     lengths = np.concatenate([[len(first)], np.diff(texts.offsets)])
     residues = encode_letters(np.concatenate([first, texts.letters]))

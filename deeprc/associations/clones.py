@@ -31,8 +31,7 @@ from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError, show_parameters
-from deeprc.targets import suggest_nearest
+from deeprc.errors import InputError, show_parameters, suggest_nearest
 
 __all__ = ["COLUMNS", "CloneAssociations", "associate_clones"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -18,7 +17,7 @@ from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
-from deeprc.errors import InputError
+from deeprc.errors import InputError, suggest_nearest
 from deeprc.evaluation.sheet_control import find_categories, format_column_names, select_control_columns
 from deeprc.tasks import Task
 
@@ -227,9 +226,8 @@ class _Preset:
         """Raise InputError if a section belongs to none of the available and other methods."""
         for name in self.sections:
             if name not in (*available, *others):
-                near = difflib.get_close_matches(name, available, n=1)
-                hint = f"; a method of your own needs `methods={name}=module:Class`"
-                raise InputError(f"{self.source}: no method {name!r}{f'; did you mean {near[0]!r}?' if near else hint}")
+                own = f"; a method of your own needs `methods={name}=module:Class`"
+                raise InputError(f"{self.source}: no method {name!r}{suggest_nearest(name, available) or own}")
 
     def make(self, name: str, available: Sequence[str]) -> Method:
         """Return an unfitted method, without a check of a cohort; the available names are for messages."""
@@ -243,8 +241,7 @@ class _Preset:
             label = where.rpartition(":")[2] if key == where else key
             return self.complete(label, _instantiate(import_estimator_class(where), where), section=key)
         if name not in self.sections:
-            near = difflib.get_close_matches(name, available, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
+            hint = suggest_nearest(name, available) or "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
         listed = entry.get("estimator")
         if listed not in _list_method_classes():

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -26,7 +25,7 @@ from deeprc.cli.flags import (
 )
 from deeprc.cli.progress import Bars, LineHandler
 from deeprc.cli.signals import handle_signals
-from deeprc.errors import InputError, use_parameter_renderer
+from deeprc.errors import InputError, SeveralErrors, suggest_nearest, use_parameter_renderer
 from deeprc.progress import use_reporter
 from deeprc.torchrun import read_launch, share_cores
 
@@ -61,8 +60,7 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = "".join(f" Did you mean {name!r}?" for name in get_close_matches(args[0], COMMANDS, n=1))
-            raise click.UsageError(f"No such command {args[0]!r}.{near}", ctx)
+            raise click.UsageError(f"No such command {args[0]!r}{suggest_nearest(args[0], COMMANDS) or '.'}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -76,16 +74,23 @@ class _Group(click.Group):
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise
-            click.echo(f"Error: {name_flags(_format_one_line(error))}", err=True)
+            click.echo(f"Error: {name_flags(_format_message(error))}", err=True)
             ctx.exit(2)
 
 
-def _format_one_line(error: Exception) -> str:
-    """Return a message in one line, without control characters of names that may come from other people's files."""
+def _format_message(error: Exception) -> str:
+    """Return a message in one line, or with a line for each of several faults.
+
+    It has no control characters of names that may come from other people's files.
+    """
     text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))
+    lines = text.split("\n") if isinstance(error, SeveralErrors) else [text]
+    return "\n".join(
+        "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(line.split()))
+        for line in lines
+    )
 
 
 def _debug_option() -> click.Option:
@@ -112,7 +117,7 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     if is_main and sys.stderr.isatty():
         ctx.with_resource(use_reporter(Bars()))
     handler = LineHandler(sys.stderr)
-    handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(MessageFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO if is_main else logging.CRITICAL, force=True)
 
 

@@ -59,7 +59,7 @@ def attention(
     in the average over the repertoire; the weights sum to 1), "attention_rank", "attention_logit" (comparable between
     repertoires), and "head" (the attention head with the largest weight). If the network has more branches than
     attention, the columns "through_attention", "through_composition" and "through_clones" say how much of the
-    contribution comes through each branch. Several runs give mean values.
+    contribution comes through each branch. Several runs, or a folder of runs as in `deeprc predict`, give mean values.
 
     With --top-overall, "q_value" is the false discovery rate: the share of chance findings among the sequences that
     rank as high in repertoires of the class. It is estimated from donors that RUN has not seen (test or new

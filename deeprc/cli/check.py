@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from deeprc.cli.options import reading_jobs_option
 from deeprc.cli.reading import reading_options
 from deeprc.datasets.options import ReadingOptions
 from deeprc.errors import InputError
@@ -40,9 +41,7 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
     help="The column that names the donor of each repertoire.  [default: found by its name]",
 )
 @reading_options
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Number of worker processes.  [default: one per core, fewer for few files]"
-)
+@reading_jobs_option
 @click.option(
     "-o",
     "--output",

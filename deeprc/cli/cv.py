@@ -13,6 +13,7 @@ import click
 from deeprc.cli.options import (
     adjust_option,
     config_option,
+    jobs_option,
     parse_folds,
     settings_argument,
     sketches_option,
@@ -92,13 +93,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
 )
 @training_device_option
 @sketches_option
-@click.option(
-    "--jobs",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Number of processes that train at the same time; 0: one per core.",
-)
+@jobs_option
 @scheduler_option
 def cv(
     container: str,

@@ -27,7 +27,8 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, output: str |
 
     The metrics are the AUC for classes, and r2, rank correlation and mean absolute error for a numeric target, with 95%
     intervals. They are given for each part of the split of RUN (train, validation, test), and for repertoires that RUN
-    has not seen ("new"). Judge RUN by "test" and "new" only. Several runs predict together, as in `deeprc predict`.
+    has not seen ("new"). Judge RUN by "test" and "new" only. Several runs, or a folder of runs, predict
+    together, as in `deeprc predict`.
 
     \b
     Examples:

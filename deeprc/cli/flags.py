@@ -7,7 +7,6 @@ Some functions of the library are replaced by the command that calls them.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import itertools
 import logging
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 
 import click
 
-from deeprc.errors import PARAMETER
+from deeprc.errors import PARAMETER, suggest_nearest
 
 __all__ = [
     "COMMANDS",
@@ -53,16 +52,29 @@ COMMANDS = {
 }
 """Names of the commands, and the text for each in `deeprc --help`."""
 
+_PROGRESS = "deeprc.progress"
+"""The logger of the lines that say how far a step is."""
+
 _FUNCTIONS = {"resume_run": "deeprc train --resume RUN"}
 """Functions that messages of the library name, and the command that replaces each."""
 
 
+_LEVELS = {"INFO": "Note", "WARNING": "Warning", "ERROR": "Error", "CRITICAL": "Error"}
+"""The word before the message of a log record, by its level; other messages of commands begin with the same words."""
+
+
 class MessageFormatter(logging.Formatter):
-    """A formatter of log records that replaces parameters by options."""
+    """A formatter of log records that replaces parameters by options; lines about progress have no word before them."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a log record as a line of text."""
         return name_flags(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is that of `logging`
+        """Return the message of a log record after a word for its level."""
+        if record.name == _PROGRESS:
+            return record.message
+        return f"{_LEVELS.get(record.levelname, record.levelname)}: {record.message}"
 
 
 def load_command(name: str) -> click.Command:
@@ -136,18 +148,21 @@ def explain_unknown_option(error: click.NoSuchOption) -> str:
     name = error.option_name.lstrip("-")
     own = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
     known = {opt.lstrip("-"): opt for opt in own if opt.startswith("--")}
-    message = f"No such option {error.option_name!r}."
+    message = f"No such option {error.option_name!r}"
     if name.replace("_", "-") in known:
-        return f"{message} Did you mean {known[name.replace('_', '-')]!r}?"
+        return message + suggest_nearest(error.option_name, [known[name.replace("_", "-")]])
+    begun = [option for each, option in known.items() if each.startswith(name) or name == f"{each}s"]
+    near = suggest_nearest(error.option_name, begun)
+    if near:
+        return message + near
     setting = name.rpartition(".")[2].replace("-", "_")
     takes_settings = error.ctx is not None and any(each.name == "overrides" for each in error.ctx.command.params)
     if takes_settings and setting in _list_settings():
-        return f"{message} {setting} is a setting: write {setting}=VALUE."
+        return f"{message}. {setting} is a setting: write {setting}=VALUE."
     others = [command for command in COMMANDS if _has_option(command, error.option_name)]
     if error.option_name.startswith("--") and others:  # a single letter means different things in other commands
-        return f"{message} Commands with this option: {', '.join(others)}."
-    near = difflib.get_close_matches(name, known, n=1)
-    return message + "".join(f" Did you mean {known[each]!r}?" for each in near)
+        return f"{message}. Commands with this option: {', '.join(others)}."
+    return message + (suggest_nearest(error.option_name, known.values()) or ".")
 
 
 def _has_option(name: str, option: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import shlex
-from difflib import get_close_matches
 
 import click
 
 from deeprc.earlier_names import update_name
+from deeprc.errors import find_nearest
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "host_option",
     "jobs_option",
     "parse_folds",
+    "reading_jobs_option",
     "seed_option",
     "settings_argument",
     "sketches_option",
@@ -58,7 +60,7 @@ def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[st
             shown = f"{option} {shlex.quote(value)}"
             raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {shown}")
         name = update_name(key).rpartition(".")[2]
-        if not get_close_matches(name, known, n=1):
+        if not find_nearest(name, known):
             raise click.UsageError(f"{text!r}: no setting has the name {key!r}{quotes}")
     return settings
 
@@ -90,7 +92,18 @@ host_option = click.option(
     help="The species whose receptors in the databases are used.",
 )
 jobs_option = click.option(
-    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
+    "--jobs",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Number of processes, each of which trains one network or other method at a time; 0: one per core.",
+)
+reading_jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(0),
+    callback=lambda _, __, n: (os.cpu_count() or 1) if n == 0 else n,
+    help="Number of processes, each of which reads one file at a time; 0: one per core.  [default: one per core, fewer"
+    " for few files]",
 )
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."

@@ -9,13 +9,15 @@ from typing import Any
 
 import click
 
-__all__ = ["runs_and_container", "split_runs_and_container"]
+__all__ = ["expand_runs", "runs_and_container", "split_runs_and_container"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments RUN... CONTAINER to a command, which gets `runs` and `container`.
+
+    A folder of several runs stands for these runs; see `expand_runs`.
 
     click alone would take a run for the container if the container is missing.
     """
@@ -33,9 +35,16 @@ def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
         misplaced = next((path for path in runs if _is_hdf5(path)), None)
         if misplaced is not None:
             raise click.UsageError(f"expected RUN... CONTAINER, but {misplaced} is a container; give it last")
-        command(runs=runs, container=container, **options)
+        command(runs=expand_runs(runs), container=container, **options)
 
     return run
+
+
+def expand_runs(paths: Sequence[str]) -> tuple[str, ...]:
+    """Replace each folder of several runs that one command has trained by these runs."""
+    from deeprc.runs.run_folders import expand_run_folders
+
+    return tuple(map(str, expand_run_folders(paths)))
 
 
 def split_runs_and_container(paths: Sequence[str]) -> tuple[list[str], str | None]:

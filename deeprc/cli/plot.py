@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.options import device_option
-from deeprc.cli.paths import split_runs_and_container
+from deeprc.cli.paths import expand_runs, split_runs_and_container
 from deeprc.interpretation.plotting import KINDS, FigureOptions, make_figure
 
 __all__ = ["plot"]
@@ -50,7 +50,7 @@ def plot(
       kernels      what each kernel adds
       sequences    the top sequences, residues coloured by what they add
 
-    If you give several runs, they predict together, as in `deeprc predict`. The figures roc, precision-recall,
+    Several runs, or a folder of runs, predict together, as in `deeprc predict`. The figures roc, precision-recall,
     calibration and regression then need CONTAINER. The figures history, kernels and network take one run only.
 
     \b
@@ -63,6 +63,6 @@ def plot(
 
     check_figure_path(output)
     runs, container = split_runs_and_container(paths)
-    figure = make_figure(kind, runs, container, FigureOptions(**options), device=device)
+    figure = make_figure(kind, expand_runs(runs), container, FigureOptions(**options), device=device)
     save_figure(figure, output)
     click.echo(f"Wrote {output}")

@@ -37,8 +37,9 @@ def predict(
     the training repertoires, "shift_reason" says what is unusual (depth, genes, lengths, residues, ...). "resembles"
     names a training or validation repertoire that shares far more junctions with this one than expected by chance.
 
-    RUN is a run directory or a file of `deeprc pack`. Several runs predict together, as an ensemble: the prediction is
-    the mean of their outputs (log-odds, or the predicted numbers of a numeric target). If a repertoire was in the
+    RUN is a run directory, a file of `deeprc pack`, or a folder of several runs that one command has trained (`deeprc
+    train --validation-fold all`, `deeprc cv`). Several runs predict together, as an ensemble: the prediction is the
+    mean of their outputs (log-odds, or the predicted numbers of a numeric target). If a repertoire was in the
     training fold of any run, its split is train; otherwise, if it was in the validation fold of any run, its split is
     validation. So train the runs with the same --fold and --seed, but each with a different --validation-fold.
 
@@ -49,6 +50,7 @@ def predict(
     Examples:
       deeprc predict runs/cmv new_cohort.h5 -o predictions.tsv
       deeprc predict cmv.deeprc new_cohort.h5 -o predictions.tsv
+      deeprc predict runs/cmv-cv new_cohort.h5 -o predictions.tsv
       deeprc predict runs/cmv-1 runs/cmv-2 runs/cmv-3 new_cohort.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import reading_jobs_option
 from deeprc.cli.reading import reading_options
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
@@ -29,7 +30,7 @@ __all__ = ["preprocess"]
     is_flag=True,
     help="Leave out files that cannot be read, with a warning.  [default: they are an error]",
 )
-@click.option("--jobs", type=int, help="Number of worker processes.  [default: one per core, fewer for few files]")
+@reading_jobs_option
 @scheduler_option
 def preprocess(
     sources: tuple[Path, ...],
@@ -46,7 +47,8 @@ def preprocess(
     zip). Known formats are AIRR, immunoSEQ, MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, and the tables and
     HDF5 files of the original DeepRC; --sequence-column reads any other table.
 
-    If the command was interrupted, run it again; it continues where it stopped.
+    If files cannot be used, the command reads the other files, and names the faults of all files at the end. If it was
+    interrupted, or you have mended the files, run the same command again; it reads only what it has not read yet.
 
     \b
     Example:

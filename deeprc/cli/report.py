@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from deeprc.cli.options import device_option, host_option
-from deeprc.cli.paths import split_runs_and_container
+from deeprc.cli.paths import expand_runs, split_runs_and_container
 from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["report"]
@@ -50,7 +52,7 @@ def report(
     reproduce it; it needs deeprc[interpret]. The report of a cross-validation shows the AUC with its interval, all
     folds and curves. The report of a benchmark shows all methods in one table, and their curves.
 
-    Several runs predict together, as in `deeprc predict`, and get one report.
+    Several runs, or a folder of runs, predict together, as in `deeprc predict`, and get one report.
 
     With --scheduler, the workers of a Dask cluster read the repertoires of a run, some at a time. Control methods,
     motifs and checks are computed on this machine. --device is then the device of the workers.
@@ -64,8 +66,11 @@ def report(
       deeprc report results -o report.html
     """
     from deeprc.interpretation.report import write_any_report
+    from deeprc.runs.cross_plan import holds_cross_validation
 
     folders, container = split_runs_and_container(paths)
+    if not any(holds_cross_validation(Path(folder)) for folder in folders):  # which has a report of its own
+        folders = [*expand_runs(folders)]
     write_any_report(
         folders,
         container,

@@ -21,7 +21,12 @@ def stack() -> None:
 @click.option("--target", required=True, metavar="TARGET", help="What to predict: two classes, as in `deeprc train`.")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The model to write (safetensors).")
 @click.option(
-    "--members", metavar="NAME,...", help="The methods, see `deeprc benchmark --list`.  [default: those above]"
+    "--methods",
+    "--members",
+    "members",
+    metavar="NAME,...",
+    help="The methods that are combined, the members of the stack; see `deeprc benchmark --list`.  [default: those"
+    " above]",
 )
 @click.option(
     "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
@@ -84,8 +89,15 @@ def predict(model: str, container: str, output: str) -> None:
     """Predict the repertoires of CONTAINER with MODEL, a file that `deeprc stack fit` wrote.
 
     The table has the columns "repertoire_id", "split" ("train" if MODEL was fitted to the repertoire, else "new"),
-    "probability", "positive_class", "log_odds", and for each member "contribution=MEMBER": what it adds to the log-odds
-    of this repertoire. Judge MODEL by new repertoires only.
+    "target", "label", "probability", "positive_class", "log_odds", and for each member "contribution=MEMBER": what it
+    adds to the log-odds of this repertoire. Judge MODEL by new repertoires only.
+
+    Unlike `deeprc predict`, it says neither how far a repertoire is from those of training ("shift"), nor which class
+    is predicted ("called_class"): a stack stores no summary of its training repertoires, and no cutoff.
+
+    \b
+    Example:
+      deeprc stack predict cmv.safetensors new.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.files import check_table_output

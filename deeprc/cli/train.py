@@ -184,8 +184,9 @@ def train(
 
     If the training of one run was interrupted, continue with --resume RUN.
 
-    With --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the same time on
-    the Dask cluster of --scheduler. If the command was interrupted, run it again; it continues where it stopped.
+    With --validation-fold all, OUTPUT holds several runs. Give OUTPUT to `deeprc predict`, and they predict together.
+    They are trained one after the other, or at the same time on the Dask cluster of --scheduler. If the command was
+    interrupted, run it again; it continues where it stopped.
 
     \b
     Examples:
@@ -326,7 +327,7 @@ def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
             warned.setdefault(line, []).append(run.name)
     for line, names in warned.items():
         click.echo(line if len(names) == len(runs) else f"{', '.join(names)}: {line}")
-    together = "give all of them to `deeprc evaluate` and other commands"
+    together = f"give {runs[0].parent} to `deeprc evaluate` or `deeprc predict`, and they predict together"
     if left_out is not None:
         together = f"each has different test repertoires; `deeprc cv --folds {left_out}` measures them together"
     click.echo(f"Wrote {', '.join(map(str, runs))}; {together}")

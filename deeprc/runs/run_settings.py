@@ -110,13 +110,20 @@ def read_settings(path: Path) -> RunSettings:
     return stored.to_settings(config, str(file))
 
 
+def find_runs(folder: Path) -> list[Path]:
+    """Return the run directories in a folder, sorted by name; the training of some may not have ended."""
+    return sorted(file.parent for file in folder.glob("*/config.yaml") if (file.parent / "splits.json").exists())
+
+
 def _explain_missing_settings(path: Path) -> str:
     """Return a message for a folder without `config.yaml`: what it is, if it is another result of deeprc."""
+    if not path.exists():
+        return f"{path}: no such file or folder; expected a run made by `deeprc train`"
     if (path / "cv.yaml").exists():
         return f"{path}: is a cross-validation; give its runs: {path / 'runs' / '*'}"
     if (path / "benchmark.yaml").exists():
         return f"{path}: is a benchmark, which keeps no trained run; train one with `deeprc train`"
-    runs = sorted(file.parent.name for file in path.glob("*/config.yaml") if (file.parent / "splits.json").exists())
+    runs = [run.name for run in find_runs(path)]
     if runs:
         others = ", ..." if len(runs) > _N_NAMED else ""
         return f"{path}: is not a run directory; runs are in it: {', '.join(runs[:_N_NAMED])}{others}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -97,7 +98,7 @@ def _warn_of_donors_in_several_folds(
 
 
 def list_prediction_columns(stack: Stack) -> list[str]:
-    """Return the columns of `predict_with_stack`."""
+    """Return the columns by which a table of `predict_with_stack` is recognised; earlier versions had no others."""
     contributions = [f"contribution={name}" for name in stack.member_names_]
     return ["repertoire_id", "split", "probability", "positive_class", "log_odds", *contributions]
 
@@ -106,8 +107,10 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
     """Return the predictions for repertoires, one row each, in their order.
 
     `split` is "train" for training repertoires of the stack, else "new"; it is empty for a stack of an earlier version,
-    which does not know them. `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is
-    the part of the log-odds that a member adds; the sum of these parts and of the stack's intercept is the log-odds.
+    which does not know them. `target` is that of the stack. `label` is 1 for repertoires of the positive class, 0 for
+    others, and missing if the metadata does not say it. `probability` and `log_odds` are those of the positive class.
+    `contribution=MEMBER` is the part of the log-odds that a member adds; the sum of these parts and of the stack's
+    intercept is the log-odds.
 
     Raises
     ------
@@ -122,6 +125,8 @@ def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame
         {
             "repertoire_id": dataset.repertoire_ids,
             "split": _find_parts(stack, dataset),
+            "target": stack.target_,
+            "label": _find_labels(stack, dataset),
             "probability": expit(log_odds),
             "positive_class": stack.positive_class_,
             "log_odds": log_odds,
@@ -147,3 +152,16 @@ def _find_parts(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_]
             len(known),
         )
     return np.where(known, "train", NEW).astype(object)
+
+
+def _find_labels(stack: Stack, dataset: RepertoireDataset) -> pd.Series[Any]:
+    """Return the label of each repertoire, (B,): 1 for the positive class, 0 for others, missing if it is unknown."""
+    labels = np.full(len(dataset), np.nan)
+    if stack.target_:  # otherwise the stack was fitted in Python, to labels without a name
+        try:
+            (task,) = parse_tasks([stack.target_], dataset.metadata, source=str(dataset.container.path))
+            if task.kind == "binary" and task.positive == stack.positive_class_:
+                labels = encode_labels([task], dataset.metadata)[:, 0]
+        except InputError as error:
+            _logger.info("The column 'label' stays empty: %s", error)
+    return pd.Series(labels, dtype="Float64").astype("Int64")

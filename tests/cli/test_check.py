@@ -52,7 +52,7 @@ def test_exit_code_1_with_an_error(cohort: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--format", "what"], ["--jobs", "0"], ["--max-length", "999"]],
+    [["--format", "what"], ["--jobs", "-1"], ["--max-length", "999"]],
 )
 def test_exit_code_2_for_wrong_usage(cohort: Path, arguments: list[str]) -> None:
     assert run(cohort, *arguments).exit_code == 2

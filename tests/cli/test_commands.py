@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,6 +86,55 @@ def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tu
 def test_a_small_p_value_is_not_zero() -> None:
     control = {"control": "size", "auc": 0.4, "auc_ci": None, "difference": 0.5, "p_value": 1e-5}
     assert "<0.001" in format_metrics({"test": {"t": {"n": 9, "auc": 0.9, "controls": [control]}}})
+
+
+def copy_runs(run: Path, folder: Path, names: str, *, n_updates: int | None = None) -> Path:
+    """Copy a run several times into one folder, the last one perhaps with another `n_updates`."""
+    for name in names.split():
+        shutil.copytree(run, folder / name)
+    if n_updates is not None:
+        file = folder / name / "config.yaml"
+        file.write_text(re.sub("n_updates: .*", f"n_updates: {n_updates}", file.read_text()))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["runs of one command", "cross-validation"])
+def test_a_folder_of_runs_stands_for_its_runs(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], kind: str
+) -> None:
+    folder = runs = tmp_path / "several"
+    if kind == "cross-validation":
+        runs = folder / "runs"
+        runs.mkdir(parents=True)
+        (folder / "cv.yaml").touch()
+    copy_runs(run, runs, "fold-0 fold-1")
+    code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert code == 0
+    note = f"Note: {folder}: its 2 runs predict together, by the mean of their outputs: fold-0, fold-1\n"
+    assert note in err
+    code, _, err = deeprc("predict", runs / "fold-0", runs / "fold-1", cohort.container.path, "-o", tmp_path / "q.tsv")
+    assert code == 0
+    assert "predict together" not in err
+    assert (tmp_path / "p.tsv").read_bytes() == (tmp_path / "q.tsv").read_bytes()
+    found, expected = (
+        deeprc("evaluate", *paths, cohort.container.path)[1] for paths in ([folder], sorted(runs.iterdir()))
+    )
+    assert found == expected
+    code, _, err = deeprc("plot", "history", folder, "-o", tmp_path / "p.png")
+    assert code == 2
+    assert "2 runs: each has a history of its own; give one" in err
+
+
+def test_runs_in_a_folder_that_differ_must_be_named(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = copy_runs(run, tmp_path / "several", "one two", n_updates=7)
+    code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        f"Error: {folder}: holds several runs, and one and two were trained with a different n_updates; give those "
+        f"of the runs that are to predict together, such as {folder}/one"
+    )
 
 
 @pytest.mark.slow

@@ -49,11 +49,12 @@ def test_the_running_command_says_how_its_option_is_called():
 def test_a_message_imports_no_other_command(tmp_path):
     program = (
         "import sys\nfrom deeprc.cli import main\n"
-        "try: main(['preprocess', 'x', '--metadata', 'y', '-o', 'z.h5', '--jobs', '0'])\n"
+        "try: main(['preprocess', 'x', '--metadata', 'y', '-o', 'z.h5', '--min-length', '9', '--max-length', '8'])\n"
         "except SystemExit: print([name for name in ('deeprc.cli.plot', 'scipy.stats') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert (done.stdout, done.stderr) == ("[]\n", "Error: --jobs: expected at least 1, found 0\n")
+    expected = "Error: expected 1 <= --min-length <= --max-length <= 255, found 9 and 8\n"
+    assert (done.stdout, done.stderr) == ("[]\n", expected)
 
 
 def test_what_people_read_shows_parameters_as_they_know_them():
@@ -67,7 +68,21 @@ def test_what_people_read_shows_parameters_as_they_know_them():
 
 def test_log_lines_name_options():
     record = logging.LogRecord("deeprc", logging.WARNING, "f.py", 1, "try another %s", ("`seed`",), None)
-    assert MessageFormatter("%(levelname)s: %(message)s").format(record) == "WARNING: try another --seed"
+    assert MessageFormatter().format(record) == "Warning: try another --seed"
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "line"),
+    [
+        ("deeprc.runs", "INFO", "Note: text"),
+        ("deeprc.runs", "WARNING", "Warning: text"),
+        ("deeprc.runs", "ERROR", "Error: text"),
+        ("deeprc.progress", "INFO", "text"),
+    ],
+)
+def test_log_lines_begin_with_the_words_of_other_messages(name, level, line):
+    record = logging.LogRecord(name, getattr(logging, level), "f.py", 1, "text", (), None)
+    assert MessageFormatter().format(record) == line
 
 
 def test_no_message_of_the_library_names_an_option():

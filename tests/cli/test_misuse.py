@@ -16,7 +16,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["traim", "c.h5"], "No such command 'traim'. Did you mean 'train'?"),
+        (["traim", "c.h5"], "No such command 'traim'; did you mean 'train'?"),
         (["xyzzy"], "No such command 'xyzzy'."),
         (
             ["train", "c.h5", "--jobs", "2"],
@@ -26,16 +26,18 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
             ["train", "c.h5", "--n_updates", "2"],
             "No such option '--n_updates'. n_updates is a setting: write n_updates=",
         ),
-        (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'. Did you mean '--group-by'?"),
+        (["train", "c.h5", "--group_by", "x"], "No such option '--group_by'; did you mean '--group-by'?"),
         (
             ["train", "c.h5", "--n-updates", "2"],
             "No such option '--n-updates'. n_updates is a setting: write n_updates=V",
         ),
-        (["train", "c.h5", "--targt", "x"], "No such option '--targt'. Did you mean '--target'?"),
+        (["train", "c.h5", "--targt", "x"], "No such option '--targt'; did you mean '--target'?"),
         (
-            ["stack", "fit", "c.h5", "--methods", "svm"],
-            "No such option '--methods'. Commands with this option: benchmark",
+            ["stack", "fit", "c.h5", "--repeats", "2"],
+            "No such option '--repeats'. Commands with this option: cv",
         ),
+        (["stack", "fit", "c.h5", "--method", "svm"], "No such option '--method'; did you mean '--methods'?"),
+        (["train", "c.h5", "--targets", "x"], "No such option '--targets'; did you mean '--target'?"),
         (["predict", "c.h5", "-x"], "No such option '-x'."),
         (
             ["train", "c.h5", "n_updates", "200"],
@@ -94,3 +96,21 @@ def test_letters_that_the_output_cannot_show_are_escaped() -> None:
         [sys.executable, "-c", code], env={"PYTHONIOENCODING": "ascii", "PATH": ""}, capture_output=True, check=False
     )
     assert done.stdout.strip() == b"\\u03b2"
+
+
+def test_faults_of_several_files_are_one_line_each(deeprc: Call, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for name, count in (("a", "x"), ("b", "1"), ("c d", "y")):
+        (tmp_path / "files" / f"{name}.tsv").write_text(f"junction_aa\tduplicate_count\nCASSF\t{count}\n")
+    (tmp_path / "sheet.tsv").write_text("ID\na\nb\nc d\n")
+    arguments = ["preprocess", tmp_path / "files", "--metadata", tmp_path / "sheet.tsv", "-o", tmp_path / "c.h5"]
+    code, _, error = deeprc(*arguments)
+    expected = "row 2, column 'duplicate_count': expected a number from 0 to 4294967295, or nothing; found"
+    assert code == 2
+    assert error.splitlines() == [
+        "Error: 2 of 3 files cannot be used:",
+        f"(1) {tmp_path}/files/a.tsv: {expected} 'x';",
+        f"(2) {tmp_path}/files/c d.tsv: {expected} 'y'.",
+        "--skip-bad-files leaves out files with faults",
+    ]
+    assert not (tmp_path / "c.h5").exists()

@@ -176,7 +176,7 @@ def test_the_file_is_checked_before_anything_is_computed(folder: Path, tmp_path:
     code, _, err = deeprc("plot", "roc", tmp_path / "no-run", "-o", tmp_path / "a.gif")
     assert (code, "a.gif: expected a name that ends in .png, .svg or .pdf" in err) == (2, True)
     code, _, err = deeprc("plot", "roc", tmp_path / "no-run", "-o", tmp_path / "a.png")
-    assert (code, "is not a run directory" in err) == (2, True)
+    assert (code, "no-run: no such file or folder" in err) == (2, True)
 
 
 def test_a_damaged_table_is_said(folder: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_file_of_ones_own(deeprc: Run, tmp_path: Path) -> None:
         (["simulated-0"], "expected a recipe .* and --output, or --as-airr, or both"),
         ([], "expected a recipe"),
         (["-o", "c.h5"], "expected a recipe"),
-        (["simulated-0", "-o", "c.h5", "n_repertoire=3"], "n_repertoire: no such key; did you mean n_repertoires?"),
+        (["simulated-0", "-o", "c.h5", "n_repertoire=3"], "n_repertoire: no such key; did you mean 'n_repertoires'?"),
         (["simulated-0", "-o", "c.h5", "sizes.mean=x"], "sizes.mean: expected a number, found 'x'"),
         (["simulated-0", "-o", "c.h5", "sizes.mean=.nan"], "sizes: expected"),
         (["simulated-0", "-o", "c.h5", "--scale", "0"], "--scale: expected more than 0, found 0"),

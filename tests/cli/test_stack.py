@@ -24,7 +24,7 @@ MEMBERS = "gapped-logistic,v-gene-usage"
 @pytest.fixture
 def fitted(cohort: RepertoireDataset, tmp_path: Path, deeprc: Command) -> Path:
     path = tmp_path / "status.safetensors"
-    arguments = ("--target", "status", "--members", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
+    arguments = ("--target", "status", "--methods", MEMBERS, "--group-by", "patient_id", "--folds", 3, "-o", path)
     code, out, _ = deeprc("stack", "fit", cohort.container.path, *arguments)
     assert code == 0
     assert out.split()[:6] == ["member", "auc", "weight", "share", "gapped-logistic", "1.000"]
@@ -63,12 +63,28 @@ def test_predictions_are_those_of_the_stack(
     stack = Stack.load(fitted)
     assert table["repertoire_id"].tolist() == list(cohort.repertoire_ids)
     assert (set(table["split"]), set(table["positive_class"])) == ({"train"}, {"case"})
+    assert list(table)[:5] == ["repertoire_id", "split", "target", "label", "probability"]
+    assert set(table["target"]) == {"status=case"}
     np.testing.assert_allclose(table["log_odds"], stack.decision_function(cohort), atol=1e-9)
     np.testing.assert_allclose(table["probability"], expit(table["log_odds"]), atol=1e-9)
     added = table[[f"contribution={name}" for name in MEMBERS.split(",")]].sum(axis=1)
     np.testing.assert_allclose(added + stack.combination_.intercept, table["log_odds"], atol=1e-9)
     is_case = cohort.metadata["status"] == "case"
     assert ((table["probability"] > 0.5).to_numpy() == is_case.to_numpy()).all()
+    assert table["label"].tolist() == is_case.astype(int).tolist()
+
+
+def test_labels_that_the_cohort_does_not_have_are_empty(
+    fitted: Path, cohort: RepertoireDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    stack, metadata = Stack.load(fitted), cohort.metadata
+    unlabelled = metadata["status"].astype(object).where(np.arange(len(metadata)) >= 3, None)
+    table = cohort_of_stack.predict_with_stack(stack, cohort.with_metadata(metadata.assign(status=unlabelled)))
+    assert table["label"].isna().tolist() == [True] * 3 + [False] * (len(metadata) - 3)
+    table = cohort_of_stack.predict_with_stack(stack, cohort.with_metadata(metadata.drop(columns="status")))
+    assert table["label"].isna().all()
+    assert any("The column 'label' stays empty: " in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

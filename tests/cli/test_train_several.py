@@ -57,4 +57,5 @@ def test_metrics_are_of_test_repertoires_and_warnings_are_shown(
     warnings = [each for run in (tmp_path / "runs").iterdir() for each in read_cautions(run)]
     assert warnings
     assert all(each.text.partition("`")[0] in out for each in warnings)  # names of parameters are options here
-    assert "give all of them to `deeprc evaluate` and other commands" in out
+    together = f"give {tmp_path}/runs to `deeprc evaluate` or `deeprc predict`, and they predict together"
+    assert together in out

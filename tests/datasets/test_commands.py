@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from deeprc.cli.info import info
 from deeprc.cli.preprocess import preprocess
+from deeprc.datasets import preprocessing
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -91,3 +92,13 @@ def test_help_shows_an_example_and_explains_every_option(command):
     lines = run(command, "--help").output.splitlines()
     assert lines[lines.index("  Example:") + 1].startswith(f"    deeprc {command.name} ")
     assert all(option.help for option in command.params if option.param_type_name == "option")
+
+
+def test_no_number_of_jobs_means_one_per_core(cohort, monkeypatch):
+    seen = []
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr(preprocessing, "preprocess", lambda *_, jobs, **__: seen.append(jobs) or 1 / 0)
+    for arguments in ([], ["--jobs", 0], ["--jobs", 2]):
+        place = [cohort / "files", "--metadata", cohort / "metadata.tsv", "-o", cohort / "c.h5"]
+        assert isinstance(run(preprocess, *place, *arguments).exception, ZeroDivisionError)
+    assert seen == [None, 3, 2]

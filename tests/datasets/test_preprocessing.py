@@ -16,9 +16,8 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import BAD_FILES_ADVICE
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.errors import InputError
+from deeprc.errors import InputError, SeveralErrors
 
 AIRR = ("junction_aa", "productive", "duplicate_count")
 
@@ -123,10 +122,134 @@ def test_an_error_in_a_worker_is_the_same_line(cohort, write_table):
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [("CAF", "T", 1), ("CAF", "T", "abc")])
     expected = (
         f"{cohort}/files/a.tsv.gz: row 3, column 'duplicate_count': expected a number from 0 to 4294967295, "
-        "or nothing; found 'abc'. `deeprc check` lists the faults of all files; `skip_bad_files` leaves out files "
-        "with faults"
+        "or nothing; found 'abc'. `skip_bad_files` leaves out files with faults"
     )
     assert fails(cohort) == fails(cohort, jobs=2) == expected
+
+
+BAD_COUNT = "column 'duplicate_count': expected a number from 0 to 4294967295, or nothing; found 'abc'"
+SKIP = "`skip_bad_files` leaves out files with faults"
+
+
+def write_files(folder, write_table, n, bad=(), bad_row=None):
+    """Write n files r0, r1, ... and a sheet; the bad files have no number in the row of each, or in a given row."""
+    for i in range(n):
+        rows = [(f"CAS{'ACDEFGHIKLMNPQRSTVWY'[i % 20]}F", "T", i + 1, f"TRBV{i % 7 + 1}")] * 30
+        if i in bad:
+            rows[(i if bad_row is None else bad_row) - 2] = ("CAF", "T", "abc", "TRBV1")
+        write_table(folder / "files" / f"r{i}.tsv", (*AIRR, "v_call"), rows)
+    write_table(folder / "metadata.tsv", ("ID", "y"), [(f"r{i}", i) for i in range(n)])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_faults_of_all_files_are_listed(tmp_path, write_table, jobs):
+    write_files(tmp_path, write_table, 8, bad=(2, 5))
+    write_table(tmp_path / "files" / "r7.tsv", AIRR, [("C*F", "T", 1)])
+    assert fails(tmp_path, jobs=jobs) == (
+        "3 of 8 files cannot be used:\n"
+        f"(1) {tmp_path}/files/r2.tsv: row 2, {BAD_COUNT};\n"
+        f"(2) {tmp_path}/files/r5.tsv: row 5, {BAD_COUNT};\n"
+        f"(3) {tmp_path}/files/r7.tsv: none of the 1 rows of repertoire 'r7' is kept (stop_codon 1).\n"
+        f"{SKIP}; `allow_missing` leaves such repertoires out"
+    )
+
+
+def test_ten_faults_are_listed_in_full_and_the_others_counted(tmp_path, write_table):
+    write_files(tmp_path, write_table, 14, bad=range(2, 14))
+    lines = fails(tmp_path).splitlines()
+    assert lines[0] == "12 of 14 files cannot be used:"
+    assert lines[10] == f"(10) {tmp_path}/files/r11.tsv: row 11, {BAD_COUNT};"
+    assert lines[11:] == ["and 2 more faults.", f"`deeprc check` lists the faults of all files; {SKIP}"]
+
+
+@pytest.mark.parametrize(("n", "which"), [(5, "all 5 files"), (20, "all 20 files")])
+def test_one_fault_of_all_files_is_named_once(tmp_path, write_table, n, which):
+    write_files(tmp_path, write_table, n, bad=range(n), bad_row=3)
+    assert fails(tmp_path) == f"{which}: row 3, {BAD_COUNT} (first: {tmp_path}/files/r0.tsv)"
+
+
+def test_up_to_ten_files_with_one_fault_are_named(tmp_path, write_table):
+    write_files(tmp_path, write_table, 5, bad=(1, 3), bad_row=3)
+    assert fails(tmp_path) == (
+        f"2 of 5 files cannot be used:\n(1) {tmp_path}/files/r1.tsv: row 3, {BAD_COUNT};\n"
+        f"(2) {tmp_path}/files/r3.tsv: row 3, {BAD_COUNT}.\n{SKIP}"
+    )
+    write_files(tmp_path, write_table, 14, bad=range(3, 14), bad_row=3)
+    assert fails(tmp_path) == f"11 of 14 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/r3.tsv). {SKIP}"
+
+
+def test_a_wrong_chain_of_all_files_is_asked_for(tmp_path, write_table):
+    write_files(tmp_path, write_table, 3)
+    one = f"{tmp_path}/files/r0.tsv: none of the 30 rows of repertoire 'r0' is kept (other_locus 30); is `locus` right?"
+    expected = f"all 3 files: no row is kept, most for the reason 'other_locus' (first: {one})"
+    assert fails(tmp_path, locus="IGH") == expected
+    write_files(tmp_path, write_table, 3, bad=(1,), bad_row=3)
+    assert fails(tmp_path, locus="IGH").splitlines() == [
+        "all 3 files cannot be used:",
+        f"(1) {tmp_path}/files/r1.tsv: row 3, {BAD_COUNT};",
+        f"(2) 2 repertoires: no row is kept, most for the reason 'other_locus' (first: {one})",
+    ]
+    for i in range(3):
+        write_table(tmp_path / "files" / f"r{i}.tsv", AIRR, [])
+    none = f"{tmp_path}/files/r0.tsv: none of the 0 rows of repertoire 'r0' is kept"
+    assert fails(tmp_path) == f"all 3 files: no row is kept (first: {none})"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_more_files_are_read_if_the_first_twenty_all_have_faults(tmp_path, write_table, jobs):
+    write_files(tmp_path, write_table, 23, bad=range(20), bad_row=3)
+    seen = []
+    assert fails(tmp_path, jobs=jobs, progress=lambda done, total: seen.append(done)) == (
+        f"each of the first 20 of 23 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/r0.tsv). The other files were "
+        "not read; `deeprc check` reads all files, and lists their faults"
+    )
+    assert seen == list(range(1, 21))
+
+
+def test_the_first_of_many_faults_is_logged_at_once(tmp_path, write_table, caplog):
+    write_files(tmp_path, write_table, 30, bad=(4, 5, 9, 29))
+    fails(tmp_path)
+    advice = "The other files are read nevertheless, to list all faults at the end"
+    assert caplog.messages == [f"{tmp_path}/files/r4.tsv: row 4, {BAD_COUNT}. {advice}"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_was_read_after_a_fault_is_not_read_again(tmp_path, write_table, monkeypatch, caplog, jobs):
+    write_files(tmp_path, write_table, 12)
+    run(tmp_path)
+    whole = (tmp_path / "cohort.h5").read_bytes()
+    (tmp_path / "cohort.h5").unlink()
+    good = {i: (tmp_path / "files" / f"r{i}.tsv").read_bytes() for i in (0, 4, 9)}
+    for i in good:
+        write_table(tmp_path / "files" / f"r{i}.tsv", AIRR, [("CAF", "T", "abc")])
+    monkeypatch.setattr(container_writer, "_WORTH_KEEPING", 60)
+    with pytest.raises(SeveralErrors, match="3 of 12 files"):
+        run(tmp_path, jobs=jobs)
+    for i in (0, 9):
+        (tmp_path / "files" / f"r{i}.tsv").write_bytes(good[i])
+    seen = []
+    with pytest.raises(InputError, match="found 'abc'"):
+        run(tmp_path, jobs=jobs, progress=lambda done, total: seen.append(done))
+    assert seen == [9, 10, 11, 12]
+    (tmp_path / "files" / "r4.tsv").write_bytes(good[4])
+    seen.clear()
+    run(tmp_path, jobs=jobs, progress=lambda done, total: seen.append(done))
+    assert seen == [11, 12]
+    assert caplog.messages[-1].endswith("goes on after 11 of 12 files or repertoires, which were read before")
+    assert (tmp_path / "cohort.h5").read_bytes() == whole
+    assert not (tmp_path / ".cohort.h5.partial").exists()
+
+
+def test_a_full_disk_ends_at_once_although_a_file_has_a_fault(tmp_path, write_table, monkeypatch):
+    def full(self, repertoire_id, table):
+        raise OSError(28, "No space left on device")
+
+    write_files(tmp_path, write_table, 5, bad=(0,), bad_row=3)
+    monkeypatch.setattr(ContainerWriter, "append", full)
+    seen = []
+    message = fails(tmp_path, progress=lambda done, total: seen.append(done))
+    assert message == f"{tmp_path}/cohort.h5: cannot be written: No space left on device"
+    assert seen == [1]
 
 
 def test_progress(cohort):
@@ -289,11 +412,22 @@ def test_a_stray_quote_swallows_nothing(tmp_path, write_table):
     assert RepertoireDataset(tmp_path / "cohort.h5")[0].sequences.decode() == ["CASSF", "CASSLF", "CASSQF"]
 
 
-def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (['CASSF\t"x\ty', "CASSLF\tq"], "line 2 begins; line 2 has 3 fields, the header has 2"),
+        (['CASSF\t"x', "CASSLF\tq\tr", "CAF\tq"], "line 2 begins; line 3 has 3 fields, the header has 2"),
+        (['CAF\t"two', 'lines"'] * 3 + ['CAF\t5" x', "CAF"], "line 8 begins; line 9 has 1 field, the header has 2"),
+        (["CAF\tx"] * 200_000 + ['CAF\t"x', "CAF"], "line 200002 begins; line 200003 has 1 field, the header has 2"),
+    ],
+)
+def test_a_quoted_field_that_never_ends_is_an_error(tmp_path, write_table, rows, message):
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "r.tsv").write_text('junction_aa\tnote\nCASSF\t"x\ty\nCASSLF\tq\n')
+    (tmp_path / "files" / "r.tsv").write_text("\n".join(["junction_aa\tnote", *rows]) + "\n")
     write_table(tmp_path / "metadata.tsv", ("ID",), ["r"])
-    assert "a field in quotes never ends; is there a stray quote?" in fails(tmp_path)
+    first, _, ragged = message.partition(" begins; ")
+    never_ends = f"the field in quotes that begins in {first} never ends; is there a stray quote?"
+    assert fails(tmp_path) == f"{tmp_path}/files/r.tsv: {never_ends} Without quotes, {ragged}"
 
 
 def test_a_line_longer_than_csv_allows(tmp_path, write_table):
@@ -306,7 +440,7 @@ def test_a_line_longer_than_csv_allows(tmp_path, write_table):
 def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
     times = iter(range(100))
     monkeypatch.setattr(file_reading.FileToRead, "key", lambda self: str(next(times)))
-    assert fails(cohort).endswith(f"c.tsv.gz: changed while it was read. {BAD_FILES_ADVICE}")
+    assert fails(cohort) == f"all 3 files: changed while it was read (first: {cohort}/files/c.tsv.gz)"
 
 
 def test_skipped_files_are_tried_again(cohort, write_table):
@@ -384,8 +518,7 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert fails(tmp_path) == (
         f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
-        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together. "
-        f"{BAD_FILES_ADVICE}"
+        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together"
     )
     run(tmp_path, split_by="none")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
@@ -658,8 +791,7 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(file_reading.FileToRead, "key", failing)
-    expected = f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error. {BAD_FILES_ADVICE}"
-    assert fails(cohort) == expected
+    assert fails(cohort) == f"all 3 files: cannot be read: Input/output error (first: {cohort}/files/c.tsv.gz)"
 
 
 def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):

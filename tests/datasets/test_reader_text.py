@@ -333,11 +333,11 @@ def test_the_header_may_begin_with_a_number_sign(tmp_path, text, columns):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
-@pytest.mark.parametrize("start", [b"amino_acid\ttemplates\nCASSF\t1\n", b'amino_acid\ttemplates\nCASSF\t"1\t2\n"'])
-def test_a_line_that_does_not_end(tmp_path, pack, start):
+@pytest.mark.parametrize(("start", "place"), [(b"CASSF\t1\n", ""), (b'CASSF\t"1\t2\n"', " that begins in line 2")])
+def test_a_line_that_does_not_end(tmp_path, pack, start, place):
     path = tmp_path / "r.tsv"
-    path.write_bytes(pack(start + b"A" * (3 * text_module.MAX_LINE_BYTES)))
-    with pytest.raises(InputError, match=r"r\.tsv: a line or a field in quotes is longer than 16 MiB"):
+    path.write_bytes(pack(b"amino_acid\ttemplates\n" + start + b"A" * (3 * text_module.MAX_LINE_BYTES)))
+    with pytest.raises(InputError, match=rf"r\.tsv: a line or a field in quotes{place} is longer than 16 MiB"):
         read_repertoire(path)
 
 

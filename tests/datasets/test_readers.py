@@ -255,7 +255,9 @@ def test_airr_repertoires_and_loci(write_table, tmp_path):
         ("cell_id junction_aa duplicate_count is_cell", ["a|CAF|7|T", "b|CAF|2|T"], ["a", "b"], [1, 1]),
         ("cell_id junction_aa duplicate_count", ["a|CAF|7", "|CAF|2"], None, [7, 2]),
         ("cell_id junction_aa umi_count consensus_count", ["|CAF|7|90", "|CAF|2|8"], None, [7, 2]),
+        ("cell_id junction_aa duplicate_count is_cell", ["|CAF|7|T", "|CAF|2|T"], None, [7, 2]),
         ("cell_id junction_aa", ["a|CAF", "|CAF", "|CAF"], ["a", "", ""], [1, 1, 1]),
+        ("cell_id junction_aa", ["|CAF", "|CAF"], None, [1, 1]),
     ],
 )
 def test_airr_counts_cells_where_the_table_is_of_single_cells(write_table, tmp_path, header, rows, cells, counts):

@@ -336,7 +336,7 @@ def run_all(commands: Sequence[list[str]], folder: Path) -> list[dict[str, Any]]
 
 def problem_of(command: list[str], ending: dict[str, Any], same: str | None) -> str | None:
     """Return what is wrong with how a command ended: neither well, nor with one line."""
-    lines = [line for line in ending["err"].splitlines() if not line.startswith(("WARNING: ", "INFO: "))]
+    lines = [line for line in ending["err"].splitlines() if not line.startswith(("Warning: ", "Note: "))]
     if ending["code"] == 2:
         return None if len(lines) == 1 and lines[0].startswith("Error: ") and lines[0].isprintable() else ending["err"]
     if ending["code"] != 0:

@@ -80,7 +80,7 @@ def test_it_warns_that_it_cannot_recognise_its_training_repertoires(
     given = ["predict", packed, cohort.container.path, "-o", tmp_path / "p.tsv", "--device", "cpu"]
     with pytest.raises(SystemExit):
         main(list(map(str, given)))
-    assert f"WARNING: {warning}" in capsys.readouterr().err
+    assert f"Warning: {warning}" in capsys.readouterr().err
 
 
 def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDataset) -> None:

@@ -172,7 +172,8 @@ def test_predictions_name_the_training_repertoires(
     stack: Stack, cohort: RepertoireDataset, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = predict_with_stack(stack, cohort)
-    assert table.columns.tolist() == list_prediction_columns(stack)
+    recognised = list_prediction_columns(stack)
+    assert table.columns.tolist() == [*recognised[:2], "target", "label", *recognised[2:]]
     assert table["split"].tolist() == ["train"] * 24 + ["new"] * 6
     assert caplog.messages == [
         "24 of 30 repertoires are training repertoires of the stack (split 'train'): their predictions are too good. "

@@ -134,7 +134,7 @@ def test_the_first_and_the_last_line_of_a_list_count(tmp_path: Path) -> None:
     assert texts(write_list(tmp_path / "one.txt", ["CASSF"]).draw(derive_key(1), np.arange(2))) == ["CASSF"] * 2
 
 
-@pytest.mark.parametrize("heading", ["SEQ", "CDR", "PEPTIDE"])
+@pytest.mark.parametrize("heading", ["SEQ", "Seq", "seq", "CDR", "cdr3", "PEPTIDE"])
 def test_a_heading_above_a_list_is_no_sequence(tmp_path: Path, heading: str) -> None:
     pool = write_list(tmp_path / "list.txt", [heading, "CASSF", "CAR"])
     assert texts(pool.sequences) == ["CASSF", "CAR"]

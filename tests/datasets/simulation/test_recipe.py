@@ -179,10 +179,10 @@ def test_the_last_override_counts_and_the_seed_option_most() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("n_repertoire=3", "n_repertoire: no such key; did you mean n_repertoires?"),
-        ("sizes.maen=3", "sizes.maen: no such key; did you mean mean?"),
-        ("signals.0.witnessrate=3", "signals.0.witnessrate: no such key; did you mean witness_rate?"),
-        ("background.mean_lenght=3", "background.mean_lenght: no such key; did you mean mean_length?"),
+        ("n_repertoire=3", "n_repertoire: no such key; did you mean 'n_repertoires'?"),
+        ("sizes.maen=3", "sizes.maen: no such key; did you mean 'mean'?"),
+        ("signals.0.witnessrate=3", "signals.0.witnessrate: no such key; did you mean 'witness_rate'?"),
+        ("background.mean_lenght=3", "background.mean_lenght: no such key; did you mean 'mean_length'?"),
         ("zzz=3", r"zzz: no such key$"),
         ("n_repertoires=many", "n_repertoires: expected a whole number, found 'many'"),
         ("n_repertoires=2.5", "n_repertoires: expected a whole number, found 2.5"),
@@ -228,7 +228,7 @@ def test_all_problems_are_said_at_once() -> None:
     mapping = {"n_repertoires": "many", "sizes": {"mean": "big", "sd": 1}, "sedd": 3, "signals": [{"motifs": "LDR"}]}
     with pytest.raises(InputError) as error:
         cohort_from_mapping(mapping)
-    problems = ["sedd: no such key; did you mean seed", "n_repertoires: expected a whole number, found 'many'"]
+    problems = ["sedd: no such key; did you mean 'seed'", "n_repertoires: expected a whole number, found 'many'"]
     problems += ["sizes.mean: expected a number, found 'big'", "signals.0.motifs: expected a list, found 'LDR'"]
     assert [each for each in problems if each not in str(error.value)] == []
     assert "\n" not in str(error.value)
@@ -257,7 +257,7 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message
 
 
 def test_an_unknown_recipe_is_met_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"no recipe 'simulatd-3'; did you mean simulated-3 or .*--list"):
+    with pytest.raises(InputError, match=r"no recipe 'simulatd-3'; did you mean 'simulated-3' or .*--list"):
         load("simulatd-3")
     with pytest.raises(InputError, match="no recipe 'xyz'; `deeprc simulate --list` shows all"):
         load("xyz")
@@ -298,7 +298,7 @@ def test_the_short_witness_rate_needs_a_single_signal() -> None:
         InputError, match=r"witness_rate: the recipe has not one signal; name it: signals\.0\.witness_rate"
     ):
         load("simulated-0", "signals=[]", "witness_rate=0.1")
-    with pytest.raises(InputError, match="witness_rte: no such key; did you mean witness_rate"):
+    with pytest.raises(InputError, match="witness_rte: no such key; did you mean 'witness_rate'"):
         load("simulated-0", "witness_rte=0.1")
 
 
