@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
@@ -67,8 +68,8 @@ class CompositionFeatures:
         ratios = [
             centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
         ]
-        table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
-        self._genes = Columns(table, scale="standard", weights=self.size_weights)
+        self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
+        self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
         self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
         parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._kmers]
@@ -101,6 +102,21 @@ class CompositionFeatures:
             kmers += np.repeat(weights, len(kmers) // len(weights))
         genes = (1 - kmer_share) * self._gene_scale * self._genes.factor * self._genes.products(dual)
         return LinearFunction(kmers, genes)
+
+    def centre_genes(self, present: NDArray[np.bool_]) -> Floats:
+        """Return size_weights * (x - mean), (B, G), for the centred log-ratios x of the genes.
+
+        Parameters
+        ----------
+        present
+            Whether each repertoire counts for the mean, which has the weights `size_weights`, (B,).
+        """
+        mean = np.average(self._gene_ratios[present], axis=0, weights=self.size_weights[present])
+        return np.asarray(self.size_weights[:, None] * (self._gene_ratios - mean))
+
+    def make_gene_function(self, weights: Floats) -> LinearFunction:
+        """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
+        return LinearFunction(np.zeros(self._kmers[0].shape[1]), weights)
 
     def mix_inner_products(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
         """Return the inner products, (B, B), of mixtures of both kinds of features, by the share of the k-mers.

@@ -1,31 +1,30 @@
 """Fit of the branch `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
-For each output, a logistic regression (a ridge regression for a number) is fitted to the inner products of the
-repertoires. The settings are the share of k-mers and genes in the inner products and the weight of the losses, C. The
-network learns a gain for each branch, so settings are compared by the cross entropy of held-out repertoires after
-the best slope and intercept for their scores. This slope is part of the weights.
+For each output, a logistic regression (a linear one for a number) is fitted to the features of the repertoires. The
+settings are the kind of the models (which features, which penalty; see `composition_models`) and the weight of the
+losses, C. The network learns a gain for each branch, so settings are compared by the cross entropy of held-out
+repertoires after the best slope and intercept for their scores. This slope is part of the weights.
 
-Letters: B repertoires, n of them with a label; T outputs, S settings.
+Letters: B repertoires, n of them with a label; T outputs, S settings, V values of C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
-from deeprc.branches.composition_features import CompositionFeatures
+from deeprc.branches.composition_features import CompositionFeatures, LinearFunction
+from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -36,10 +35,6 @@ from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_composition"]
 
-Path = Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]
-
-_KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
-_CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
 _FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
 _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
@@ -80,16 +75,16 @@ class _Model:
 
     Attributes
     ----------
-    dual
-        Weights of the repertoires, (B,).
-    kmer_share
-        Share of the k-mers in the inner products.
+    function
+        Weights of the features.
+    uses_genes
+        Whether genes are among the features.
     scores, loss_decrease
         Cross-fitted scores, (B,), and the decrease of the mean loss by them.
     """
 
-    dual: Floats
-    kmer_share: float
+    function: LinearFunction
+    uses_genes: bool
     scores: Floats
     loss_decrease: float
 
@@ -98,15 +93,14 @@ def _make_branch(
     features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int
 ) -> CompositionBranch:
     """Return the branch with the weights of all models; it has no genes if no model uses them."""
-    has_genes = any(model.kmer_share < 1 for _, model in models)
+    has_genes = any(model.uses_genes for _, model in models)
     branch = CompositionBranch(n_outputs, features.genes if has_genes else {})
     for output, model in models:
-        function = features.make_linear_function(model.dual, model.kmer_share)
-        branch.kmer_weights[output] = torch.from_numpy(function.kmers).float()
+        branch.kmer_weights[output] = torch.from_numpy(model.function.kmers).float()
         rounded = branch.kmer_weights[output].double().numpy()
         branch.kmer_constants[output] = float(rounded @ features.kmer_centre)
         if has_genes:
-            _fill_genes(branch, output, function.genes, features.gene_centre)
+            _fill_genes(branch, output, model.function.genes, features.gene_centre)
     return branch
 
 
@@ -176,87 +170,45 @@ class _Problem:
     groups: NDArray[np.int64] | None
     is_number: bool
 
-    @property
-    def path(self) -> Path:
-        """Function that yields the solution for each C."""
-        return _ridge_path if self.is_number else _logistic_path
-
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
     n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
     if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
-    mixtures = problem.features.mix_inner_products(_KMER_SHARES)
-    settings = list(product(mixtures, _CS))
-    if not settings:
+    kinds = list_models(problem.features, is_number=problem.is_number)
+    if not kinds:
         return None
     with limit_blas_threads():
-        found = np.concatenate([_cross_fit_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
+        found = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
         slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in loss_decreases]))
         if not _is_clear(loss_decreases[best], problem.groups, n_cases):
             return None
-        (kmer_share, C), slope = settings[best], slopes[best]
-        products, known = mixtures[kmer_share], problem.known
-        (solution,) = problem.path(products[np.ix_(known, known)], target, [C])
-    dual = np.zeros(len(products))
-    dual[known] = slope * solution.weights
-    scores = products @ dual
-    scores[known] = slope * found[best]
-    return _Model(dual, kmer_share, scores, float(loss_decreases[best].mean()))
+        models, C = [(models, C) for models in kinds for C in models.Cs][best]
+        function, scores = models.fit(target, problem.known, C, slope=slopes[best])
+    scores[problem.known] = slopes[best] * found[best]
+    return _Model(function, models.uses_genes, scores, float(loss_decreases[best].mean()))
 
 
-def _cross_fit_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
-    """Return cross-fitted scores of the repertoires for each C, (C, n), as means over repeats."""
+def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:
+    """Return cross-fitted scores of the repertoires for each C, (V, n), as means over repeats."""
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
-    total = np.zeros((len(_CS), len(target)))
+    total = np.zeros((len(models.Cs), len(target)))
     with open_threads() as threads:
-        found = threads.map(lambda task: _score_fold(problem, products, target, *task), tasks)
+        found = threads.map(lambda task: _score_fold(problem, models, target, *task), tasks)
         shown = track(found, "learning from composition", len(tasks))
         for (folds, fold), scores in zip(tasks, shown, strict=True):
             total[:, folds == fold] += scores
     return np.asarray(total / len(problem.folds))
 
 
-def _score_fold(problem: _Problem, products: Floats, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
-    """Return the scores of the repertoires of one fold, (C, n of the fold), by models that are fitted without it."""
+def _score_fold(problem: _Problem, models: Models, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
+    """Return the scores of the repertoires of one fold, (V, n of the fold), by models that are fitted without it."""
     inside, outside = folds != fold, folds == fold
     if len(np.unique(target[inside])) < 2:
-        return np.zeros((len(_CS), int(outside.sum())))
-    present = np.ones(len(products), bool)
-    present[problem.known[outside]] = False
-    moved = _centre_at(products, problem.features.size_weights, present)
-    learned, new = problem.known[inside], problem.known[outside]
-    gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(new, learned)]
-    return np.stack([across @ solution.weights for solution in problem.path(gram, target[inside], _CS)])
-
-
-def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
-    """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
-
-    The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
-    """
-    total = float(size_weights[present].sum())
-    towards = products[present].sum(axis=0) / total
-    shift = np.outer(size_weights, towards)
-    return np.asarray(
-        products - shift - shift.T + towards[present].sum() / total * np.outer(size_weights, size_weights)
-    )
-
-
-def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
-    """Yield the logistic regression for each C; each one starts from the solution before."""
-    solution = None
-    for C in Cs:
-        solution = fit_dual_logistic(gram, target, C, start=solution)
-        yield solution
-
-
-def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
-    """Yield the ridge regression for each C; the intercept has no penalty."""
-    half = gram - gram.mean(axis=0)
-    return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
+        return np.zeros((len(models.Cs), int(outside.sum())))
+    return models.score_left_out(target[inside], problem.known[inside], problem.known[outside])
 
 
 def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:

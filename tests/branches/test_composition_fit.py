@@ -16,11 +16,12 @@ from sklearn.metrics import roc_auc_score
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
 from deeprc.baselines.inner_folds import assign_grouped_folds
-from deeprc.branches import composition_fit
+from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.composition_models import DenseModels, SparseGeneModels
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
@@ -96,6 +97,13 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
     return np.asarray(few @ model.coef_[0])
 
 
+def allow_dense_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
+    """Leave one setting: inner products with this share of k-mers, and this C."""
+    monkeypatch.setattr(DenseModels, "Cs", (C,))
+    monkeypatch.setattr(SparseGeneModels, "Cs", ())
+    monkeypatch.setattr(composition_models, "_KMER_SHARES", (share,))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "n_folds"), [pytest.param(1.0, 10, marks=pytest.mark.long), (0.5, 10), (0.5, 5)])
 def test_scores_are_those_of_models_without_the_fold(
@@ -103,8 +111,7 @@ def test_scores_are_those_of_models_without_the_fold(
 ) -> None:
     if n_folds == 5:
         monkeypatch.setattr(composition_fit, "_MANY", N - 1)
-    monkeypatch.setattr(composition_fit, "_CS", (0.3,))
-    monkeypatch.setattr(composition_fit, "_KMER_SHARES", (share,))
+    allow_dense_models_only(monkeypatch, share, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
     monkeypatch.setattr(composition_fit, "_is_clear", lambda *_: True)
     groups = np.arange(N) // 2
@@ -193,8 +200,7 @@ def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
 
 
 def test_a_number_is_read_by_ridge_regression(tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition_fit, "_CS", (1.0,))
-    monkeypatch.setattr(composition_fit, "_KMER_SHARES", (1.0,))
+    allow_dense_models_only(monkeypatch, 1.0, 1.0)
     age = 30.0 + np.arange(N)
     fitted = fit_composition(TrainingCohort(tilted, age[:, None], (AGE,)))
     assert fitted is not None

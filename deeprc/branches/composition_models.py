@@ -1,0 +1,223 @@
+"""The kinds of models that the branch `composition` chooses from: a penalised linear function of some features.
+
+- `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have k-mers, genes, or both.
+- `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not.
+
+The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a number is half of the
+squared error.
+
+Letters: B repertoires, l learned and m left-out ones among them; G genes; V values of C.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import lasso_path
+
+from deeprc.arrays import Floats
+from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
+from deeprc.baselines.elastic_net import fit_elastic_net_path
+from deeprc.branches.composition_features import CompositionFeatures, LinearFunction
+
+__all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
+
+_KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
+
+
+class FittedFunction(NamedTuple):
+    """A linear function, and its values for all repertoires, (B,), without an intercept."""
+
+    function: LinearFunction
+    scores: Floats
+
+
+class Models(ABC):
+    """Models of one kind, which differ in C.
+
+    Attributes
+    ----------
+    Cs
+        Values of C, ascending, (V,).
+    """
+
+    Cs: ClassVar[Sequence[float]]
+
+    @property
+    @abstractmethod
+    def uses_genes(self) -> bool:
+        """Whether genes are among the features."""
+
+    @abstractmethod
+    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+        """Return the scores of left-out repertoires by the model for each C, (V, m), without an intercept.
+
+        Parameters
+        ----------
+        target
+            Class (0 or 1) or number of each repertoire that is learned from, (l,).
+        learned, left_out
+            Indices of the repertoires, (l,) and (m,).
+        """
+
+    @abstractmethod
+    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+        """Fit the model with one C; its function is multiplied by a slope."""
+
+
+def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Models]:
+    """Return all kinds of models whose features vary between the repertoires.
+
+    Parameters
+    ----------
+    features
+        Features of the B repertoires.
+    is_number
+        Whether a number is predicted, not a class.
+    """
+    mixtures = features.mix_inner_products(_KMER_SHARES)
+    found: list[Models] = [
+        DenseModels(features, kmer_share, products, is_number) for kmer_share, products in mixtures.items()
+    ]
+    if features.gene_products is not None:
+        found.append(SparseGeneModels(features, is_number))
+    return found
+
+
+@dataclass(frozen=True)
+class DenseModels(Models):
+    """Models with an l2 penalty on the weights of k-mers and genes.
+
+    Attributes
+    ----------
+    features
+        Features of the B repertoires.
+    kmer_share
+        Share of the k-mers in the inner products; the rest is the share of the genes.
+    products
+        Inner products of the repertoires, (B, B).
+    is_number
+        Whether a number is predicted.
+    """
+
+    features: CompositionFeatures
+    kmer_share: float
+    products: Floats
+    is_number: bool
+    Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in range(-2, 5))
+
+    @property
+    def uses_genes(self) -> bool:
+        """Whether genes are among the features."""
+        return self.kmer_share < 1
+
+    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+        """Return the scores of left-out repertoires, see `Models`."""
+        present = _mark_present(len(self.products), left_out)
+        moved = _centre_at(self.products, self.features.size_weights, present)
+        gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(left_out, learned)]
+        return np.stack([across @ solution.weights for solution in self._path(gram, target, self.Cs)])
+
+    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+        """Fit the model with one C, see `Models`."""
+        (solution,) = self._path(self.products[np.ix_(learned, learned)], target, [C])
+        dual = np.zeros(len(self.products))
+        dual[learned] = slope * solution.weights
+        return FittedFunction(self.features.make_linear_function(dual, self.kmer_share), self.products @ dual)
+
+    @property
+    def _path(self) -> Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]:
+        return _ridge_path if self.is_number else _logistic_path
+
+
+@dataclass(frozen=True)
+class SparseGeneModels(Models):
+    """Models with an l1 penalty on the weights of the genes, whose scale is their standard deviation.
+
+    Attributes
+    ----------
+    features
+        Features of the B repertoires.
+    is_number
+        Whether a number is predicted.
+    """
+
+    features: CompositionFeatures
+    is_number: bool
+    Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
+
+    @property
+    def uses_genes(self) -> bool:
+        """Whether genes are among the features: always."""
+        return True
+
+    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+        """Return the scores of left-out repertoires, see `Models`."""
+        genes = self.features.centre_genes(_mark_present(len(self.features.size_weights), left_out))
+        return self._find_weights(genes[learned], target, self.Cs) @ genes[left_out].T
+
+    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+        """Fit the model with one C, see `Models`."""
+        genes = self.features.centre_genes(np.ones(len(self.features.size_weights), bool))
+        (weights,) = slope * self._find_weights(genes[learned], target, [C])
+        return FittedFunction(self.features.make_gene_function(weights), genes @ weights)
+
+    def _find_weights(self, genes: Floats, target: Floats, Cs: Sequence[float]) -> Floats:
+        """Return the weights of the genes for each C, (V, G), from the genes of l repertoires, (l, G)."""
+        return (_lasso_path if self.is_number else _sparse_logistic_path)(genes, target, Cs)
+
+
+def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether each of n repertoires is not left out."""
+    present = np.ones(n, bool)
+    present[left_out] = False
+    return present
+
+
+def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
+    """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
+
+    The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
+    """
+    total = float(size_weights[present].sum())
+    towards = products[present].sum(axis=0) / total
+    shift = np.outer(size_weights, towards)
+    return np.asarray(
+        products - shift - shift.T + towards[present].sum() / total * np.outer(size_weights, size_weights)
+    )
+
+
+def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield the logistic regression for each C; each one starts from the solution before."""
+    solution = None
+    for C in Cs:
+        solution = fit_dual_logistic(gram, target, C, start=solution)
+        yield solution
+
+
+def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield the ridge regression for each C; the intercept has no penalty."""
+    half = gram - gram.mean(axis=0)
+    return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
+
+
+def _sparse_logistic_path(columns: Floats, target: Floats, Cs: Sequence[float]) -> Floats:
+    """Return the weights of the l1 logistic regression for each C, (V, G)."""
+    weights = np.zeros((len(Cs), columns.shape[1]))
+    for row, solution in zip(weights, fit_elastic_net_path(columns, target == 1, Cs), strict=True):
+        row[solution.columns] = solution.coefficients
+    return weights
+
+
+def _lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
+    """Return the weights of the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
+    spread = columns.std(axis=0)
+    factor = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 0)
+    alphas = [1 / (C * len(numbers)) for C in Cs]
+    _, weights, _ = lasso_path((columns - columns.mean(axis=0)) * factor, numbers - numbers.mean(), alphas=alphas)
+    return np.asarray(weights.T * factor)

@@ -1,0 +1,105 @@
+"""The models that the branch `composition` chooses from, against scikit-learn; and which of them is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from deeprc.arrays import Floats
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition_features import CompositionFeatures
+from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.composition_models import DenseModels, SparseGeneModels, list_models
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.tasks import Task
+
+N, SIZE, NAMES = 60, 400, tuple(f"TRBV{number}" for number in range(2, 32))
+POSITIVE = np.arange(N) % 2
+STATUS = Task("status", "status", "binary", ("negative", "positive"))
+AGE = Task("age", "age", "regression", mean=50.0, scale=10.0)
+
+
+@pytest.fixture(scope="module")
+def two_genes(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Return repertoires with equal sequences and 30 V genes, of which two are used more or less by positive ones."""
+    rng = np.random.default_rng(5)
+    path = tmp_path_factory.mktemp("genes") / "genes.h5"
+    with ContainerWriter(path) as writer:
+        for number in range(N):
+            log_usage = rng.normal(0, 0.3, len(NAMES))
+            log_usage[3] += 0.9 * POSITIVE[number]
+            log_usage[17] -= 0.9 * POSITIVE[number]
+            usage = np.exp(log_usage)
+            codes = (1 + rng.choice(len(NAMES), SIZE + 5 * number, p=usage / usage.sum())).astype(np.uint16)
+            n = len(codes)
+            sequences = Sequences(
+                np.tile(np.arange(12, dtype=np.uint8), n),
+                np.arange(0, 12 * n + 1, 12),
+                np.ones(n, np.uint32),
+                v_call=Categorical(codes, ("", *NAMES)),
+            )
+            writer.append(f"rep.{number}", sequences)
+        writer.finish(pd.DataFrame({"number": np.arange(N)}), source="a test")
+    return open_dataset(path)
+
+
+def centred(dataset: RepertoireDataset, present: Floats) -> Floats:
+    """Return the weighted log-ratios, (B, G), centred at the mean of the repertoires that are present."""
+    size_weights = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+    ratios = centred_log_ratios(count_named_genes(dataset, "v_call", sorted(NAMES)))
+    return size_weights[:, None] * (ratios - np.average(ratios, axis=0, weights=present * size_weights))
+
+
+def test_which_models_there_are(two_genes: RepertoireDataset) -> None:
+    """All repertoires have the same sequences, so no k-mer varies, and only genes are left."""
+    kinds = list_models(CompositionFeatures(two_genes), is_number=False)
+    assert [(type(models), models.uses_genes) for models in kinds] == [(DenseModels, True), (SparseGeneModels, True)]
+
+
+def test_sparse_models_are_l1_logistic_regressions(two_genes: RepertoireDataset) -> None:
+    learned, left_out = np.flatnonzero(np.arange(N) % 5 > 0), np.flatnonzero(np.arange(N) % 5 == 0)
+    models = SparseGeneModels(CompositionFeatures(two_genes), is_number=False)
+    found = models.score_left_out(POSITIVE[learned].astype(float), learned, left_out)
+    assert found.shape == (len(models.Cs), len(left_out))
+    rows = centred(two_genes, (np.arange(N) % 5 > 0).astype(float))
+    rows /= rows[learned].std(axis=0)
+    for C, scores in zip(models.Cs, found, strict=True):
+        model = LogisticRegression(C=C, l1_ratio=1.0, solver="saga", tol=1e-10, max_iter=100_000, random_state=0).fit(
+            rows[learned], POSITIVE[learned]
+        )
+        np.testing.assert_allclose(scores, rows[left_out] @ model.coef_[0], atol=2e-3)
+
+
+def test_sparse_models_of_numbers_are_lassos(two_genes: RepertoireDataset) -> None:
+    numbers = 0.7 * POSITIVE + np.linspace(-1, 1, N)
+    every = np.arange(N)
+    models = SparseGeneModels(CompositionFeatures(two_genes), is_number=True)
+    fitted = models.fit(numbers, every, 0.3, slope=2.0)
+    rows = centred(two_genes, np.ones(N))
+    spread = rows.std(axis=0)
+    model = Lasso(alpha=1 / (0.3 * N), tol=1e-10, max_iter=100_000).fit(rows / spread, numbers)
+    np.testing.assert_allclose(fitted.function.genes, 2 * model.coef_ / spread, atol=1e-4 / spread.min())
+    np.testing.assert_allclose(fitted.scores, rows @ fitted.function.genes, atol=1e-9)
+    assert not fitted.function.kmers.any()
+
+
+@pytest.mark.parametrize("task", [STATUS, AGE], ids=["class", "number"])
+def test_if_two_genes_differ_the_others_have_no_weight(two_genes: RepertoireDataset, task: Task) -> None:
+    labels = POSITIVE.astype(float) if task is STATUS else 45 + 10.0 * POSITIVE
+    fitted = fit_composition(TrainingCohort(two_genes, labels[:, None], (task,)))
+    assert fitted is not None
+    assert isinstance(fitted.branch, CompositionBranch)
+    weights = dict(zip(fitted.branch.genes["v_call"], fitted.branch.v_call_weights[0].tolist(), strict=True))
+    largest = sorted(weights, key=lambda name: -abs(weights[name]))[:2]
+    assert set(largest) == {NAMES[3], NAMES[17]}
+    assert weights[NAMES[3]] > 0 > weights[NAMES[17]]
+    assert sum(weight == 0 for weight in weights.values()) >= len(NAMES) // 2
+    scores = np.array([fitted.branch.score(repertoire)[0] for repertoire in two_genes])
+    assert scores[POSITIVE == 1].mean() > scores[POSITIVE == 0].mean() + 0.5
