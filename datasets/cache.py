@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,6 +37,11 @@ Arrays = dict[str, NDArray[Any]]
 
 _IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
 _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_READING = Lock()
+"""Held while files are opened: numpy parses their headers as Python, which fails in several threads at once.
+
+The fault is in Python 3.11 and 3.12 (github.com/python/cpython/issues/106905)."""
+
 _BLOCK_BYTES = 1 << 24  # number of bytes that are hashed at a time
 
 _logger = logging.getLogger(__name__)
@@ -101,7 +107,8 @@ def _read(path: Path, entry: str) -> Arrays | None:
             check_regular_file(folder / f"{name}.npy")
             if FileStamp.of(folder / f"{name}.npy") != tuple(stamp):
                 return None
-        return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in stamps}
+        with _READING:
+            return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in stamps}
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

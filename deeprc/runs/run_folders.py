@@ -14,7 +14,8 @@ from deeprc.runs.run_settings import find_runs, read_settings
 
 __all__ = ["expand_run_folders"]
 
-_COMMON = ("cohort", "fingerprint", "targets", "folds", "group_by", "adjust_for")
+_OF_RUN = ("cohort", "fingerprint", "targets")
+_OF_SPLIT = ("folds", "group_by", "adjust_for")
 _N_NAMED = 5
 
 _logger = logging.getLogger(__name__)
@@ -59,4 +60,5 @@ def _list_settings(run: Path) -> dict[str, Any]:
     """Return what runs of one command have in common: all settings but those of the split, and the seed."""
     settings = read_settings(run)
     of_config = {name: value for part in settings.config.to_mapping().values() for name, value in part.items()}
-    return {name: getattr(settings, name) for name in _COMMON} | of_config
+    of_run = {name: getattr(settings, name) for name in _OF_RUN}
+    return of_run | {name: getattr(settings.split_options, name) for name in _OF_SPLIT} | of_config
