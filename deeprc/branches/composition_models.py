@@ -3,8 +3,9 @@
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have k-mers, genes, or both.
 - `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not.
 
-The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a number is half of the
-squared error.
+The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
+logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
+numbers 0 and 1: an l1 logistic regression was no better (docs/experiments.md, 2026-11-28), and compiles for seconds.
 
 Letters: B repertoires, l learned and m left-out ones among them; G genes; V values of C.
 """
@@ -22,7 +23,6 @@ from sklearn.linear_model import lasso_path
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
-from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.branches.composition_features import CompositionFeatures, LinearFunction
 
 __all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
@@ -85,7 +85,7 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
         DenseModels(features, kmer_share, products, is_number) for kmer_share, products in mixtures.items()
     ]
     if features.gene_products is not None:
-        found.append(SparseGeneModels(features, is_number))
+        found.append(SparseGeneModels(features))
     return found
 
 
@@ -143,12 +143,9 @@ class SparseGeneModels(Models):
     ----------
     features
         Features of the B repertoires.
-    is_number
-        Whether a number is predicted.
     """
 
     features: CompositionFeatures
-    is_number: bool
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
 
     @property
@@ -159,17 +156,13 @@ class SparseGeneModels(Models):
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         genes = self.features.centre_genes(_mark_present(len(self.features.size_weights), left_out))
-        return self._find_weights(genes[learned], target, self.Cs) @ genes[left_out].T
+        return _lasso_path(genes[learned], target, self.Cs) @ genes[left_out].T
 
     def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         genes = self.features.centre_genes(np.ones(len(self.features.size_weights), bool))
-        (weights,) = slope * self._find_weights(genes[learned], target, [C])
+        (weights,) = slope * _lasso_path(genes[learned], target, [C])
         return FittedFunction(self.features.make_gene_function(weights), genes @ weights)
-
-    def _find_weights(self, genes: Floats, target: Floats, Cs: Sequence[float]) -> Floats:
-        """Return the weights of the genes for each C, (V, G), from the genes of l repertoires, (l, G)."""
-        return (_lasso_path if self.is_number else _sparse_logistic_path)(genes, target, Cs)
 
 
 def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -206,16 +199,8 @@ def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[
     return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
 
 
-def _sparse_logistic_path(columns: Floats, target: Floats, Cs: Sequence[float]) -> Floats:
-    """Return the weights of the l1 logistic regression for each C, (V, G)."""
-    weights = np.zeros((len(Cs), columns.shape[1]))
-    for row, solution in zip(weights, fit_elastic_net_path(columns, target == 1, Cs), strict=True):
-        row[solution.columns] = solution.coefficients
-    return weights
-
-
 def _lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
-    """Return the weights of the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
+    """Return the weights of the genes by the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
     factor = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 0)
     alphas = [1 / (C * len(numbers)) for C in Cs]
