@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,10 +41,12 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
         If the ratio cannot be computed for this recipe.
     """
     cohort = cohort_from_mapping(recipe)
+    metadata = dataset.whole().metadata
+    has_parts = cohort.test_share > 0 and "part" in metadata
+    parts = metadata["part"].astype(str).tolist() if has_parts else [""] * len(metadata)
 
     def compute(whole: RepertoireDataset) -> Arrays:
         likelihood = RecipeLikelihood(cohort)
-        parts = whole.metadata["part"] if cohort.test_share and "part" in whole.metadata else [""] * len(whole)
         log_ratios = np.full(len(whole), np.nan)
         repertoires = track(zip(whole, parts, strict=True), "likelihood of the recipe", len(whole))
         for row, (repertoire, part) in enumerate(repertoires):
@@ -51,7 +54,8 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
                 log_ratios[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
         return {"log_ratio": log_ratios}
 
-    arrays = load_or_compute(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)
+    settings = {"recipe": dict(recipe), "parts": hashlib.sha256("\n".join(parts).encode()).hexdigest()}
+    arrays = load_or_compute(dataset, "known_recipe", settings, compute)
     return np.asarray(arrays["log_ratio"][dataset.repertoire_indices])
 
 

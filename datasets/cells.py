@@ -210,7 +210,7 @@ def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical, na
     if layout is None:
         raise InputError(f'obsm["{_KEY}"]: no field junction_aa, cdr3_aa or junction; it has {", ".join(fields)}')
     status = tuple(name for name in layout.status if name in fields)
-    layout = replace(layout, status=status, repertoire=(_DONOR,))
+    layout = replace(layout, counts=(), status=status, repertoire=(_DONOR,))  # cells are counted
     flat = awkward.flatten(chains, axis=1)
     needed = [name for name in layout.columns if name in fields]
     arrays = [pa.chunked_array([awkward.to_arrow(flat[name], extensionarray=False)]) for name in needed]

@@ -290,8 +290,7 @@ class RepertoireDataset:
 
     def concatenate(self, other: RepertoireDataset) -> RepertoireDataset:
         """Return these repertoires, then those of another view of the same container."""
-        assert other.container is self.container
-        assert other._whole_metadata is self._whole_metadata
+        assert self.is_of_same_cohort(other)
         view = self[:0]
         view.repertoire_indices = np.concatenate([self.repertoire_indices, other.repertoire_indices])
         return view
@@ -301,6 +300,15 @@ class RepertoireDataset:
         view = self[:0]
         view.repertoire_indices = np.arange(len(self.container.repertoire_ids))
         return view
+
+    def is_of_same_cohort(self, other: RepertoireDataset) -> bool:
+        """Return whether another dataset is a view of the same container, with the same metadata."""
+        return other.container is self.container and other._whole_metadata is self._whole_metadata
+
+    @property
+    def has_other_metadata(self) -> bool:
+        """Whether the metadata are not those of the container, see `with_metadata`."""
+        return self._other_metadata is not None
 
     def with_metadata(self, metadata: pd.DataFrame) -> RepertoireDataset:
         """Return a view of the same repertoires with other metadata, a row for each repertoire of the container."""

@@ -6,7 +6,6 @@ This module imports neither pandas nor h5py, since a worker process starts faste
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.jobs import HERE, Workers, get_result, run_jobs
+from deeprc.threads import count_cores
 from deeprc.versions import package_version
 
 __all__ = ["ORIGINAL", "FileToRead", "ReadResult", "choose_workers", "note_failure", "read_file", "read_files"]
@@ -152,9 +152,8 @@ def read_files(
 
 def _count_useful_workers(files: Sequence[FileToRead]) -> int:
     """Return the number of processes that are worth their start: at most one per core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     sizes = {file.path: _count_text_bytes(file.path) for file in files if file.path.exists()}
-    return min(cores, sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
+    return min(count_cores(), sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
 
 
 def _count_text_bytes(path: Path) -> int:

@@ -9,7 +9,6 @@ died. So a job writes its files under temporary names and renames them at the en
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import signal
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from deeprc.errors import InputError
+from deeprc.threads import count_cores
 from deeprc.versions import package_version
 
 __all__ = ["HERE", "Workers", "check_scheduler", "get_result", "run_jobs"]
@@ -202,7 +202,7 @@ class _Processes:
 
         # loky warns if it restarts a worker because its memory has grown, which the first job with torch causes
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-        threads = str(max(1, (os.cpu_count() or 1) // n))
+        threads = str(max(1, count_cores() // n))
         self._n, self._killed = n, TerminatedWorkerError
         self._executor: Executor = get_reusable_executor(
             n,

@@ -1,14 +1,23 @@
-"""Linear algebra on one thread, because several are slower for small matrices and change the last digits."""
+"""How many cores a process may use, and linear algebra on one thread.
+
+Several threads are slower for small matrices and change the last digits.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 from contextlib import AbstractContextManager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["limit_blas_threads"]
+__all__ = ["count_cores", "limit_blas_threads"]
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use: those of a container or a job, not of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_blas_threads() -> AbstractContextManager[Any]:

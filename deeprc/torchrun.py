@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from deeprc.errors import InputError
+from deeprc.threads import count_cores
 
 __all__ = ["Launch", "read_launch", "share_cores"]
 
@@ -58,6 +59,4 @@ def share_cores() -> None:
         return
     if launch is None or launch.local_size == 1 or os.environ.get("OMP_NUM_THREADS", "1") != "1":
         return
-    has_affinity = hasattr(os, "sched_getaffinity")
-    n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    os.environ["OMP_NUM_THREADS"] = str(max(1, n_cores // launch.local_size))
+    os.environ["OMP_NUM_THREADS"] = str(max(1, count_cores() // launch.local_size))

@@ -113,6 +113,12 @@ class NestedPlan:
         """Return the job that predicts the test fold."""
         return self._make_job(method, fold, "final", (setting,))
 
+    def _is_whole_file(self) -> bool:
+        """Return whether a process that opens the container's file has the whole dataset, metadata included."""
+        container, indices = self.dataset.container, self.dataset.repertoire_indices
+        is_whole = np.array_equal(indices, np.arange(len(container.repertoire_ids)))
+        return isinstance(container, StoredContainer) and is_whole and not self.dataset.has_other_metadata
+
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         estimator_class = type(method.estimator)
         what = (
@@ -128,11 +134,7 @@ class NestedPlan:
         division += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
-        container = self.dataset.container
-        is_whole_file = isinstance(container, StoredContainer) and np.array_equal(
-            self.dataset.repertoire_indices, np.arange(len(container.repertoire_ids))
-        )
-        cohort = str(self.dataset.container.path) if is_whole_file else self.dataset
+        cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
         return Job(
             key=key,
             method=method.name,

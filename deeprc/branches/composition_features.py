@@ -31,6 +31,7 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
 _N_LETTERS = len(AMINO_ACIDS)
+_MIN_WEIGHT = 1e-300  # smallest sum of weights that is divided by
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class CompositionFeatures:
         present
             Whether each repertoire counts for the mean, which has the weights `size_weights`, (B,).
         """
-        mean = np.average(self._gene_ratios[present], axis=0, weights=self.size_weights[present])
+        weights = self.size_weights * present
+        mean = weights @ self._gene_ratios / max(float(weights.sum()), _MIN_WEIGHT)
         return np.asarray(self.size_weights[:, None] * (self._gene_ratios - mean))
 
     def make_gene_function(self, weights: Floats) -> LinearFunction:

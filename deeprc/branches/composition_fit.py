@@ -1,6 +1,6 @@
 """Fit of the branch `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
-For each output, a logistic regression (a linear one for a number) is fitted to the features of the repertoires. The
+For each output, a penalised linear model is fitted to the features of the repertoires. The
 settings are the kind of the models (which features, which penalty; see `composition_models`) and the weight of the
 losses, C. The network learns a gain for each branch, so settings are compared by the cross entropy of held-out
 repertoires after the best slope and intercept for their scores. This slope is part of the weights.

@@ -29,6 +29,8 @@ __all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_
 
 _KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
 
+_MIN_SPREAD = 1e-9  # smallest standard deviation of a gene that is not constant but for rounding
+
 
 class FittedFunction(NamedTuple):
     """A linear function, and its values for all repertoires, (B,), without an intercept."""
@@ -202,7 +204,7 @@ def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[
 def _lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
     """Return the weights of the genes by the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
-    factor = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 0)
+    factor = np.where(spread > _MIN_SPREAD, 1 / np.maximum(spread, _MIN_SPREAD), 0)
     alphas = [1 / (C * len(numbers)) for C in Cs]
     _, weights, _ = lasso_path((columns - columns.mean(axis=0)) * factor, numbers - numbers.mean(), alphas=alphas)
     return np.asarray(weights.T * factor)

@@ -91,8 +91,6 @@ def benchmark(
       deeprc benchmark cohort.h5 --target 'CMV=+' --methods deeprc,svm-minmax --preset paper --jobs 8 --output results
       deeprc benchmark cohort.h5 --target 'CMV=+' --method mymodule:MyClassifier --output results --resume
     """
-    import os
-
     from deeprc.benchmarking.harness import benchmark as compare
     from deeprc.benchmarking.methods import split_names
     from deeprc.benchmarking.options import BenchmarkOptions
@@ -102,7 +100,7 @@ def benchmark(
         raise InputError("expected --output FOLDER")
     names = split_names(methods or ("all",))
     n_folds = int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds
-    options = BenchmarkOptions(folds=n_folds, jobs=jobs or os.cpu_count() or 1, **others)
+    options = BenchmarkOptions(folds=n_folds, jobs=jobs, **others)
     try:
         with show_counts("jobs of the benchmark") as progress:
             result = compare(

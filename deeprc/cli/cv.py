@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,7 +134,7 @@ def cv(
             targets=targets,
             config=settings,
             keep_sketches=not no_sketches,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=jobs,
             **others,
         )
     click.echo(format_metrics({"out-of-fold": found.metrics}))

@@ -152,9 +152,8 @@ def explain_unknown_option(error: click.NoSuchOption) -> str:
     if name.replace("_", "-") in known:
         return message + suggest_nearest(error.option_name, [known[name.replace("_", "-")]])
     begun = [option for each, option in known.items() if each.startswith(name) or name == f"{each}s"]
-    near = suggest_nearest(error.option_name, begun)
-    if near:
-        return message + near
+    if begun:
+        return f"{message}; did you mean {' or '.join(map(repr, begun))}?"
     setting = name.rpartition(".")[2].replace("-", "_")
     takes_settings = error.ctx is not None and any(each.name == "overrides" for each in error.ctx.command.params)
     if takes_settings and setting in _list_settings():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import shlex
 
 import click
@@ -11,6 +10,7 @@ import click
 from deeprc.earlier_names import update_name
 from deeprc.errors import find_nearest
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
+from deeprc.threads import count_cores
 
 __all__ = [
     "adjust_option",
@@ -96,12 +96,13 @@ jobs_option = click.option(
     type=click.IntRange(0),
     default=1,
     show_default=True,
+    callback=lambda _, __, n: n or count_cores(),
     help="Number of processes, each of which trains one network or other method at a time; 0: one per core.",
 )
 reading_jobs_option = click.option(
     "--jobs",
     type=click.IntRange(0),
-    callback=lambda _, __, n: (os.cpu_count() or 1) if n == 0 else n,
+    callback=lambda _, __, n: count_cores() if n == 0 else n,
     help="Number of processes, each of which reads one file at a time; 0: one per core.  [default: one per core, fewer"
     " for few files]",
 )

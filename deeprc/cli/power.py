@@ -89,8 +89,6 @@ def power(
       deeprc power cohort.h5 --target 'CMV=+' --methods deeprc --permutations 99 --jobs 8 -o power
       deeprc power --repertoires 100 --depth 50000 --witness-rate 0.001
     """
-    import os
-
     from deeprc.benchmarking.methods import split_names
     from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.errors import InputError
@@ -110,7 +108,7 @@ def power(
         folds=folds,
         group_by=given.pop("group_by", None),
         seed=seed,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs,
         scheduler=scheduler,
     )
     names = split_names(methods)

@@ -47,18 +47,20 @@ def survey_by_workers(
     plan = SurveyPlan.of(predictor.model, dataset, top, witnesses_among)
     rows = frozenset(dataset.repertoire_indices[list(witnesses_among)].tolist())
     collector, start = SurveyCollector(plan), 0
-    collect = partial(_collect, plan=plan, witness_rows=rows, has_parts=parts is not None)
+    collect = partial(_collect, plan=plan, witness_indices=rows, has_parts=parts is not None)
     for share, collected in iterate_shares(collect, predictor, dataset, workers, device=device):
         collector.join(collected, start, parts)
-        start += len(share.rows)
+        start += len(share.repertoire_indices)
     return Survey.of(collector, plan, predictor.model)
 
 
-def _collect(share: CohortShare, *, plan: SurveyPlan, witness_rows: frozenset[int], has_parts: bool) -> SurveyCollector:
+def _collect(
+    share: CohortShare, *, plan: SurveyPlan, witness_indices: frozenset[int], has_parts: bool
+) -> SurveyCollector:
     """Return what is collected of a share; the parts of the split are filled in later."""
     predictor, dataset = share.load()
     collector = SurveyCollector(plan)
     for position, one in enumerate(iterate_attention(predictor.model, dataset)):
-        has_witnesses = share.rows[position] in witness_rows
+        has_witnesses = share.repertoire_indices[position] in witness_indices
         collector.add(one, position, part="" if has_parts else None, has_witnesses=has_witnesses)
     return collector

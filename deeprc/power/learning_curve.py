@@ -277,7 +277,7 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], options: Benchmark
     fold_of = assign_folds(
         relabelled, tasks, n_folds=plan.n_folds, group_by=options.group_by, seed=options.seed, source=source
     )
-    return replace(plan, folds=replace(plan.folds, labels=labels, fold_of=fold_of))
+    return replace(plan, folds=replace(plan.folds, labels=labels, fold_of=fold_of, inner_fold_of=None))
 
 
 def _average_n_learned(plan: SubsampledPlan) -> float:

@@ -62,7 +62,7 @@ class CohortShare:
     runs: tuple[Path, ...]
     cohort: Path
     device: str
-    rows: tuple[int, ...]
+    repertoire_indices: tuple[int, ...]
     ids: tuple[str, ...]
     checksum: str | None
     weights: tuple[str, ...]
@@ -87,7 +87,8 @@ class CohortShare:
                 f"{self.cohort}: the worker finds another container there: expected the checksum {self.checksum}, "
                 f"found {checksum}"
             )
-        if max(self.rows) >= len(cohort) or tuple(cohort[list(self.rows)].repertoire_ids) != self.ids:
+        indices = list(self.repertoire_indices)
+        if max(indices) >= len(cohort) or tuple(cohort[indices].repertoire_ids) != self.ids:
             raise InputError(f"{self.cohort}: the worker finds another container there, with other repertoires")
         predictor = load_ensemble(self.runs, device=self.device)
         for path, expected, weights in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
@@ -95,7 +96,7 @@ class CohortShare:
                 raise InputError(
                     f"{path}: the worker finds another run there: expected weights {expected}, found {weights}"
                 )
-        return predictor, cohort[list(self.rows)]
+        return predictor, cohort[indices]
 
 
 def iterate_shares(
@@ -141,7 +142,7 @@ def iterate_shares(
     ):
         for share, future in ended:
             yield share, get_result(future, share.name)
-            step.advance(len(share.rows))
+            step.advance(len(share.repertoire_indices))
 
 
 def compute_in_shares(
@@ -182,7 +183,7 @@ def _digest_weights(predictor: RunEnsemble) -> tuple[str, ...]:
 def compute_outputs(
     predictor: RunEnsemble, dataset: RepertoireDataset, workers: Workers, *, device: str = "auto"
 ) -> Tensor:
-    """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
+    """Return what `predictor.model.compute_outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
     outputs = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
     return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.compute_outputs(dataset)
 

@@ -162,6 +162,13 @@ def _find_labels(stack: Stack, dataset: RepertoireDataset) -> pd.Series[Any]:
             (task,) = parse_tasks([stack.target_], dataset.metadata, source=str(dataset.container.path))
             if task.kind == "binary" and task.positive == stack.positive_class_:
                 labels = encode_labels([task], dataset.metadata)[:, 0]
+            else:
+                _logger.info(
+                    "The column 'label' stays empty: the positive class of %s is %r here, and %r for the stack",
+                    task.name,
+                    task.positive,
+                    stack.positive_class_,
+                )
         except InputError as error:
             _logger.info("The column 'label' stays empty: %s", error)
     return pd.Series(labels, dtype="Float64").astype("Int64")

@@ -44,7 +44,7 @@ def fit_branches_and_find_motifs(
         Seed of the training.
     """
     folds = [train]
-    if config.training.branches_use_validation and validation.dataset.container is train.dataset.container:
+    if config.training.branches_use_validation and train.dataset.is_of_same_cohort(validation.dataset):
         folds.append(validation)
     learn_branches(network, config.network, tasks, folds)
     can_start = network.embedding.starts_from_motifs and config.network.abundance == "none"

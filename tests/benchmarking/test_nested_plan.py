@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.nested_plan import digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -62,6 +65,21 @@ def test_a_left_out_site_of_one_class_is_named() -> None:
     dataset.container.metadata.loc[dataset.container.metadata["donor"] == 0, "site"] = 2
     with pytest.raises(InputError, match=r"fold 2 \(site=2\) has one class of 'status=\+' only; join this value with"):
         LabelledFolds.assign(dataset, "status=+", FOLDS)
+
+
+def test_a_dataset_with_other_metadata_is_not_opened_again_from_its_file(
+    cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    """The only column of the dataset, which the file lacks, has the status of all repertoires but the first four."""
+    metadata = cohort.metadata[["status"]].assign(site=cohort.metadata["status"])
+    metadata.loc[:3, "site"] = metadata["status"].iloc[:4].map({"case": "healthy", "healthy": "case"})
+    relabelled = cohort.with_metadata(metadata)
+    options = BenchmarkOptions(folds=3, group_by=None)
+    result = benchmark(
+        relabelled, target="status=case", methods=["sheet-columns"], output=tmp_path / "out", options=options
+    )
+    assert not result.failures
+    assert result.comparison["auc_mean"].min() > 0.8
 
 
 def test_a_table_in_memory_has_a_digest_of_its_content() -> None:

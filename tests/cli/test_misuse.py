@@ -38,6 +38,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
         ),
         (["stack", "fit", "c.h5", "--method", "svm"], "No such option '--method'; did you mean '--methods'?"),
         (["train", "c.h5", "--targets", "x"], "No such option '--targets'; did you mean '--target'?"),
+        (["train", "c.h5", "--val", "1"], "No such option '--val'; did you mean '--validation-fold'?"),
         (["predict", "c.h5", "-x"], "No such option '-x'."),
         (
             ["train", "c.h5", "n_updates", "200"],

@@ -70,7 +70,7 @@ def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order
 
     def note(share: CohortShare) -> tuple[int, ...]:
         seen.append(share)
-        return share.rows
+        return share.repertoire_indices
 
     assert [*compute_in_shares(note, ensemble, cohort, HERE)] == list(range(30))
     assert len(seen) == 15  # two repertoires of some 60 sequences exceed a sixteenth of all
@@ -148,7 +148,7 @@ def test_a_share_that_fails_leaves_no_table(
     whole = CohortShare.load
 
     def fail_later(share: CohortShare) -> tuple[RunEnsemble, RepertoireDataset]:
-        if share.rows[0] >= 10:
+        if share.repertoire_indices[0] >= 10:
             raise InputError("the disk is gone")
         return whole(share)
 

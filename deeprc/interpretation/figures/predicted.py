@@ -112,7 +112,7 @@ def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | Non
     by_part = _select_two_classes(predictions, target)
     figure, axis = make_panel(_SIDE, _SIDE)
 
-    def text(_split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
+    def text(_part: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 

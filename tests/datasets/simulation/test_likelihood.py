@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.known_motif import KnownMotif
-from deeprc.baselines.known_recipe import KnownRecipe
+from deeprc.baselines.known_recipe import KnownRecipe, score_recipe
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -32,6 +32,7 @@ from deeprc.datasets.simulation import (
     SimulatedDataset,
     Sizes,
     list_imgt_positions,
+    load_recipe,
     write_container,
 )
 from deeprc.datasets.simulation.likelihood import RecipeLikelihood, _start_probabilities
@@ -238,6 +239,18 @@ def test_a_container_gives_the_same_as_the_cohort_and_a_saved_model_too(tmp_path
     model.save(tmp_path / "model.safetensors")
     loaded = KnownRecipe.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(virtual), model.predict_proba(on_disk))
+
+
+def test_a_dataset_with_other_parts_has_other_scores() -> None:
+    """Repertoires of the test part have another number of clones, so their ratios are others."""
+    cohort = load_recipe("clones-40-5", ["n_repertoires=40", "sizes.mean=60", "sizes.sd=0"])[0]
+    dataset, recipe = SimulatedDataset(cohort), cohort_to_mapping(cohort)
+    train, test = (
+        score_recipe(dataset.with_metadata(dataset.metadata.assign(part=part)), recipe) for part in ("train", "test")
+    )
+    assert not np.array_equal(train, test)
+    is_test = (dataset.metadata["part"] == "test").to_numpy()
+    np.testing.assert_array_equal(score_recipe(dataset, recipe), np.where(is_test, test, train))
 
 
 @pytest.mark.parametrize(
