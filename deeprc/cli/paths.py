@@ -27,6 +27,7 @@ def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
     def run(paths: tuple[str, ...], **options: Any) -> None:
         if not paths:
             raise click.UsageError("expected RUN... CONTAINER: at least one run, and then a container")
+        _refuse_empty(paths)
         runs, container = paths[:-1], paths[-1]
         if not runs and _is_hdf5(container):
             raise click.UsageError(f"expected a RUN before the CONTAINER {container}")
@@ -41,7 +42,7 @@ def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def expand_runs(paths: Sequence[str]) -> tuple[str, ...]:
-    """Replace each folder of several runs that one command has trained by these runs."""
+    """Replace each folder of several runs that were trained alike by these runs; see `expand_run_folders`."""
     from deeprc.runs.run_folders import expand_run_folders
 
     return tuple(map(str, expand_run_folders(paths)))
@@ -49,9 +50,16 @@ def expand_runs(paths: Sequence[str]) -> tuple[str, ...]:
 
 def split_runs_and_container(paths: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the runs and the container of RUN... [CONTAINER]; the container is the last of several paths if no run."""
+    _refuse_empty(paths)
     if len(paths) > 1 and not Path(paths[-1]).is_dir() and Path(paths[-1]).suffix != ".deeprc":
         return list(paths[:-1]), paths[-1]
     return list(paths), None
+
+
+def _refuse_empty(paths: Sequence[str]) -> None:
+    """Raise UsageError if a path is empty: `Path` would take it for the working directory."""
+    if "" in paths:
+        raise click.UsageError("expected a path, found an empty argument '', such as a shell variable without a value")
 
 
 def _is_hdf5(path: str) -> bool:

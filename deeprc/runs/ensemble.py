@@ -23,6 +23,7 @@ from deeprc.runs import predictor
 from deeprc.runs.assess import Assessment, assess_predictor
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.run import Run, load_run
+from deeprc.runs.run_folders import find_cross_validation
 from deeprc.runs.run_text import describe_ensemble, show_ensemble
 from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
@@ -82,9 +83,7 @@ class RunEnsemble:
             next(part for part in (*PARTS, NEW) if part in run_parts) for run_parts in zip(*parts_by_run, strict=True)
         ]
         if "test" not in parts and all("test" in run_parts for run_parts in parts_by_run):
-            _logger.warning(
-                "no repertoire is a test repertoire of all runs; train them with the same `fold` and `seed`"
-            )
+            _logger.warning("no repertoire is a test repertoire of all runs%s", _advise_on_test_parts(self.runs))
         return parts
 
     def summaries(self) -> list[TrainingSummary]:
@@ -169,6 +168,22 @@ def assess_runs(
     trained = load_ensemble(runs, device=device)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     return assess_predictor(trained, dataset)
+
+
+def _advise_on_test_parts(runs: Sequence[Run]) -> str:
+    """Return how runs without a common test repertoire can be measured, as the end of a sentence."""
+    folder = find_cross_validation([run.path for run in runs])
+    if folder is not None:
+        return (
+            ", because each test fold of a cross-validation has other runs; `deeprc cv` measures the runs on their "
+            f"test folds: see {folder / 'metrics.json'}"
+        )
+    if len({run.settings.split_options.test for run in runs}) > 1:
+        return (
+            "; train them with the same `test`, or use `deeprc cv --folds leave-one-out:COLUMN`, which measures all of "
+            "them on their test repertoires"
+        )
+    return "; train them with the same `fold` and `seed`"
 
 
 def _normalise_tasks(run: Run) -> list[Task]:

@@ -1,21 +1,19 @@
-"""Folders of several runs that one command has trained: which runs predict together if such a folder is named."""
+"""Folders of several runs that were trained alike: which runs predict together if such a folder is named."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from deeprc.errors import InputError, join_names
-from deeprc.runs.cross_plan import RUNS, holds_cross_validation
-from deeprc.runs.run_settings import find_runs, read_settings
+from deeprc.runs.cross_plan import RUNS, holds_cross_validation, index_runs, read_header
+from deeprc.runs.run_settings import RunSettings, find_runs, read_settings
+from deeprc.runs.several import RunPlan, plan_validations
 
-__all__ = ["expand_run_folders"]
+__all__ = ["expand_run_folders", "find_cross_validation"]
 
-_OF_RUN = ("cohort", "fingerprint", "targets")
-_OF_SPLIT = ("folds", "group_by", "adjust_for")
 _N_NAMED = 5
 
 _logger = logging.getLogger(__name__)
@@ -24,31 +22,48 @@ _logger = logging.getLogger(__name__)
 def expand_run_folders(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """Replace each folder of runs, such as that of `deeprc cv`, by its runs, which predict together as an ensemble.
 
-    A run directory, a file of `deeprc pack`, and any other path stay as they are.
+    The runs of a folder may have different test parts and validation folds, and different seeds. A run directory, a
+    file of `deeprc pack`, and any other path stay as they are.
 
     Raises
     ------
     InputError
-        If the runs of a folder differ in more than their split and seed; then they may not be meant to predict
-        together.
+        If the runs of a folder differ in anything else; then they may not be meant to predict together. Or if some runs
+        of `deeprc cv`, or of `deeprc train --validation-fold all`, have not been trained.
     """
     return [run for path in paths for run in _expand(Path(path))]
+
+
+def find_cross_validation(runs: Sequence[Path]) -> Path | None:
+    """Return the folder of the cross-validation that has trained all these runs; None if there is none."""
+    folders = {run.resolve().parent for run in runs}
+    folder = folders.pop()
+    is_found = not folders and folder.name == RUNS and holds_cross_validation(folder.parent)
+    return folder.parent if is_found else None
 
 
 def _expand(path: Path) -> list[Path]:
     if not path.is_dir() or (path / "config.yaml").exists():
         return [path]
-    runs = find_runs(path / RUNS if holds_cross_validation(path) else path)
-    if not runs:
-        return [path]
-    first = _list_settings(runs[0])
-    for run in runs[1:]:
-        settings = _list_settings(run)
-        differing = next((name for name in first if settings[name] != first[name]), None)
-        if differing is not None:
+    if holds_cross_validation(path):
+        planned = index_runs(read_header(path))
+        runs = [run for run in find_runs(path / RUNS) if run.name in planned]
+        _check_complete(path, runs, planned, "deeprc cv")
+        settings = [read_settings(run) for run in runs]
+    else:
+        runs = find_runs(path)
+        if not runs:
+            return [path]
+        settings = [read_settings(run) for run in runs]
+        validations = _plan_validations(settings[0])
+        if all(validations.get(run.name) == _get_plan(each) for run, each in zip(runs, settings, strict=True)):
+            _check_complete(path, runs, validations, "deeprc train")
+    for run, each in zip(runs, settings, strict=True):
+        difference = _describe_difference(settings[0], each)
+        if difference is not None:
             raise InputError(
-                f"{path}: holds several runs, and {runs[0].name} and {run.name} were trained with a different "
-                f"{differing}; give those of the runs that are to predict together, such as {runs[0]}"
+                f"{path}: holds several runs, and {runs[0].name} and {run.name} were trained {difference}; give the "
+                f"runs that are to predict together, such as {runs[0]}"
             )
     if len(runs) > 1:
         names = join_names([run.name for run in runs], _N_NAMED)
@@ -56,9 +71,43 @@ def _expand(path: Path) -> list[Path]:
     return runs
 
 
-def _list_settings(run: Path) -> dict[str, Any]:
-    """Return what runs of one command have in common: all settings but those of the split, and the seed."""
-    settings = read_settings(run)
-    of_config = {name: value for part in settings.config.to_mapping().values() for name, value in part.items()}
-    of_run = {name: getattr(settings, name) for name in _OF_RUN}
-    return of_run | {name: getattr(settings.split_options, name) for name in _OF_SPLIT} | of_config
+def _check_complete(folder: Path, runs: Sequence[Path], planned: Collection[str], command: str) -> None:
+    """Raise InputError unless all planned runs of a command are there, and have been trained to the end."""
+    trained = [run for run in runs if (run / "model.safetensors").exists()]
+    if len(trained) < len(planned):
+        other = f", or give the runs that are to predict together, such as {trained[0]}" if trained else ""
+        raise InputError(
+            f"{folder}: is not complete (trained runs: {len(trained)} of {len(planned)}); run the same `{command}` "
+            f"command again to continue{other}"
+        )
+
+
+def _plan_validations(settings: RunSettings) -> dict[str, RunPlan]:
+    """Return the runs of `deeprc train --validation-fold all` with the settings of one of them, by name."""
+    options = {name: value for name, value in vars(settings.split_options).items() if name != "validation_fold"}
+    return plan_validations(seed=settings.seed, **options)
+
+
+def _get_plan(settings: RunSettings) -> RunPlan:
+    return RunPlan(settings.split_options, settings.seed)
+
+
+def _describe_difference(one: RunSettings, other: RunSettings) -> str | None:
+    """Return how two runs were trained that are not alike, as in "for different targets"; None if they are alike.
+
+    What determines the fingerprint comes before it.
+    """
+    if one.targets != other.targets:
+        return "for different targets"
+    if one.cohort != other.cohort:
+        return "on different containers"
+    if one.split_options.folds != other.split_options.folds:
+        return "with different numbers of folds"
+    for name in ("group_by", "adjust_for"):
+        if getattr(one.split_options, name) != getattr(other.split_options, name):
+            return f"with a different `{name}`"
+    was, now = one.config.to_mapping(), other.config.to_mapping()
+    names = [name for part in was for name in was[part] if was[part][name] != now[part][name]]
+    if names:
+        return f"with different settings ({join_names(names, _N_NAMED)})"
+    return "on different data" if one.fingerprint != other.fingerprint else None

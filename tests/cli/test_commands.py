@@ -19,6 +19,7 @@ from deeprc.cli.tables import format_metrics
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.runs.assess import assess_predictor
+from deeprc.runs.cross_plan import CrossValidationHeader, begin_cross_validation
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
@@ -103,16 +104,17 @@ def test_a_folder_of_runs_stands_for_its_runs(
     run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], kind: str
 ) -> None:
     folder = runs = tmp_path / "several"
+    names = ["fold-0", "fold-1"]
     if kind == "cross-validation":
-        runs = folder / "runs"
-        runs.mkdir(parents=True)
-        (folder / "cv.yaml").touch()
-    copy_runs(run, runs, "fold-0 fold-1")
+        runs, names = folder / "runs", ["repeat-0-fold-0-validation-1", "repeat-0-fold-1-validation-0"]
+        header = CrossValidationHeader("cohort.h5", ("status",), folds=2, repeats=1, members=1, group_by=None, seed=0)
+        begin_cross_validation(folder, header)
+    copy_runs(run, runs, " ".join(names))
     code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 0
-    note = f"Note: {folder}: its 2 runs predict together, by the mean of their outputs: fold-0, fold-1\n"
+    note = f"Note: {folder}: its 2 runs predict together, by the mean of their outputs: {', '.join(names)}\n"
     assert note in err
-    code, _, err = deeprc("predict", runs / "fold-0", runs / "fold-1", cohort.container.path, "-o", tmp_path / "q.tsv")
+    code, _, err = deeprc("predict", *(runs / name for name in names), cohort.container.path, "-o", tmp_path / "q.tsv")
     assert code == 0
     assert "predict together" not in err
     assert (tmp_path / "p.tsv").read_bytes() == (tmp_path / "q.tsv").read_bytes()
@@ -132,8 +134,8 @@ def test_runs_in_a_folder_that_differ_must_be_named(
     code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 2
     assert err.splitlines()[-1] == (
-        f"Error: {folder}: holds several runs, and one and two were trained with a different n_updates; give those "
-        f"of the runs that are to predict together, such as {folder}/one"
+        f"Error: {folder}: holds several runs, and one and two were trained with different settings (n_updates); "
+        f"give the runs that are to predict together, such as {folder}/one"
     )
 
 

@@ -64,6 +64,23 @@ def test_what_may_be_meant_is_said(deeprc: Call, arguments: list[str], message: 
     assert message in error
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "", "c.h5", "-o", "a.tsv"],
+        ["predict", "run", "", "-o", "a.tsv"],
+        ["evaluate", "run", "", "c.h5"],
+        ["plot", "roc", "", "-o", "a.png"],
+        ["plot", "cohort", "run", "", "-o", "a.png"],
+        ["report", "", "c.h5", "-o", "a.html"],
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(deeprc: Call, arguments: list[str]) -> None:
+    code, _, error = deeprc(*arguments)
+    assert code == 2
+    assert "expected a path, found an empty argument '', such as a shell variable without a value" in error
+
+
 @pytest.mark.parametrize("command", ["predict", "attention", "evaluate"])
 def test_a_container_comes_last(deeprc: Call, command: str, cohort: RepertoireDataset, tmp_path: Path) -> None:
     path, output = cohort.container.path, tmp_path / "a.tsv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,37 @@ def test_runs_without_a_common_test_side_are_told(
         assert caplog.text == ""
         assert set(RunEnsemble((runs[1], another)).split_of(cohort)) == {"train", "validation"}
     assert "no repertoire is a test repertoire of all runs; train them with the same `fold` and `seed`" in caplog.text
+
+
+def test_runs_with_different_test_parts_are_told_where_they_are_measured(
+    runs: list[Run], cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The parts of a run are exchanged here, so that two runs have no common test repertoire."""
+    one = runs[0]
+    splits = {"train": one.splits["train"], "validation": one.splits["test"], "test": one.splits["validation"]}
+    other = replace(one, splits=splits)
+    (tmp_path / "cv.yaml").touch()
+    of_cv = [replace(run, path=tmp_path / "runs" / name) for run, name in ((one, "a"), (other, "b"))]
+    assert "test" not in RunEnsemble(tuple(of_cv)).split_of(cohort)
+    assert (
+        "no repertoire is a test repertoire of all runs, because each test fold of a cross-validation has other runs; "
+        f"`deeprc cv` measures the runs on their test folds: see {tmp_path / 'metrics.json'}" in caplog.text
+    )
+    caplog.clear()
+    left_out = [
+        replace(
+            run,
+            settings=replace(
+                run.settings, split_options=replace(run.settings.split_options, test=f"patient_id={value}")
+            ),
+        )
+        for run, value in ((one, 1), (other, 2))
+    ]
+    assert "test" not in RunEnsemble(tuple(left_out)).split_of(cohort)
+    assert (
+        "no repertoire is a test repertoire of all runs; train them with the same `test`, or use "
+        "`deeprc cv --folds leave-one-out:COLUMN`, which measures all of them on their test repertoires" in caplog.text
+    )
 
 
 def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:
