@@ -37,7 +37,7 @@ def predict(
     the training repertoires, "shift_reason" says what is unusual (depth, genes, lengths, residues, ...). "resembles"
     names a training or validation repertoire that shares far more junctions with this one than expected by chance.
 
-    RUN is a run directory, a file of `deeprc pack`, or a folder of several runs that one command has trained (`deeprc
+    RUN is a run directory, a file of `deeprc pack`, or a folder of several runs that were trained alike (`deeprc
     train --validation-fold all`, `deeprc cv`). Several runs predict together, as an ensemble: the prediction is the
     mean of their outputs (log-odds, or the predicted numbers of a numeric target). If a repertoire was in the
     training fold of any run, its split is train; otherwise, if it was in the validation fold of any run, its split is
