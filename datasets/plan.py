@@ -124,14 +124,14 @@ def plan_files(
     for file in original:
         planner.add_original(file)
     for remark in group_errors(planner.remarks):
-        _logger.warning("%s", remark)
+        _logger.warning("%s", remark.describe())
     errors = planner.errors
     if errors and not skip_bad_files:
-        faults = [*group_errors({str(file): text for file, text in errors.items()})]
-        message = number_faults(f"{len(errors):,} files cannot be read", faults)
+        faults = [each.describe() for each in group_errors({str(file): text for file, text in errors.items()})]
+        lines = number_faults(f"{len(errors):,} files cannot be read", faults)
         if planner.sort_files():  # otherwise no file would be left
-            message = add_advice(message, BAD_FILES_ADVICE)
-        raise SeveralErrors(message.removesuffix("."))
+            lines = add_advice(lines, BAD_FILES_ADVICE)
+        raise SeveralErrors((*lines[:-1], lines[-1].removesuffix(".")))
     files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
     planned = _map_owners(files_to_read).keys() | bad

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from operator import index as as_integer
 from pathlib import Path
@@ -26,7 +26,16 @@ from deeprc.datasets.plan import (
     raise_or_warn_of_unmatched,
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import MAX_FAULTS, InputError, SeveralErrors, add_advice, group_errors, number_faults
+from deeprc.errors import (
+    MAX_FAULTS,
+    FaultGroup,
+    InputError,
+    SeveralErrors,
+    add_advice,
+    end_sentence,
+    group_errors,
+    number_faults,
+)
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
@@ -38,7 +47,7 @@ _logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
 _FIRST_FILES = 20
-"""If each of so many files that are read first has a fault, such as a wrong format, no more are read."""
+"""If none of so many files that are read first can be used, for example because of a wrong format, no more are read."""
 
 _QUESTIONS = {
     "other_locus": "is `locus` right?",
@@ -66,9 +75,9 @@ def preprocess(
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
     it is complete, or not at all; it does not depend on `jobs` and `scheduler`. If files cannot be used, the others are
-    read nevertheless, and the error lists the faults of all files; but if the first 20 files all have faults, no more
-    are read. After an interrupt, or after an error when much was done, a second call with the same arguments reads only
-    the files that were not done.
+    read nevertheless, and the error lists the faults of all files; but no more are read if none of the first 20 files
+    can be used, or if the files hold several chains. After an interrupt, or after an error when much was done, a second
+    call with the same arguments reads only the files that were not done.
 
     Parameters
     ----------
@@ -114,7 +123,7 @@ def preprocess(
         writing.run(jobs, scheduler, progress)
         kept = [each for each in writing.repertoires if each.kept]
         if writing.skipped and not writing.repertoires:
-            raise InputError("no file can be read: " + "\n".join(group_errors(writing.skipped)))
+            raise InputError(_describe_unreadable(writing.skipped))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
         report = plan.report(writing.repertoires, writing.skipped, options.cleaning())
@@ -165,17 +174,22 @@ def _check_plan(sheet: Metadata, plan: Plan, found: SourceFiles, allow_missing: 
     if len(plan.rows_without_file) == len(sheet.repertoire_ids):
         raise InputError("; ".join(differences) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.files_to_read:
-        raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
+        raise InputError(_describe_unreadable(plan.skipped))
     raise_or_warn_of_unmatched(dict.fromkeys(differences, "left out"), allow_missing)
-    for message in group_errors(plan.skipped):
-        _logger.warning("%s: skipped", message)
+    for group in group_errors(plan.skipped):
+        _logger.warning("%s: skipped", group.describe())
+
+
+def _describe_unreadable(errors: Mapping[str, str]) -> str:
+    return "no file can be read: " + "\n".join(each.describe() for each in group_errors(errors))
 
 
 class _Writing:
     """A reader of the planned files, which appends their repertoires to a container.
 
     A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end, and
-    a second call need not read these files again.
+    a second call need not read these files again. A mixture of chains stops it, since each file must be read again for
+    the chain that the user chooses.
 
     Attributes
     ----------
@@ -189,7 +203,12 @@ class _Writing:
         self._reports: dict[int, list[RepertoireReport]] = {}  # by the index of their file, as the errors
         self._errors: dict[int, str] = {}
         self._empty: dict[int, list[tuple[Path, RepertoireReport]]] = {}
+        self._keeps_any = False  # whether any repertoire has a kept row, even if its file has a fault, too
         self._loci: dict[str, str] = {}
+        self._mixture = ""  # the message about several chains
+        self._n_repertoires = sum(len(file.repertoires) for file in self._files)
+        has_one_each = self._n_repertoires == len({file.path for file in self._files})
+        self._unit = "files" if has_one_each else "repertoires"  # what is counted in messages
         self._has_logged_fault = skip_bad_files  # then every fault is logged
 
     @property
@@ -224,11 +243,13 @@ class _Writing:
                 self._log_first_fault(n - n_done)
                 if progress is not None:
                     progress(n_done, n)
-                n_failed = len({*self._errors, *self._empty})
-                if not self._skip_bad_files and n_failed == n_done == _FIRST_FILES < n:
+                if self._mixture or (n_done == _FIRST_FILES and self._has_failed_so_far(n_done)):
                     break
-        if self._empty or (self._errors and not self._skip_bad_files):
+        if self._mixture or self._empty or (self._errors and not self._skip_bad_files):
             raise SeveralErrors(self._describe_failures(was_stopped=n_done < n))
+
+    def _has_failed_so_far(self, n_done: int) -> bool:
+        return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
 
     def _resume(self) -> None:
         """Take over the files that an earlier call did in the same way."""
@@ -249,6 +270,7 @@ class _Writing:
         self._writer.rewind(n)
         for report in self.repertoires:
             check_loci(self._loci, report)
+        self._keeps_any = any(report.kept for report in self.repertoires)
         if self._reports:
             message = "%s: goes on after %d of %d files or repertoires, which were read before"
             _logger.warning(message, self._writer.path, len(self._reports), len(self._files))
@@ -266,8 +288,13 @@ class _Writing:
         name, locus = self._names[file.path], file.cleaning.locus
         cleaned_of = dict(result.repertoires)
         reports = [RepertoireReport.of(each, name, file.format, cleaned_of[each], locus) for each in cleaned_of]
-        for report in reports:
-            check_loci(self._loci, report)
+        self._keeps_any = self._keeps_any or any(report.kept for report in reports)
+        try:
+            for report in reports:
+                check_loci(self._loci, report)
+        except InputError as error:
+            self._mixture = str(error)
+            return
         empty = [(file.path, report) for report in reports if not report.kept]
         if empty and not self._allow_missing:
             self._empty[index] = empty
@@ -289,52 +316,51 @@ class _Writing:
 
     def _log_first_fault(self, n_left: int) -> None:
         """Log the first fault at once if other files can be used and many follow, which may take minutes."""
-        if self._has_logged_fault or not self._reports or n_left < _FIRST_FILES or not (self._errors or self._empty):
+        if self._has_logged_fault or not self._keeps_any or n_left < _FIRST_FILES or not (self._errors or self._empty):
             return
         self._has_logged_fault = True
         fault = next(iter(self._errors.values()), None) or describe_empty(*next(iter(self._empty.values()))[0])
-        _logger.warning("%s. The other files are read nevertheless, to list all faults at the end", fault)
+        message = "%s The other %s are read nevertheless, to list all faults at the end"
+        _logger.warning(message, end_sentence(fault), self._unit)
 
-    def _describe_failures(self, was_stopped: bool) -> str:
-        """Return a message with the faults of all files, or of the first ones if no more were read."""
+    def _describe_failures(self, was_stopped: bool) -> tuple[str, ...]:
+        """Return the lines of a message with the faults of all files, or of those that were read."""
         bad = {} if self._skip_bad_files else self.skipped
-        n_failed = len({self._files[index].path for index in (*self._errors, *self._empty)})
-        n_files = len({file.path for file in self._files})
-        which = f"all {n_files:,} files" if n_failed == n_files else f"{n_failed:,} of {n_files:,} files"
-        if was_stopped:
-            which = f"each of the first {n_failed:,} of {n_files:,} files"
-        is_general = was_stopped or n_failed == n_files
         empty = [report for reports in self._empty.values() for report in reports]
-        if not is_general and len(bad) + len(empty) <= MAX_FAULTS:
+        if self._mixture and not bad and not empty:
+            return (self._mixture,)
+        n_failed = len(empty) + sum(len(self._files[index].repertoires) for index in self._errors if bad)
+        n_all = f"{self._n_repertoires:,} {self._unit}"
+        which = f"all {n_all}" if n_failed == self._n_repertoires else f"{n_failed:,} of {n_all}"
+        if was_stopped and not self._mixture:
+            which = f"each of the first {which}"
+        if self._keeps_any and len(bad) + len(empty) <= MAX_FAULTS:
             faults = [*bad.values(), *(describe_empty(path, report) for path, report in empty)]
         else:
-            faults = [*group_errors(bad), *_group_empty(empty)]
-        if len(faults) == 1 and n_failed > 1:
-            text = f"{which}: {faults[0].partition(': ')[2]}"  # without the number of files or repertoires
-        elif len(faults) == 1 and not was_stopped:
-            text = faults[0]
-        else:
-            text = number_faults(f"{which} cannot be used", faults)
-        advice = []
-        if was_stopped:
-            advice = ["The other files were not read", "`deeprc check` reads all files, and lists their faults"]
-        elif not is_general:
+            groups = [*group_errors(bad), *_group_empty(empty)]
+            is_only_fault = len(groups) == 1 and len(groups[0].members) == n_failed
+            faults = [each.describe(which if is_only_fault else "") for each in groups]
+        not_read = f"The other {self._unit} were not read" if was_stopped else ""
+        advice = [not_read, "`deeprc check` reads all files, and lists their faults"] if was_stopped else []
+        if self._keeps_any:
             of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
             advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
-        return add_advice(text, "; ".join(advice))
+        lines = add_advice(number_faults(f"{which} cannot be used", faults), "; ".join(advice))
+        if self._mixture:
+            lines = (*add_advice([end_sentence(self._mixture)], not_read and f"{not_read}."), *lines)
+        return lines
 
 
-def _group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[str]:
-    """Return a message for the repertoires without a kept row of each main reason, with the first of them."""
-    by_reason: dict[str, list[tuple[Path, RepertoireReport]]] = defaultdict(list)
+def _group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[FaultGroup]:
+    """Group repertoires without a kept row by their main reason."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
     for path, report in empty:
         reason = _find_main_reason(report)
-        by_reason[f", most for the reason {reason!r}" if reason else ""].append((path, report))
+        fault = f"no row is kept, most for the reason {reason!r}" if reason else "no row is kept"
+        by_reason[fault].append(describe_empty(path, report))
     return [
-        describe_empty(*some[0])
-        if len(some) == 1
-        else f"{len(some):,} repertoires: no row is kept{reason} (first: {describe_empty(*some[0])})"
-        for reason, some in by_reason.items()
+        FaultGroup(some[0] if len(some) == 1 else fault, tuple(some), "repertoires")
+        for fault, some in by_reason.items()
     ]
 
 

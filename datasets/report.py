@@ -273,7 +273,7 @@ class PreprocessingReport:
         if self.skipped_files:
             n = len(self.skipped_files)
             lines.append(f"skipped {n:,} file{'s' * (n != 1)} that cannot be read:")
-            lines += [f"  {show_parameters(reason)}" for reason in group_errors(self.skipped_files)]
+            lines += [f"  {show_parameters(each.describe())}" for each in group_errors(self.skipped_files)]
         return lines
 
 

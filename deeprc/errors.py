@@ -8,11 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
     "MAX_FAULTS",
     "PARAMETER",
+    "FaultGroup",
     "InputError",
     "SeveralErrors",
     "Terminated",
@@ -51,7 +53,20 @@ class InputError(ValueError):
 
 
 class SeveralErrors(InputError):
-    """Raised if several files or rows cannot be used; the command line prints each line of the message as a line."""
+    """Raised if several files or rows cannot be used; the command line prints each line of the message as a line.
+
+    Attributes
+    ----------
+    lines
+        Lines of the message. Line breaks within a line, which names of files may hold, become blanks.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(" ".join(line.split()) for line in lines)
+        super().__init__("\n".join(self.lines))
+
+    def __reduce__(self) -> tuple[type[SeveralErrors], tuple[tuple[str, ...]]]:
+        return type(self), (self.lines,)
 
 
 class WriteError(InputError):
@@ -124,13 +139,40 @@ def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def add_advice(text: str, advice: str) -> str:
-    """Return a message followed by an advice, unless it is empty, in a line of its own if the message has several."""
-    separator = "\n" if "\n" in text else " "
-    return f"{end_sentence(text)}{separator}{advice}" if advice else text
+def add_advice(lines: Sequence[str], advice: str) -> tuple[str, ...]:
+    """Return the lines of a message and an advice, unless it is empty, in a line of its own if there are several."""
+    if not advice:
+        return tuple(lines)
+    *before, last = lines
+    return (*before, end_sentence(last), advice) if before else (f"{end_sentence(last)} {advice}",)
 
 
-def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+@dataclass(frozen=True)
+class FaultGroup:
+    """Files or repertoires that have the same fault.
+
+    Attributes
+    ----------
+    fault
+        What is wrong; the whole message if only one file has the fault.
+    members
+        What has the fault, such as the paths of files.
+    unit
+        What the members are, in the plural.
+    """
+
+    fault: str
+    members: tuple[str, ...]
+    unit: str = "files"
+
+    def describe(self, which: str = "") -> str:
+        """Return a message, such as `109 files: FAULT (first: PATH)`; other words can take the place of `109 files`."""
+        if len(self.members) == 1:
+            return self.fault
+        return f"{which or f'{len(self.members):,} {self.unit}'}: {self.fault} (first: {self.members[0]})"
+
+
+def group_errors(errors: Mapping[str, str]) -> list[FaultGroup]:
     """Group the errors of files by their message.
 
     Parameters
@@ -138,28 +180,21 @@ def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     errors
         Message for each file, by its path. A path and a colon at the beginning of a message are ignored in the
         comparison.
-
-    Returns
-    -------
-    The paths of the files with each different message. If several files have the same fault, the message is `109 files:
-    FAULT (first: PATH)`.
     """
     files: dict[str, list[str]] = defaultdict(list)
     for path, message in errors.items():
         files[message.removeprefix(f"{path}: ")].append(path)
-    return {
-        errors[paths[0]] if len(paths) == 1 else f"{len(paths):,} files: {fault} (first: {paths[0]})": tuple(paths)
-        for fault, paths in files.items()
-    }
+    return [FaultGroup(errors[paths[0]] if len(paths) == 1 else fault, tuple(paths)) for fault, paths in files.items()]
 
 
-def number_faults(heading: str, faults: Sequence[str]) -> str:
-    """Return a message with a heading, a numbered line for each of the first ten faults, and the number of the others.
+def number_faults(heading: str, faults: Sequence[str]) -> tuple[str, ...]:
+    """Return a heading, a numbered line for each of the first ten faults, and one with the number of the others.
 
-    A single fault is the whole message. Raise the message of several faults as `SeveralErrors`.
+    A single fault is the only line.
     """
     if len(faults) == 1:
-        return faults[0]
-    shown = [f"({number}) {' '.join(fault.rstrip('.').split())}" for number, fault in enumerate(faults[:MAX_FAULTS], 1)]
+        return (faults[0],)
+    shown = [f"({number}) {fault.rstrip('.')}" for number, fault in enumerate(faults[:MAX_FAULTS], 1)]
     more = [f"and {len(faults) - MAX_FAULTS:,} more faults"] if len(faults) > MAX_FAULTS else []
-    return f"{heading}:\n" + ";\n".join([*shown, *more])
+    *before, last = [*shown, *more]
+    return (f"{heading}:", *(f"{line};" for line in before), last)

@@ -20,24 +20,23 @@ __all__ = ["read_source"]
 _LONGEST = 40
 _SHOWN = 40
 _HEADINGS = {
-    *(
-        "aa",
-        "aa_seq",
-        "aaseq",
-        "amino_acid",
-        "cdr",
-        "cdr3",
-        "cdr3aa",
-        "chain",
-        "id",
-        "name",
-        "peptide",
-        "read",
-        "sample",
-    ),
-    *("seq", "tcr"),
+    "aa",
+    "aa_seq",
+    "aaseq",
+    "amino_acid",
+    "cdr",
+    "cdr3",
+    "cdr3aa",
+    "chain",
+    "id",
+    "name",
+    "peptide",
+    "read",
+    "sample",
+    "seq",
+    "tcr",
 }
-"""Words above a list, without regard to case; SEQ and others could be read as sequences."""
+"""Words that the first line of a list may hold, in any case; SEQ, for example, could be read as a sequence."""
 
 
 def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:

@@ -145,8 +145,8 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
         )
     faults = group_errors({**plan.skipped, **profiled.failed})
     return [
-        Finding("error", "unreadable-file", text, advice, files, numbers={"files": len(files)})
-        for text, files in faults.items()
+        Finding("error", "unreadable-file", each.describe(), advice, each.members, numbers={"files": len(each.members)})
+        for each in faults
     ]
 
 

@@ -86,7 +86,7 @@ def _format_message(error: Exception) -> str:
     text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-    lines = text.split("\n") if isinstance(error, SeveralErrors) else [text]
+    lines = error.lines if isinstance(error, SeveralErrors) else (text,)
     return "\n".join(
         "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(line.split()))
         for line in lines

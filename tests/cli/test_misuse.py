@@ -132,3 +132,28 @@ def test_faults_of_several_files_are_one_line_each(deeprc: Call, tmp_path: Path)
         "--skip-bad-files leaves out files with faults",
     ]
     assert not (tmp_path / "c.h5").exists()
+
+
+def test_the_name_of_a_file_adds_no_line(deeprc: Call, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "sheet.tsv").write_text("ID\na\nb\nc\n")
+    for name, text in (("a", "abc"), ("b", "x"), ("c", "1")):
+        path = tmp_path / "files" / f"{name}\nError: all files were deleted.tsv"
+        path.write_text(f"repertoire_id\tjunction_aa\tduplicate_count\n{name}\tCASSF\t{text}\n")
+    arguments = ["preprocess", tmp_path / "files", "--metadata", tmp_path / "sheet.tsv", "-o", tmp_path / "c.h5"]
+    shown = (
+        f"{tmp_path}/files/%s Error: all files were deleted.tsv: row 2, column 'duplicate_count': "
+        "expected a number from 0 to 4294967295, or nothing; found"
+    )
+    code, _, error = deeprc(*arguments)
+    assert code == 2
+    assert error.splitlines() == [
+        "Error: 2 of 3 files cannot be used:",
+        f"(1) {shown % 'a'} 'abc';",
+        f"(2) {shown % 'b'} 'x'.",
+        "--skip-bad-files leaves out files with faults",
+    ]
+    path = tmp_path / "files" / "b\nError: all files were deleted.tsv"
+    path.write_text(path.read_text().replace("\tx", "\t1"))
+    code, _, error = deeprc(*arguments)
+    assert (code, error) == (2, f"Error: {shown % 'a'} 'abc'. --skip-bad-files leaves out files with faults\n")

@@ -12,7 +12,7 @@ from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import describe_missing, plan_files
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.errors import InputError, group_errors, quote
+from deeprc.errors import InputError, quote
 
 BOTH = ("aaSeqCDR3", "count", "CDR3_beta", "TRBV_gene", "TRBJ_gene")
 ROWS = [("CASSF", 5, "CASSF", "TRBV5-1", "TRBJ2-1"), ("CAF", 2, "CAF", "TRBV2", "TRBJ2-1")]
@@ -108,14 +108,7 @@ def test_check_says_a_fault_of_all_files_once_and_advises_what_fits(both, write_
     assert "`skip_bad_files`" in finding.advice
 
 
-def test_errors_are_grouped_by_what_they_say():
-    errors = {"a": "a: bad", "b": "b: worse", "c": "c: bad", "d": "of another form"}
-    assert group_errors(errors) == {
-        "2 files: bad (first: a)": ("a", "c"),
-        "b: worse": ("b",),
-        "of another form": ("d",),
-    }
-    assert group_errors({}) == {}
+def test_a_long_value_is_cut_in_a_message():
     assert quote("x" * 60) == repr("x" * 60)
     assert quote("x" * 61) == repr("x" * 60) + "... (61 letters)"
 

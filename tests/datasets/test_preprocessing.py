@@ -213,6 +213,16 @@ def test_the_first_of_many_faults_is_logged_at_once(tmp_path, write_table, caplo
     assert caplog.messages == [f"{tmp_path}/files/r4.tsv: row 4, {BAD_COUNT}. {advice}"]
 
 
+def test_a_first_fault_that_ends_with_a_question_has_no_full_stop_after_it(tmp_path, write_table, caplog):
+    write_files(tmp_path, write_table, 30)
+    write_table(tmp_path / "files" / "r4.tsv", AIRR, [("CF", "T", 1)])
+    fails(tmp_path, min_length=3)
+    assert caplog.messages == [
+        f"{tmp_path}/files/r4.tsv: none of the 1 rows of repertoire 'r4' is kept (too_short 1); is `min_length` right? "
+        "The other files are read nevertheless, to list all faults at the end"
+    ]
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_was_read_after_a_fault_is_not_read_again(tmp_path, write_table, monkeypatch, caplog, jobs):
     write_files(tmp_path, write_table, 12)
@@ -554,6 +564,24 @@ def test_a_mixture_of_chains_asks_for_a_choice(cohort, write_table):
     assert RepertoireDataset(cohort / "cohort.h5").repertoire_ids.tolist() == ["a", "b"]
 
 
+def test_faults_before_a_mixture_of_chains_are_named_with_it(tmp_path, write_table):
+    write_files(tmp_path, write_table, 6, bad=(0, 2, 5), bad_row=3)
+    write_table(tmp_path / "files" / "r1.tsv", AIRR, [("C*F", "T", 1)])
+    write_table(tmp_path / "files" / "r4.tsv", (*AIRR, "v_call"), [("CAWF", "T", 1, "TRAV1-1")])
+    chains = "the files hold several chains, TRA (repertoire 'r4') and TRB (repertoire 'r3'); choose one with `locus`"
+    empty = f"{tmp_path}/files/r1.tsv: none of the 1 rows of repertoire 'r1' is kept (stop_codon 1)"
+    seen = []
+    assert fails(tmp_path, progress=lambda done, total: seen.append(done)) == (
+        f"{chains}. The other files were not read.\n3 of 6 files cannot be used:\n"
+        f"(1) {tmp_path}/files/r0.tsv: row 3, {BAD_COUNT};\n(2) {tmp_path}/files/r2.tsv: row 3, {BAD_COUNT};\n"
+        f"(3) {empty}.\n{SKIP}; {EMPTY}"
+    )
+    assert seen == [1, 2, 3, 4, 5]
+    (tmp_path / "files" / "r5.tsv").unlink()
+    write_table(tmp_path / "metadata.tsv", ("ID",), [(f"r{i}",) for i in range(5)])
+    assert fails(tmp_path, skip_bad_files=True) == f"{chains}.\n{empty}. {EMPTY}"
+
+
 def test_bad_files_can_be_skipped(cohort, write_table, caplog):
     write_table(cohort / "files" / "c.tsv.gz", ("x", "y"), [(1, 2)])
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [("CAF", "T", "abc")])
@@ -760,6 +788,102 @@ def published(path, names):
             [np.arange(len(names)), np.arange(1, len(names) + 1)], 1
         )
     return path
+
+
+EMPTY = "`allow_missing` leaves such repertoires out"
+
+
+def test_skipped_files_are_not_counted_as_faults(tmp_path, write_table):
+    write_files(tmp_path, write_table, 25, bad=(1, 3, 5), bad_row=3)
+    write_table(tmp_path / "files" / "r7.tsv", AIRR, [("C*F", "T", 1)])
+    empty = f"{tmp_path}/files/r7.tsv: none of the 1 rows of repertoire 'r7' is kept (stop_codon 1)"
+    assert fails(tmp_path, skip_bad_files=True) == f"{empty}. {EMPTY}"
+    write_table(tmp_path / "files" / "r9.tsv", AIRR, [])
+    assert fails(tmp_path, skip_bad_files=True) == (
+        f"2 of 25 files cannot be used:\n(1) {empty};\n"
+        f"(2) {tmp_path}/files/r9.tsv: none of the 0 rows of repertoire 'r9' is kept.\n{EMPTY}"
+    )
+
+
+def test_a_fault_of_all_files_that_are_not_skipped(tmp_path, write_table):
+    write_files(tmp_path, write_table, 25, bad=range(5), bad_row=3)
+    first = f"{tmp_path}/files/r5.tsv: none of the 30 rows of repertoire 'r5' is kept (too_short 30)"
+    assert fails(tmp_path, skip_bad_files=True, min_length=9) == (
+        f"20 of 25 files: no row is kept, most for the reason 'too_short' (first: {first}; is `min_length` right?)"
+    )
+
+
+def write_one_file(folder, write_table, n, empty=(), bad=()):
+    """Write n repertoires p0, p1, ... into one table, and a sheet; some have no row to keep, some no number."""
+    rows = [(f"p{i}", "C*F" if i in empty else "CASF", "abc" if i in bad else 1, "") for i in range(n)]
+    write_table(folder / "metadata.tsv", ("ID",), [(f"p{i}",) for i in range(n)])
+    return write_table(folder / "files" / "all.tsv", COLUMNS, rows)
+
+
+def test_empty_repertoires_of_one_file_are_named(tmp_path, write_table):
+    path = write_one_file(tmp_path, write_table, 30, empty=(4,))
+    fourth = f"{path}: none of the 1 rows of repertoire 'p4' is kept (stop_codon 1)"
+    assert fails(tmp_path) == f"{fourth}. {EMPTY}"
+    write_one_file(tmp_path, write_table, 30, empty=(4, 5))
+    assert fails(tmp_path) == (
+        f"2 of 30 repertoires cannot be used:\n(1) {fourth};\n(2) {fourth.replace('p4', 'p5')}.\n{EMPTY}"
+    )
+    write_one_file(tmp_path, write_table, 30, empty=range(4, 15))
+    reason = "no row is kept, most for the reason 'stop_codon'"
+    assert fails(tmp_path) == f"11 of 30 repertoires: {reason} (first: {fourth}). {EMPTY}"
+    write_one_file(tmp_path, write_table, 30, empty=range(30))
+    assert fails(tmp_path) == f"all 30 repertoires: {reason} (first: {fourth.replace('p4', 'p0')})"
+
+
+def test_a_fault_of_one_file_of_many_repertoires_is_the_message(tmp_path, write_table):
+    path = write_one_file(tmp_path, write_table, 30, bad=(1,))
+    assert fails(tmp_path) == f"{path}: row 3, {BAD_COUNT}"
+    write_table(tmp_path / "files" / "q.tsv", AIRR, [("CAF", "T", 1)])
+    write_table(tmp_path / "metadata.tsv", ("ID",), [("q",), *((f"p{i}",) for i in range(30))])
+    assert fails(tmp_path) == f"{path}: row 3, {BAD_COUNT}. {SKIP}"
+
+
+def test_one_fault_of_several_files_of_many_repertoires_names_the_number_of_files(tmp_path, write_table):
+    for name in "ab":
+        rows = [(f"{name}1", "CAF", 1, ""), (f"{name}2", "CAF", "abc", "")]
+        write_table(tmp_path / "files" / f"all_{name}.tsv", COLUMNS, rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), [("a1",), ("a2",), ("b1",), ("b2",)])
+    assert fails(tmp_path) == f"2 files: row 3, {BAD_COUNT} (first: {tmp_path}/files/all_a.tsv)"
+
+
+def test_files_with_usable_repertoires_do_not_stop_the_reading_of_others(tmp_path, write_table):
+    for i in range(23):
+        rows = [(f"p{i}", "C*F", 1, ""), (f"q{i}", "CAF", 1, "")]
+        write_table(tmp_path / "files" / f"all{i}.tsv", COLUMNS, rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), [(f"{name}{i}",) for i in range(23) for name in "pq"])
+    seen = []
+    assert fails(tmp_path, progress=lambda done, total: seen.append(done)) == (
+        "23 of 46 repertoires: no row is kept, most for the reason 'stop_codon' (first: "
+        f"{tmp_path}/files/all0.tsv: none of the 1 rows of repertoire 'p0' is kept (stop_codon 1)). {EMPTY}"
+    )
+    assert seen == list(range(1, 24))
+
+
+def test_an_original_container_is_compared_by_its_repertoires(tmp_path, write_table):
+    names = [f"r{i}" for i in range(23)]
+    path = published(tmp_path / "files" / "o.h5", names)
+    write_table(tmp_path / "metadata.tsv", ("ID",), [(name,) for name in names])
+    one = f"{path}: none of the 1 rows of repertoire 'r0' is kept (too_long 1); is `max_length` right?"
+    place = [path], tmp_path / "metadata.tsv", tmp_path / "cohort.h5"
+    with pytest.raises(SeveralErrors) as error:
+        preprocess(*place, options=ReadingOptions(max_length=2))
+    assert str(error.value) == (
+        f"each of the first 20 of 23 repertoires: no row is kept, most for the reason 'too_long' (first: {one}). "
+        "The other repertoires were not read; `deeprc check` reads all files, and lists their faults"
+    )
+    with h5py.File(path, "r+") as file:
+        file["sampledata/sequences"][1:3, 0] = 77
+    problem = f"{path}: dataset /sampledata/sequences: expected indices from 0 to 19, then -1 up to the end; repertoire"
+    with pytest.raises(SeveralErrors) as error:
+        preprocess(*place)
+    assert str(error.value) == (
+        f"2 of 23 repertoires cannot be used:\n(1) {problem} 'r1.tsv';\n(2) {problem} 'r2.tsv'.\n{SKIP}"
+    )
 
 
 def test_damaged_repertoires_of_an_original_container_are_skipped_one_by_one(tmp_path, write_table, caplog):
