@@ -21,6 +21,7 @@ from deeprc.cli.flags import (
     expand_subcommands,
     explain_unknown_option,
     load_command,
+    make_printable,
     name_flags,
 )
 from deeprc.cli.progress import Bars, LineHandler
@@ -87,10 +88,7 @@ def _format_message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     lines = error.lines if isinstance(error, SeveralErrors) else (text,)
-    return "\n".join(
-        "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(line.split()))
-        for line in lines
-    )
+    return "\n".join(map(make_printable, lines))
 
 
 def _debug_option() -> click.Option:

@@ -23,6 +23,7 @@ __all__ = [
     "expand_subcommands",
     "explain_unknown_option",
     "load_command",
+    "make_printable",
     "name_flags",
 ]
 
@@ -72,9 +73,15 @@ class MessageFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is that of `logging`
         """Return the message of a log record after a word for its level."""
+        message = make_printable(record.message)
         if record.name == _PROGRESS:
-            return record.message
-        return f"{_LEVELS.get(record.levelname, record.levelname)}: {record.message}"
+            return message
+        return f"{_LEVELS.get(record.levelname, record.levelname)}: {message}"
+
+
+def make_printable(text: str) -> str:
+    """Return a text in one line, with control characters, such as those of a file's name, as escape sequences."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))
 
 
 def load_command(name: str) -> click.Command:

@@ -71,6 +71,11 @@ def test_log_lines_name_options():
     assert MessageFormatter().format(record) == "Warning: try another --seed"
 
 
+def test_a_name_adds_no_line_to_the_log():
+    record = logging.LogRecord("deeprc", logging.WARNING, "f.py", 1, "%s: skipped", ("a\nError: b\x1b[2J.tsv",), None)
+    assert MessageFormatter().format(record) == r"Warning: a Error: b\x1b[2J.tsv: skipped"
+
+
 @pytest.mark.parametrize(
     ("name", "level", "line"),
     [
