@@ -18,6 +18,7 @@ import yaml
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.threads import count_cores
 
 Deeprc = Callable[..., tuple[int, str, str]]
 TOYS = Path(__file__).parents[1] / "toys"
@@ -232,7 +233,7 @@ def test_options_reach_the_harness(
         **default,
         "methods": ["a", "b", "c"],
         "options": BenchmarkOptions(
-            preset="paper", folds="f.tsv", seed=3, jobs=os.cpu_count() or 1, group_by="g", scheduler="s"
+            preset="paper", folds="f.tsv", seed=3, jobs=count_cores(), group_by="g", scheduler="s"
         ),
         "resume": True,
     }

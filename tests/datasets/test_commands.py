@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from deeprc.cli import options
 from deeprc.cli.info import info
 from deeprc.cli.preprocess import preprocess
 from deeprc.datasets import preprocessing
@@ -96,7 +97,7 @@ def test_help_shows_an_example_and_explains_every_option(command):
 
 def test_no_number_of_jobs_means_one_per_core(cohort, monkeypatch):
     seen = []
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr(options, "count_cores", lambda: 3)
     monkeypatch.setattr(preprocessing, "preprocess", lambda *_, jobs, **__: seen.append(jobs) or 1 / 0)
     for arguments in ([], ["--jobs", 0], ["--jobs", 2]):
         place = [cohort / "files", "--metadata", cohort / "metadata.tsv", "-o", cohort / "c.h5"]
