@@ -31,7 +31,6 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MIN_WEIGHT = 1e-300  # smallest sum of weights that is divided by
 
 
 @dataclass(frozen=True)
@@ -112,9 +111,8 @@ class CompositionFeatures:
         present
             Whether each repertoire counts for the mean, which has the weights `size_weights`, (B,).
         """
-        weights = self.size_weights * present
-        mean = weights @ self._gene_ratios / max(float(weights.sum()), _MIN_WEIGHT)
-        return np.asarray(self.size_weights[:, None] * (self._gene_ratios - mean))
+        centre = Columns(self._gene_ratios, weights=self.size_weights * present).centre
+        return np.asarray(self.size_weights[:, None] * (self._gene_ratios - centre))
 
     def make_gene_function(self, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""

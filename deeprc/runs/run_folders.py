@@ -95,7 +95,7 @@ def _get_plan(settings: RunSettings) -> RunPlan:
 def _describe_difference(one: RunSettings, other: RunSettings) -> str | None:
     """Return how two runs were trained that are not alike, as in "for different targets"; None if they are alike.
 
-    What determines the fingerprint comes before it.
+    The fingerprint is compared last, because a different target, container or setting changes it, too.
     """
     if one.targets != other.targets:
         return "for different targets"
