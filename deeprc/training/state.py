@@ -81,10 +81,7 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
         body = {"start_motifs" if name == "seeds" else name: value for name, value in body.items()}
     state: TrainingState = validate(body, TrainingState, where)
     state.history = list(body.get("history", []))  # not the validated rows, so that numbers of updates stay integers
-    for row in state.history:
-        for name in ("update", "seconds"):
-            if not math.isfinite(row.get(name, math.nan)):
-                raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
+    _check_history(state, where)
     if "seconds" not in body and state.history:  # written by an earlier version
         state.seconds = max(0.0, float(state.history[-1]["seconds"]))
     where = f"{where}: start_motifs"
@@ -95,3 +92,18 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
         if sizes and (len(sizes) != len(motif.gaps) or not {0, N_AMINO_ACIDS}.issuperset(sizes)):
             raise InputError(f"{where}: expected weights of 20 residues for each gap, found {abbreviate(motif)}")
     return state
+
+
+def _check_history(state: TrainingState, where: str) -> None:
+    """Raise InputError if `history.tsv` could not be written from the history of a state, or not be read again."""
+    where, updates = f"{where}: history", []
+    for row in state.history:
+        for name in ("update", "seconds"):
+            if not math.isfinite(row.get(name, math.nan)):
+                raise InputError(f"{where}: expected a number {name!r} in each row, found {abbreviate(row)}")
+        if any(value < 0 for value in row.values()):
+            raise InputError(f"{where}: expected no negative number, found {abbreviate(row)}")
+        updates.append(row["update"])
+    if updates != sorted(set(updates)) or max(updates, default=0) > state.update:
+        found = ", ".join(f"{update:g}" for update in updates)
+        raise InputError(f"{where}: expected updates that rise to at most {state.update}, found {found}")
