@@ -40,6 +40,6 @@ def test_a_training_may_be_ahead_of_its_last_evaluation() -> None:
 )
 def test_a_history_that_could_not_be_written_is_refused(changes: dict[str, Any], message: str) -> None:
     """A training that went on from it would fail after its last update, when it reads its own `history.tsv`."""
-    with pytest.raises(InputError, match="^last: history: ") as caught:
+    with pytest.raises(InputError, match=r"^last: history: ") as caught:
         parse_state(body(**changes), 1, "last")
     assert message in str(caught.value)
