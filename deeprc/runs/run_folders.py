@@ -59,9 +59,9 @@ def _expand(path: Path) -> list[Path]:
             return [path]
         settings = [read_settings(run) for run in runs]
         by_name = {run.name: each for run, each in zip(runs, settings, strict=True)}
-        for planned in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
-            if all(planned.get(name) == _get_plan(each) for name, each in by_name.items()):
-                _check_complete(path, runs, planned, "deeprc train")
+        for plans in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
+            if all(plans.get(name) == _get_plan(each) for name, each in by_name.items()):
+                _check_complete(path, runs, plans, "deeprc train")
     for run, each in zip(runs, settings, strict=True):
         difference = _describe_difference(settings[0], each)
         if difference is not None:
