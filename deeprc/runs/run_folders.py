@@ -39,7 +39,7 @@ def expand_run_folders(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 def find_cross_validation(runs: Sequence[Path]) -> Path | None:
     """Return the folder of the cross-validation that has trained all these runs; None if there is none."""
-    folders = {run.resolve().parent for run in runs}
+    folders = {Path(os.path.realpath(run)).parent for run in runs}
     folder = folders.pop()
     is_found = not folders and folder.name == RUNS and holds_cross_validation(folder.parent)
     return folder.parent if is_found else None
