@@ -135,7 +135,7 @@ class NestedPlan:
         split = self.splits[fold]
         division += (split.train, split.validation) if self.adjust_for else ()
         read = _list_read_columns(method.estimator, self.dataset.metadata)
-        division += ([[name, self.dataset.metadata[name].map(str).tolist()] for name in read],) if read else ()
+        division += ([[str(name), self.dataset.metadata[name].map(str).tolist()] for name in read],) if read else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
         cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
@@ -164,9 +164,9 @@ def _get_source_code(estimator_class: type) -> str:
         return ""
 
 
-def _list_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[str]:
+def _list_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[Any]:
     """Return the columns of the sheet that a method reads; a user's class may read any."""
-    columns = list(map(str, metadata.columns))
+    columns = list(metadata.columns)
     return [name for name in columns if name in estimator.sheet_columns] if _is_own(type(estimator)) else columns
 
 
