@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.known_truth import KnownTruth, get_recipe
+from deeprc.baselines.known_truth import PART_COLUMN, KnownTruth, get_recipe
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.likelihood import RecipeLikelihood
@@ -42,8 +42,8 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
     """
     cohort = cohort_from_mapping(recipe)
     metadata = dataset.whole().metadata
-    has_parts = cohort.test_share > 0 and "part" in metadata
-    parts = metadata["part"].astype(str).tolist() if has_parts else [""] * len(metadata)
+    has_parts = cohort.test_share > 0 and PART_COLUMN in metadata
+    parts = metadata[PART_COLUMN].astype(str).tolist() if has_parts else [""] * len(metadata)
 
     def compute(whole: RepertoireDataset) -> Arrays:
         likelihood = RecipeLikelihood(cohort)

@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import validate_dataset
 
-__all__ = ["KnownTruth", "get_recipe"]
+__all__ = ["PART_COLUMN", "KnownTruth", "get_recipe"]
 
 _STATUSES = ("positive", "negative")  # names of the classes in a recipe
 _COLUMNS = ("status", "true_status")  # columns of a simulated cohort's metadata that hold them
+PART_COLUMN = "part"
+"""Column of a simulated cohort's metadata in which `test` names the repertoires of the recipe's test part."""
 
 
 class KnownTruth(BinaryClassifier):
@@ -43,6 +46,11 @@ class KnownTruth(BinaryClassifier):
     """
 
     calibrates_itself = True  # the scores of training repertoires do not depend on their labels
+
+    @property
+    def sheet_columns(self) -> Sequence[str]:
+        """Names of the columns of the metadata sheet that the method reads, where they exist."""
+        return (*_COLUMNS, PART_COLUMN)
 
     def _remember(self, X: RepertoireDataset) -> None:
         raise NotImplementedError

@@ -67,6 +67,11 @@ class _SheetFeatures(RepertoireEstimator):
         self.categories = categories
         self.C = C
 
+    @property
+    def sheet_columns(self) -> Sequence[str]:
+        """Names of the columns of the metadata sheet that the method reads."""
+        return self.columns
+
     def _learn_columns(self, X: RepertoireDataset) -> None:
         missing = [name for name in self.columns if name not in X.metadata]
         if missing or not self.columns:

@@ -74,8 +74,8 @@ def find_files(
     InputError
         If a source does not exist or is neither a folder nor a regular file, or there is no file.
     """
-    tables: dict[Path, Path] = {}
-    others: dict[Path, Path] = {}
+    tables: dict[str, Path] = {}  # by their real paths; unlike Path.resolve, realpath also accepts links in a circle
+    others: dict[str, Path] = {}
     for source in map(Path, [sources] if isinstance(sources, str | os.PathLike) else sources):
         if source.is_dir():
             files = [path for path in sorted(source.rglob("*")) if not _is_hidden(path, source) and path.is_file()]
@@ -84,15 +84,15 @@ def find_files(
                     f"{source}: no *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, .zip of these) in this folder"
                 )
             for path in files:
-                (tables if _is_table(path.name) else others).setdefault(path.resolve(), path)
+                (tables if _is_table(path.name) else others).setdefault(os.path.realpath(path), path)
         elif source.exists():
             check_regular_file(source, expected="a repertoire file or a folder")
-            tables.setdefault(source.resolve(), source)
+            tables.setdefault(os.path.realpath(source), source)
         else:
             raise InputError(f"{source}: no such file or folder")
     if exclude is not None:
-        tables.pop(exclude.resolve(), None)
-        others.pop(exclude.resolve(), None)
+        tables.pop(os.path.realpath(exclude), None)
+        others.pop(os.path.realpath(exclude), None)
     if not tables and not others:
         raise InputError("no repertoire files: give the files or the folders that hold them")
     return SourceFiles(tuple(tables.values()), tuple(path for key, path in others.items() if key not in tables))

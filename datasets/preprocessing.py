@@ -383,13 +383,13 @@ def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
 
 def describe_empty(path: Path | str, report: RepertoireReport) -> str:
     """Return a message about a repertoire of which no row is kept."""
+    if not report.rows_read:
+        return f"{path}: has a header, but no rows (repertoire {report.repertoire_id!r})"
     reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
-    message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"
-    message += f" ({reasons})" if reasons else ""
-    if report.rows_read and report.dropped.get("empty") == report.rows_read:
+    message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept ({reasons})"
+    if report.dropped.get("empty") == report.rows_read:
         message += "; are the sequences in another column? Name it with `sequence_column`"
-    question = _QUESTIONS.get(_find_main_reason(report))
-    return f"{message}; {question}" if question else message
+    return "; ".join(filter(None, [message, _QUESTIONS.get(_find_main_reason(report))]))
 
 
 def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:

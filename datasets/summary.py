@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.categories import is_category
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import LinkedContainer, SequenceContainer
 from deeprc.datasets.report import describe_counts, format_table
@@ -18,7 +19,7 @@ from deeprc.datasets.sequences import Sequences
 __all__ = ["render_summary", "summarise"]
 
 _CHUNK = 1 << 20
-_MAX_CLASSES = 12
+_MAX_CLASSES = 12  # a column with more different texts has no classes
 
 
 def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
@@ -136,7 +137,10 @@ def _count_witnesses(dataset: RepertoireDataset) -> int | None:
 
 
 def _summarise_column(values: pd.Series) -> dict[str, Any]:
-    """Describe a metadata column: its classes if they are few, else its range or its number of different values."""
+    """Describe a metadata column: its classes, the range of its numbers, or its number of different values.
+
+    Texts are classes if they are few, and numbers if they are categories, see `is_category`.
+    """
     given = values.dropna()
     numeric = pd.api.types.is_numeric_dtype(values)
     kind = "text" if not numeric else "integer" if pd.api.types.is_integer_dtype(values) else "number"
@@ -145,7 +149,7 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
         "missing": len(values) - len(given),
         "distinct": int(given.nunique()),
     }
-    if column["distinct"] <= _MAX_CLASSES:
+    if is_category(values) if numeric else column["distinct"] <= _MAX_CLASSES:
         classes = given.value_counts()
         order = sorted(classes.index, key=lambda value: (-classes[value], value))
         column["classes"] = {}

@@ -33,6 +33,7 @@ __all__ = [
     "check_figure_path",
     "require_matplotlib",
     "save_figure",
+    "shorten_name",
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -94,6 +95,18 @@ _METADATA: dict[str, dict[str, None]] = {
 _MAGIC_BYTES = {"png": (b"\x89PNG",), "svg": (b"<?xml", b"<svg"), "pdf": (b"%PDF",)}
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+def shorten_name(name: str, max_letters: int) -> str:
+    """Return a name of one line and at most `max_letters`, with an ellipsis in the middle of a longer one.
+
+    Long names, such as those of classes, often differ at their end.
+    """
+    line = " ".join(name.split()) if "\n" in name else name
+    if len(line) <= max_letters:
+        return line
+    n_last = (max_letters - 1) // 2
+    return f"{line[: max_letters - 1 - n_last]}…{line[len(line) - n_last :]}"
 
 
 def require_matplotlib(function: Callable[_P, _R]) -> Callable[_P, _R]:

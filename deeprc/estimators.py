@@ -71,6 +71,11 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
 
     If it also takes `X_validation`, it takes their donors as `groups_validation`."""
 
+    @property
+    def sheet_columns(self) -> Sequence[str]:
+        """Names of the columns of the metadata sheet that the method reads, besides target and donors."""
+        return ()
+
     def check_parameters(self) -> None:
         """Raise InputError if a parameter has a value that is wrong whatever the cohort is."""
 

@@ -25,7 +25,7 @@ class NotebookBars(TimedReporter):
     def end(self, step: Step) -> None:
         """Forget a step; after the last one, clear the output."""
         super().end(step)
-        if not self._began and self._shown is not None:
+        if not self._times and self._shown is not None:
             self._display("")
             self._shown = None
 

@@ -30,7 +30,8 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-_MIN_SHARE = 0.01  # smallest share of a step that must be done before its speed is known
+_MARKED_SHARE = 0.01  # share of a step after which its time is noted
+_MAX_TIME, _MAX_DONE = 0.75, 0.5  # shares of the time and of the finished part that precede what tells the speed
 
 _Item = TypeVar("_Item")
 
@@ -63,21 +64,46 @@ class Step:
         self.done += amount
         self.reporter.show(self)
 
-    def seconds_left(self, now: float, began: float, done_before: float) -> float | None:
-        """Return the seconds that the rest will take: `left` if it is known, else by the speed since the step began.
-
-        The result is None as long as less than 1% is done, because the first part often takes longer than the others.
-        """
-        done = self.done - done_before
-        if self.left is not None or done <= 0 or done < _MIN_SHARE * (self.total - done_before):
-            return self.left
-        return (now - began) / done * (self.total - self.done)
-
     def follow(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items, and advance by one after each."""
         for item in items:
             yield item
             self.advance()
+
+
+class _Times:
+    """The times at which parts of a step were finished, for an estimate of the time that is left."""
+
+    def __init__(self, step: Step, now: float) -> None:
+        self._step = step
+        self._marks = [(now, step.done)]  # time, and `done` at this time
+
+    @property
+    def began(self) -> float:
+        """Time when the step began."""
+        return self._marks[0][0]
+
+    def note(self, now: float) -> None:
+        """Note the time, unless less than a hundredth of the step was finished since the last note."""
+        if self._step.done - self._marks[-1][1] >= _MARKED_SHARE * (self._step.total - self._marks[0][1]):
+            self._marks.append((now, self._step.done))
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds that the rest will take: `left` of the step if it is known, else by its later parts.
+
+        The first part never counts, because it often takes longer than the others: functions are compiled, or workers
+        start. The parts that count are at least half of what is finished, and took at least a quarter of the time,
+        because workers that began together finish their first parts together. None: there are no such parts yet.
+        """
+        step, (began, done_before) = self._step, self._marks[0]
+        if step.left is not None:
+            return step.left
+        latest, most = began + _MAX_TIME * (now - began), done_before + _MAX_DONE * (step.done - done_before)
+        earlier = [mark for mark in self._marks[1:] if mark[0] <= latest and mark[1] <= most]
+        if not earlier or step.done <= done_before:
+            return None
+        time_then, done_then = earlier[-1]
+        return (now - time_then) / (step.done - done_then) * (step.total - step.done)
 
 
 class Reporter(Protocol):
@@ -114,23 +140,23 @@ class TimedReporter(ABC):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last_shown = clock, clock()
-        self._began: dict[Step, tuple[float, float]] = {}  # time when the step began, and `done` at this time
+        self._times: dict[Step, _Times] = {}
 
     def begin(self, step: Step) -> None:
         """Remember when a step began."""
-        self._began[step] = self._clock(), step.done
+        self._times[step] = _Times(step, self._clock())
 
     def show(self, step: Step) -> None:
         """Show all open steps if `delay` and `interval` have passed."""
-        now = self._clock()
-        began, _ = self._began[step]
-        if now - began >= self.delay and now - self._last_shown >= self.interval:
+        now, times = self._clock(), self._times[step]
+        times.note(now)
+        if now - times.began >= self.delay and now - self._last_shown >= self.interval:
             self._last_shown = now
-            self.show_all(list(self._began), now)
+            self.show_all(list(self._times), now)
 
     def end(self, step: Step) -> None:
         """Forget a step."""
-        del self._began[step]
+        del self._times[step]
 
     @abstractmethod
     def show_all(self, steps: Sequence[Step], now: float) -> None:
@@ -138,7 +164,7 @@ class TimedReporter(ABC):
 
     def describe_rest(self, step: Step, now: float) -> list[str]:
         """Return texts about the rest of a step: the time that is left, if it is known, and its note, if it has one."""
-        left = step.seconds_left(now, *self._began[step])
+        left = self._times[step].seconds_left(now)
         time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
         return [*time_left, *filter(None, [step.note])]
 

@@ -285,7 +285,7 @@ class _Problem:
         near_kind = suggest_nearest(kind, _KINDS) if head else ""
         if near_kind:  # the kind is wrong, too
             self._stripped = head
-        wrong = f" After ':' stands {reader.plain(kind)!r}{near_kind}" if near_kind else ""
+        wrong = f" {reader.plain(kind)!r} is not a kind of target{near_kind}" if near_kind else ""
         known = f"{wrong} Columns: {', '.join(map(str, reader.metadata.columns))}"
         whole = reader.plain(self._stripped.rpartition("=")[0] or self._stripped)
         guesses = [whole, *(part for part in re.split("[=<>:@]", reader.plain(reader.masked))[:1] if part != whole)]

@@ -58,9 +58,9 @@ def test_a_line_says_what_how_far_and_how_long(clock: Clock, lines: Callable[[],
 
 def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
     with use_reporter(LogLines(clock)), open_step("methods", 4) as outer, open_step("training", 100) as inner:
-        clock.now = 40
-        inner.note = "loss 0.3"
-        inner.advance(20)
+        for clock.now in (20, 40):
+            inner.note = "loss 0.3"
+            inner.advance(10)
         assert lines() == ["methods: 0%; training: 20%, about 3 min left, loss 0.3"]
         clock.now = 60
         outer.advance()
@@ -68,7 +68,7 @@ def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]
         clock.now = 80
         outer.left = 7
         outer.advance()
-    assert lines() == ["methods: 50%, about 7 s left; training: 20%, about 5 min left, loss 0.3"]
+    assert lines() == ["methods: 50%, about 7 s left; training: 20%, about 8 min left, loss 0.3"]
 
 
 def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
@@ -78,27 +78,45 @@ def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) 
             clock.now = 1004
             step.advance()
             assert lines() == []
-            clock.now = 1005
+            clock.now = 1010
             step.advance()
     assert lines() == ["quick: 100%, about 0 s left"]
 
 
 def test_the_speed_is_that_of_what_was_done_here(clock: Clock, lines: Callable[[], list[str]]) -> None:
     with use_reporter(LogLines(clock)), open_step("continued", 100, done=50) as step:
-        clock.now = 30
-        step.advance(10)
+        for clock.now in (15, 30):
+            step.advance(5)
     assert lines() == ["continued: 60%, about 2 min left"]
 
 
-def test_the_first_hundredth_tells_no_speed(clock: Clock, lines: Callable[[], list[str]]) -> None:
-    """The first update of a training compiles its functions and takes much longer than the others."""
+def test_the_first_part_tells_no_speed(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    """The first of 1,000 parts takes 60 s, because functions are compiled; the others take 0.1 s each."""
     with use_reporter(LogLines(clock)), open_step("training", 1000) as step:
-        clock.now = 30
-        step.advance(4)
-        assert lines() == ["training: 0%"]
-        clock.now = 60
-        step.advance(6)
-        assert lines() == ["training: 1%, about 1.6 h left"]
+        for part in range(1000):
+            clock.now = 60 + 0.1 * part
+            step.advance()
+    assert lines() == ["training: 0%", "training: 30%, about 70 s left", "training: 60%, about 40 s left",
+                       "training: 90%, about 10 s left"]  # fmt: skip
+
+
+def test_parts_that_end_together_tell_no_speed(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    """Four workers take 100 s for each of 16 parts. The next time that counts is 40 s later."""
+    with use_reporter(LogLines(clock)), open_step("runs", 16) as step:
+        for clock.now in (100, 200, 300):
+            for _ in range(4):
+                step.advance()
+                clock.now += 0.25
+            clock.now += 40
+            step.advance(0)
+    assert lines() == [
+        "runs: 6%",
+        "runs: 25%, about 4 min left",
+        "runs: 31%, about 6 min left",
+        "runs: 50%, about 5 min left",
+        "runs: 56%, about 5 min left",
+        "runs: 75%, about 2 min left",
+    ]
 
 
 def test_steps_end_also_by_errors(recorder: StepRecorder) -> None:
@@ -176,7 +194,7 @@ def test_bars_of_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> No
     first, last = below.shown
     assert [text.split("</progress> ")[1] for text in first.split("</div>")[:-1]] == [
         "methods: 0%",
-        "&lt;fold&gt;: 20%, about 3 min left, loss 0.3",
+        "&lt;fold&gt;: 20%, about 5 min left, loss 0.3",
     ]
     assert 'value="0.200"' in first
     assert last == ""

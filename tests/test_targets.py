@@ -87,10 +87,11 @@ def test_kind_and_weight_follow(target: str, kind: str, weight: float) -> None:
         ("severty:multiclass", "no metadata column 'severty' .* did you mean 'severity'"),
         (
             "disease:multiclas",
-            "no metadata column 'disease' for .*After ':' stands 'multiclas'; did you mean 'multiclass'. Columns",
+            r"^the cohort: no metadata column 'disease' for `target='disease:multiclas'`\. 'multiclas' is not a kind "
+            r"of target; did you mean 'multiclass'\? Columns: ",
         ),
         ("zzz:multiclass", r"column 'zzz' for `target='zzz:multiclass'`\. Columns"),
-        ("severty:multiclas@2", "column 'severty' .* did you mean 'severity'. After .* did you mean 'multiclass'"),
+        ("severty:multiclas@2", r"did you mean 'severity'\? 'multiclas' is not a kind of target; did you mean"),
         ("aeg>50", "did you mean 'age'"),
         ("severity=Sever", r"no class 'Sever'; did you mean 'severe'\? its classes: critical \(1\), mild \(2\), "),
         ("severity=mild,moderat vs severe", "no class 'moderat'; did you mean 'moderate'"),

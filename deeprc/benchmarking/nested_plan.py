@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.jobs import Job, make_job_key
 from deeprc.benchmarking.labelled_folds import LabelledFolds
@@ -132,6 +134,8 @@ class NestedPlan:
         division += () if folds.inner_fold_of is None else (folds.inner_fold_of.tolist(),)
         split = self.splits[fold]
         division += (split.train, split.validation) if self.adjust_for else ()
+        read = _list_read_columns(method.estimator, self.dataset.metadata)
+        division += ([[str(name), self.dataset.metadata[name].map(str).tolist()] for name in read],) if read else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
         cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
@@ -152,9 +156,20 @@ class NestedPlan:
 
 def _get_source_code(estimator_class: type) -> str:
     """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
-    if estimator_class.__module__.partition(".")[0] == "deeprc":
+    if _is_own(estimator_class):
         return ""
     try:
         return inspect.getsource(estimator_class)
     except (OSError, TypeError):  # a class that was defined at a prompt
         return ""
+
+
+def _list_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[Any]:
+    """Return the columns of the sheet that a method reads; a user's class may read any."""
+    columns = list(metadata.columns)
+    return [name for name in columns if name in estimator.sheet_columns] if _is_own(type(estimator)) else columns
+
+
+def _is_own(estimator_class: type) -> bool:
+    """Return whether a class belongs to deeprc."""
+    return estimator_class.__module__.partition(".")[0] == "deeprc"

@@ -28,7 +28,8 @@ __all__ = ["attention"]
     "--class",
     "class_name",
     metavar="NAME",
-    help="The class of contributions and responses in --by.  [default: the positive class of the first target]",
+    help="The class of contributions and responses in --by: it says which sequences come first, and changes no number."
+    "  [default: the positive class of the first target]",
 )
 @click.option(
     "--repertoire",
@@ -55,11 +56,12 @@ def attention(
     """Write how much each sequence of CONTAINER contributes to the prediction of RUN, and its attention weight.
 
     FILE is an AIRR Rearrangement table with these columns: "contribution" (what the sequence adds to the log-odds of
-    the positive class), "response" (the log-odds if the sequence had all the attention), "attention_weight" (its weight
-    in the average over the repertoire; the weights sum to 1), "attention_rank", "attention_logit" (comparable between
-    repertoires), and "head" (the attention head with the largest weight). If the network has more branches than
-    attention, the columns "through_attention", "through_composition" and "through_clones" say how much of the
-    contribution comes through each branch. Several runs, or a folder of runs as in `deeprc predict`, give mean values.
+    the positive class, also with --class), "response" (the log-odds if the sequence had all the attention),
+    "attention_weight" (its weight in the average over the repertoire; the weights sum to 1), "attention_rank",
+    "attention_logit" (comparable between repertoires), and "head" (the attention head with the largest weight). If the
+    network has more branches than attention, the columns "through_attention", "through_composition" and
+    "through_clones" say how much of the contribution comes through each branch. Several runs, or a folder of runs as in
+    `deeprc predict`, give mean values.
 
     With --top-overall, "q_value" is the false discovery rate: the share of chance findings among the sequences that
     rank as high in repertoires of the class. It is estimated from donors that RUN has not seen (test or new
@@ -114,6 +116,9 @@ def attention(
     if top_overall is not None and not repertoires:
         reference = make_false_discovery_reference(predictor, dataset, chosen, predictor.split_of(dataset))
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, reference=reference)
+    if chosen.sign < 0:
+        what = f"contributions and responses that count for {chosen.name!r} are negative in {output}"
+        click.echo(f"{what}: a column means the same for every --class")
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")

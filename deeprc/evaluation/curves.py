@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
+from deeprc.drawing import (
+    COLOURS,
+    DASHES,
+    INK,
+    MARKERS,
+    MUTED,
+    SCREEN_DPI,
+    require_matplotlib,
+    save_figure,
+    shorten_name,
+)
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
 from deeprc.evaluation.scatter import NoCurveError, draw_scatter, draw_scatter_figure, make_scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring
@@ -267,7 +277,7 @@ def _make_file_stems(names: Sequence[str]) -> list[str]:
 def _draw_one(one: _Drawn) -> Figure:
     """Draw a thin line for every fold, and a thick one for their mean."""
     figure, (left, right) = _make_panels()
-    figure.suptitle(one.label, y=1.02, fontsize=11)
+    figure.suptitle(shorten_name(one.label, 80), y=1.02, fontsize=11)
     for axis, points, metric, name in (
         (left, one.roc, "auc", "AUC"),
         (right, one.precision_recall, "average_precision", "average precision"),
@@ -296,7 +306,9 @@ def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
         handles.append(line)
     _draw_chance_line(left, 0.5, is_roc=True)
     handles.append(_draw_chance_line(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
-    texts = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}   {one.label}" for one in ordered]
+    names = [shorten_name(one.label, 48) for one in ordered]
+    values = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}" for one in ordered]
+    texts = [f"{value}   {name}" for value, name in zip(values, names, strict=True)]
     right.legend(
         handles,
         [*texts, "chance"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, require_matplotlib
+from deeprc.drawing import COLOURS, MUTED, require_matplotlib, shorten_name
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import calibration_bins
@@ -80,7 +80,7 @@ def draw_reliability_figure(
         _draw(axis, points[points["method"] == name], is_control=method.kind == "control")
         error = float(judged.loc[name, "calibration_error"])
         shown = "not measured" if np.isnan(error) else f"{error:.3f}"
-        axis.set_title(f"{_shorten(method.label)}\ncalibration error {shown}", fontsize=8)
+        axis.set_title(f"{shorten_name(method.label, 30)}\ncalibration error {shown}", fontsize=8)
     for axis in axes.ravel()[len(judged) :]:
         axis.set_visible(False)
     label_outer_axes(axes, len(judged), x="probability", y="observed share")
@@ -95,7 +95,3 @@ def _draw(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
         points["probability"], points["share"], error, color=colour, marker="o", markersize=4, linewidth=1.1, capsize=2
     )
     axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-
-
-def _shorten(label: str) -> str:
-    return label if len(label) <= 30 else f"{label[:29]}…"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
+from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, require_matplotlib, save_figure, shorten_name
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, validate_predictions
 from deeprc.evaluation.scoring import RegressionScoring
@@ -66,7 +66,7 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
             continue
         r2, each = ranked[place]
         _draw(axis, parts[each], limits, is_control=each.kind == "control")
-        axis.set_title(f"{_shorten_label(each.label)}\nr² {r2:.3f}", fontsize=9)
+        axis.set_title(f"{shorten_name(each.label, 34)}\nr² {r2:.3f}", fontsize=9)
     label_outer_axes(axes, len(ranked), x="true", y="predicted")
     return figure
 
@@ -137,7 +137,3 @@ def _draw(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_con
     predicted = part["prediction"].clip(*limits)  # a prediction outside of the limits is drawn on the border
     axis.scatter(part["label"], predicted, s=12, color=colour, alpha=0.7, linewidths=0, clip_on=False)
     axis.set(xlim=limits, ylim=limits, aspect="equal")
-
-
-def _shorten_label(label: str) -> str:
-    return label if len(label) <= 34 else f"{label[:33]}…"

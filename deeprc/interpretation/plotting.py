@@ -111,10 +111,9 @@ class _Request:
         if self.cohort is not None:
             return self.runs.predict(self.dataset)
         from deeprc.evaluation.stored_tables import read_run_predictions
-        from deeprc.runs.run_settings import read_settings
 
         self.check_alone("what several predict together is not stored: give a CONTAINER")
-        read_settings(self.path)  # raises an error if the folder is no run
+        self.check_stored("predictions", ": give a CONTAINER, too")
         return read_run_predictions(self.path / "predictions.tsv")
 
     def donors(self, predictions: pd.DataFrame) -> dict[str, int] | None:
@@ -134,6 +133,14 @@ class _Request:
         """Raise InputError if several runs are given."""
         if len(self.paths) > 1:
             raise InputError(f"{len(self.paths)} runs: {reason}")
+
+    def check_stored(self, what: str, advice: str = "") -> None:
+        """Raise InputError if the path is no run directory, which has the predictions and the history of a run."""
+        from deeprc.runs.run_settings import read_settings
+
+        if self.path.is_file():
+            raise InputError(f"{self.path}: is a file; one of `deeprc pack` holds no {what}{advice}")
+        read_settings(self.path)
 
 
 def _draw_roc(request: _Request) -> Figure:
@@ -164,10 +171,9 @@ def _draw_regression(request: _Request) -> Figure:
 def _draw_history(request: _Request) -> Figure:
     from deeprc.evaluation.stored_tables import read_history
     from deeprc.interpretation.figures import draw_history_figure
-    from deeprc.runs.run_settings import read_settings
 
     request.check_alone("each has a history of its own; give one")
-    read_settings(request.path)
+    request.check_stored("history")
     return draw_history_figure(read_history(request.path / "history.tsv"))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deeprc.drawing import COLOURS, MARKERS, MUTED, require_matplotlib
+from deeprc.drawing import COLOURS, MARKERS, MUTED, require_matplotlib, shorten_name
 from deeprc.power.curve import LearningCurve
 from deeprc.power.planning import SimulatedStudy
 
@@ -35,7 +35,7 @@ def draw_learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
             markersize=4,
             capsize=2,
             linewidth=0.8,
-            label=curve.method,
+            label=shorten_name(curve.method, 40),
         )
         sizes = np.geomspace(curve.table["n_cohort"].min(), curve.table["n_cohort"].max(), 200)
         scale = float(measured["n_cohort"].iloc[-1] / measured["n_learned"].iloc[-1])
@@ -78,7 +78,7 @@ def draw_study_figure(study: SimulatedStudy) -> Figure:
             capsize=2,
             linewidth=0.8,
         )
-    axes.set_yticks(range(len(methods)), methods)
+    axes.set_yticks(range(len(methods)), [shorten_name(name, 40) for name in methods])
     axes.set_ylim(len(methods) - 0.4, -0.6)
     axes.set_xlim(0.3, 1.02)
     axes.grid(axis="x")

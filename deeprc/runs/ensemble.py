@@ -113,7 +113,7 @@ def load_ensemble(
     """
     folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     for i, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:i]]:
+        if os.path.realpath(folder) in map(os.path.realpath, folders[:i]):
             raise InputError(f"{folder}: is given twice; expected different runs")
     runs = [load_run(folder, device=device) for folder in folders]
     if not runs:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from deeprc.errors import InputError, join_names
 from deeprc.runs.cross_plan import RUNS, holds_cross_validation, index_runs, read_header
 from deeprc.runs.run_settings import RunSettings, find_runs, read_settings
-from deeprc.runs.several import RunPlan, plan_validations
+from deeprc.runs.several import RunPlan, plan_left_out, plan_validations
 
 __all__ = ["expand_run_folders", "find_cross_validation"]
 
 _N_NAMED = 5
+_SHARED_OPTIONS = ("group_by", "adjust_for")  # fields of `SplitOptions`
 
 _logger = logging.getLogger(__name__)
 
@@ -29,14 +31,15 @@ def expand_run_folders(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     ------
     InputError
         If the runs of a folder differ in anything else; then they may not be meant to predict together. Or if some runs
-        of `deeprc cv`, or of `deeprc train --validation-fold all`, have not been trained.
+        of `deeprc cv`, or of `deeprc train` with `--validation-fold all` or `--folds leave-one-out:COLUMN`, have not
+        been trained.
     """
     return [run for path in paths for run in _expand(Path(path))]
 
 
 def find_cross_validation(runs: Sequence[Path]) -> Path | None:
     """Return the folder of the cross-validation that has trained all these runs; None if there is none."""
-    folders = {run.resolve().parent for run in runs}
+    folders = {Path(os.path.realpath(run)).parent for run in runs}
     folder = folders.pop()
     is_found = not folders and folder.name == RUNS and holds_cross_validation(folder.parent)
     return folder.parent if is_found else None
@@ -55,9 +58,10 @@ def _expand(path: Path) -> list[Path]:
         if not runs:
             return [path]
         settings = [read_settings(run) for run in runs]
-        validations = _plan_validations(settings[0])
-        if all(validations.get(run.name) == _get_plan(each) for run, each in zip(runs, settings, strict=True)):
-            _check_complete(path, runs, validations, "deeprc train")
+        by_name = {run.name: each for run, each in zip(runs, settings, strict=True)}
+        for plans in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
+            if all(plans.get(name) == _get_plan(each) for name, each in by_name.items()):
+                _check_complete(path, runs, plans, "deeprc train")
     for run, each in zip(runs, settings, strict=True):
         difference = _describe_difference(settings[0], each)
         if difference is not None:
@@ -88,6 +92,23 @@ def _plan_validations(settings: RunSettings) -> dict[str, RunPlan]:
     return plan_validations(seed=settings.seed, **options)
 
 
+def _plan_left_out(settings: RunSettings) -> dict[str, RunPlan]:
+    """Return the runs of `deeprc train --folds leave-one-out:COLUMN` with the settings of one of them, by name.
+
+    The container has the values of the column. Without it, or if the run has no such column, there are no runs.
+    """
+    options = {name: value for name, value in vars(settings.split_options).items() if name in _SHARED_OPTIONS}
+    test = settings.split_options.test or ""
+    for equals in re.finditer("=", test):  # the name of a column may contain one
+        try:
+            plans = plan_left_out(settings.cohort, test[: equals.start()], seed=settings.seed, **options)
+        except InputError:
+            continue
+        if _get_plan(settings) in plans.values():
+            return plans
+    return {}
+
+
 def _get_plan(settings: RunSettings) -> RunPlan:
     return RunPlan(settings.split_options, settings.seed)
 
@@ -103,7 +124,7 @@ def _describe_difference(one: RunSettings, other: RunSettings) -> str | None:
         return "on different containers"
     if one.split_options.folds != other.split_options.folds:
         return "with different numbers of folds"
-    for name in ("group_by", "adjust_for"):
+    for name in _SHARED_OPTIONS:
         if getattr(one.split_options, name) != getattr(other.split_options, name):
             return f"with a different `{name}`"
     was, now = one.config.to_mapping(), other.config.to_mapping()

@@ -83,7 +83,8 @@ def correlate(
     max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local())
     passes = _plan_passes(sizes, _order_spacings(spacings), max_kmers)
     buffer = np.empty(n_labels * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
-    name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
+    n_passes = "1 pass" if len(passes) == 1 else f"{len(passes)} passes"
+    name = f"search for motifs: correlations, {n_passes} over {len(dataset)} repertoires"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
         for spacing_indices in passes:
             ends = np.cumsum([n_labels * sizes[index] for index in spacing_indices])

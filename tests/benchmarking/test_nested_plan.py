@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -87,3 +88,29 @@ def test_a_table_in_memory_has_a_digest_of_its_content() -> None:
     dataset = from_frame(table)
     assert digest_cohort(dataset) == digest_cohort(from_frame(table.copy()))
     assert digest_cohort(dataset) != digest_cohort(dataset[[1]])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_pictures")
+def test_results_of_a_method_are_reused_only_if_the_columns_that_it_reads_are_the_same(
+    cohort: RepertoireDataset, toys: ModuleType, tmp_path: Path
+) -> None:
+    """After `deeprc relabel`, the same repertoires have other values in the columns beside the target."""
+    status = cohort.metadata["status"]
+    options, out = BenchmarkOptions(folds=3), tmp_path / "out"
+    methods = {"sheet-columns": None, "repertoire-size": None, "mine": toys.Noise(log=str(tmp_path / "log"))}
+
+    def run(site: list[str]) -> tuple[dict[str, float], set[Path], int]:
+        dataset = cohort.with_metadata(pd.DataFrame({"status": status, "site": site}))
+        result = benchmark(dataset, target="status=case", methods=methods, output=out, options=options, resume=True)
+        jobs = set((out / "tasks").rglob("*.json"))
+        return dict(result.comparison.set_index("method")["auc_mean"]), jobs, len(toys.read_log(tmp_path / "log"))
+
+    alternating = [("a", "b")[row // 2 % 2] for row in range(len(cohort))]
+    known = ["a" if (value == "case") == (row > 3) else "b" for row, value in enumerate(status)]
+    _, first, n_first = run(alternating)
+    auc, second, n_second = run(known)
+    assert auc["sheet-columns"] > 0.7
+    assert {path.parts[-3] for path in second - first} == {"mine", "sheet-columns"}  # "mine" may read all columns
+    assert n_second == 2 * n_first
+    assert run(alternating)[1:] == (second, n_second)

@@ -208,6 +208,24 @@ def test_attention(
     assert of_one.equals(heads[heads["repertoire_id"] == "rep.4"].reset_index(drop=True))
 
 
+def test_the_class_of_attention_orders_sequences_and_changes_no_number(
+    run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
+    tables, outs = {}, {}
+    for name in ("healthy", "case"):
+        file = tmp_path / f"{name}.tsv"
+        options = ("--top-overall", 100_000, "--by", "contribution", "--class", name)
+        code, outs[name], _ = deeprc("attention", run, cohort.container.path, "-o", file, *options)
+        assert code == 0
+        tables[name] = pd.read_csv(file, sep="\t").set_index(["repertoire_id", "sequence_id"])
+    assert tables["case"]["contribution"].is_monotonic_decreasing
+    assert tables["healthy"]["contribution"].is_monotonic_increasing
+    assert tables["healthy"]["contribution"].sort_index().equals(tables["case"]["contribution"].sort_index())
+    line = f"contributions and responses that count for 'healthy' are negative in {tmp_path / 'healthy.tsv'}: "
+    assert f"{line}a column means the same for every --class\n" in outs["healthy"]
+    assert "count for" not in outs["case"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -179,6 +179,16 @@ def test_the_file_is_checked_before_anything_is_computed(folder: Path, tmp_path:
     assert (code, "no-run: no such file or folder" in err) == (2, True)
 
 
+def test_a_packed_model_has_neither_predictions_nor_history(tmp_path: Path) -> None:
+    packed = tmp_path / "model.deeprc"
+    packed.touch()
+    with pytest.raises(InputError) as error:
+        make_figure("roc", packed)
+    assert str(error.value) == f"{packed}: is a file; one of `deeprc pack` holds no predictions: give a CONTAINER, too"
+    with pytest.raises(InputError, match=r"is a file; one of `deeprc pack` holds no history$"):
+        make_figure("history", packed)
+
+
 def test_a_damaged_table_is_said(folder: Path, tmp_path: Path) -> None:
     for name in ("config.yaml", "history.tsv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())

@@ -98,6 +98,16 @@ def test_a_pipe_in_a_folder_is_left_aside(tmp_path):
     assert find_files([tmp_path]).tables == (tmp_path / "a.tsv",)
 
 
+def test_links_in_a_circle(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.tsv").touch()
+    (tmp_path / "sheet.tsv").symlink_to("sheet.tsv")
+    (tmp_path / "files" / "again").symlink_to(tmp_path / "files")
+    assert find_files([tmp_path / "files"], exclude=tmp_path / "sheet.tsv").tables == (tmp_path / "files" / "a.tsv",)
+    with pytest.raises(InputError, match=r"sheet\.tsv: cannot be read: Too many levels of symbolic links"):
+        read_metadata(tmp_path / "sheet.tsv")
+
+
 def test_a_regular_file_and_a_link_to_it_are_accepted(tmp_path):
     (tmp_path / "a").touch()
     (tmp_path / "b").symlink_to(tmp_path / "a")

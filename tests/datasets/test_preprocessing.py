@@ -191,7 +191,7 @@ def test_a_wrong_chain_of_all_files_is_asked_for(tmp_path, write_table):
     ]
     for i in range(3):
         write_table(tmp_path / "files" / f"r{i}.tsv", AIRR, [])
-    none = f"{tmp_path}/files/r0.tsv: none of the 0 rows of repertoire 'r0' is kept"
+    none = f"{tmp_path}/files/r0.tsv: has a header, but no rows (repertoire 'r0')"
     assert fails(tmp_path) == f"all 3 files: no row is kept (first: {none})"
 
 
@@ -688,7 +688,7 @@ def test_an_empty_sequence_column_gives_a_hint(cohort, write_table):
 
 def test_a_header_and_no_rows(cohort, write_table):
     write_table(cohort / "files" / "a.tsv.gz", AIRR, [])
-    assert "a.tsv.gz: none of the 0 rows of repertoire 'a' is kept." in fails(cohort)
+    assert "a.tsv.gz: has a header, but no rows (repertoire 'a')." in fails(cohort)
 
 
 def test_nothing_kept_anywhere(cohort):
@@ -801,7 +801,7 @@ def test_skipped_files_are_not_counted_as_faults(tmp_path, write_table):
     write_table(tmp_path / "files" / "r9.tsv", AIRR, [])
     assert fails(tmp_path, skip_bad_files=True) == (
         f"2 of 25 files cannot be used:\n(1) {empty};\n"
-        f"(2) {tmp_path}/files/r9.tsv: none of the 0 rows of repertoire 'r9' is kept.\n{EMPTY}"
+        f"(2) {tmp_path}/files/r9.tsv: has a header, but no rows (repertoire 'r9').\n{EMPTY}"
     )
 
 

@@ -122,14 +122,27 @@ def test_long_values_are_cut_in_the_text(tmp_path):
 
 
 def test_classes_that_look_alike_are_all_counted(tmp_path):
-    values = [1234567.25, 1234567.5, 1234567.75, 1.0, 1.0, 0.1, 0.1 + 2**-54, np.nan]
+    values = [0.1, 0.1 + 2**-54, 0.1, np.nan]
     with ContainerWriter(tmp_path / "c.h5") as writer:
         for i in range(len(values)):
             writer.append(f"r{i}", Sequences.encode(["CAF"]))
         writer.finish(pd.DataFrame({"x": values}), source="")
     column = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]["x"]
     assert column["missing"] == 1
-    assert column["classes"] == {"1": 2, "0.1": 2, "1234567.25": 1, "1234567.5": 1, "1234567.75": 1}
+    assert column["classes"] == {"0.1": 3}
+
+
+def test_few_numbers_are_classes_only_if_they_are_categories(tmp_path):
+    """The rule is that of the controls and of `adjust_for`: batches repeat, ages do not."""
+    columns = {"batch": [*range(13)] * 3, "age": [20, 30, 40.5] * 13, "day": [*range(2, 15)] * 2 + [1] * 13}
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for i in range(39):
+            writer.append(f"r{i}", Sequences.encode(["CAF"]))
+        writer.finish(pd.DataFrame(columns), source="")
+    found = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]
+    assert found["batch"]["classes"] == {str(batch): 3 for batch in range(13)}
+    assert "classes" not in found["day"]  # 14 numbers of 39 repertoires
+    assert found["age"]["max"] == 40.5
 
 
 def test_merged_rows_are_shown(tmp_path, write_table):

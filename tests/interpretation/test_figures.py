@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score, roc_auc_score, roc_curve
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import CLASS_COLOURS, COLOURS, INK, MUTED
+from deeprc.drawing import CLASS_COLOURS, COLOURS, INK, MUTED, shorten_name
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import calibration_bins
@@ -528,3 +528,21 @@ def test_an_axis_of_counts_has_ticks_within_its_range(low: float, high: float, t
     axis.figure.canvas.draw()
     found = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
     assert [text.get_text() for tick, text in found if 0.8 * low <= tick <= 1.25 * high] == texts
+
+
+def test_long_names_lose_their_middle() -> None:
+    assert [shorten_name("abcdefgh", n) for n in (8, 7, 6, 2)] == ["abcdefgh", "abc…fgh", "abc…gh", "a…"]
+    assert shorten_name("two\nlines", 10) == "two lines"
+    assert shorten_name(" kept as it is ", 15) == " kept as it is "
+
+
+def test_long_names_in_a_legend_are_all_there() -> None:
+    """They differ at their end only, and one begins with an underscore, which matplotlib would leave out."""
+    names = [f"{'_' * (n == 2)}{'a long name of a class, ' * 9}{n}" for n in range(3)]
+    table = pd.DataFrame({"repertoire_id": ["a", "b", "c"], "head": 1, "n_sequences": 9, "metastable_size": [3, 4, 5]})
+    figure = draw_metastable_figure(table, dict(zip("abc", names, strict=True)))
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert [text[-1] for text in texts] == ["0", "1", "2"]
+    assert {len(text) for text in texts} == {28}

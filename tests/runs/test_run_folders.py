@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 
 from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.cross_plan import CrossValidationHeader, begin_cross_validation, index_runs
 from deeprc.runs.run_folders import expand_run_folders, find_cross_validation
 from deeprc.runs.run_settings import RunSettings
-from deeprc.runs.several import plan_validations
+from deeprc.runs.several import plan_left_out, plan_validations
 from deeprc.tasks import Task
 
 SETTINGS = RunSettings(
@@ -116,6 +118,36 @@ def test_validation_folds_must_be_complete(tmp_path: Path, options: dict[str, An
         f"{folder}: is not complete (trained runs: {n - 1} of {n}); run the same `deeprc train` command again to "
         f"continue, or give the runs that are to predict together, such as {runs[0]}"
     )
+
+
+def write_left_out(folder: Path, cohort: RepertoireDataset, names: str) -> list[Path]:
+    """Write some of the runs of `deeprc train --folds leave-one-out:site=1` on a container."""
+    path = str(cohort.container.path)
+    plans = plan_left_out(path, "site=1", seed=3, group_by="donor")
+    return [
+        write_run(folder / name, cohort=path, split_options=plans[name].split_options, seed=plans[name].seed)
+        for name in names.split()
+    ]
+
+
+def test_the_values_of_a_left_out_column_must_be_complete(
+    small_cohort: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    """The name and the values of the column contain a '='."""
+    cohort = small_cohort(["a", "b"] * 6, **{"site=1": ["x=1", "x=2", "x=3"] * 4})
+    runs = write_left_out(tmp_path / "all", cohort, "fold-0 fold-1 fold-2")
+    assert expand_run_folders([tmp_path / "all"]) == runs
+    runs = write_left_out(tmp_path / "some", cohort, "fold-0 fold-1")
+    write_run(tmp_path / "own" / "fold-0", cohort=str(cohort.container.path), split_options=SplitOptions(test="x=1"))
+    assert len(expand_run_folders([tmp_path / "own"])) == 1
+    with pytest.raises(InputError) as error:
+        expand_run_folders([tmp_path / "some"])
+    assert str(error.value) == (
+        f"{tmp_path / 'some'}: is not complete (trained runs: 2 of 3); run the same `deeprc train` command again to "
+        f"continue, or give the runs that are to predict together, such as {runs[0]}"
+    )
+    cohort.container.path.unlink()  # nothing says how many values the column has
+    assert expand_run_folders([tmp_path / "some"]) == runs
 
 
 def test_runs_of_several_commands_may_be_any_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -183,7 +183,7 @@ def test_steps_end_when_all_sequences_were_read(
     find_occurrences(cohort, KmerSet(SPACINGS, np.array([1]), np.array([5])))
     find_sequences_with_kmer(cohort, (0, 2), 5)
     assert [(step.name, step.done, step.total) for step in recorder.steps] == [
-        (f"search for motifs: correlations, passes over {len(cohort)} repertoires: 3", 3 * n, 3 * n),
+        (f"search for motifs: correlations, 3 passes over {len(cohort)} repertoires", 3 * n, 3 * n),
         ("search for motifs: where candidates occur, pass 1 of 2", n, n),
         ("search for motifs: where candidates occur, pass 2 of 2", n, n),
         ("search for motifs: sequences with a motif", n, n),

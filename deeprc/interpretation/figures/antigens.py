@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import INK, require_matplotlib
+from deeprc.drawing import INK, require_matplotlib, shorten_name
 from deeprc.interpretation.figures.parts import class_colour, draw_grid, draw_legend_below, make_panel
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def draw_antigen_figure(organisms: pd.DataFrame, colour_index: int) -> Figure:
     exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
     expected = organisms["expected_within_one"].to_numpy(np.float64)
     chance = axis.vlines(expected, y - 0.42, y + 0.42, color=INK, linewidth=1.6)
-    axis.set_yticks(y, [str(name) for name in organisms["antigen_organism"]])
+    axis.set_yticks(y, [shorten_name(str(name), 40) for name in organisms["antigen_organism"]])
     axis.set_ylim(-len(organisms) + 0.4, 0.6)
     axis.set_xlim(left=0)
     axis.set_xlabel("different sequences")

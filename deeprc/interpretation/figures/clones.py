@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import CLASS_COLOURS, INK, MUTED, require_matplotlib
+from deeprc.drawing import CLASS_COLOURS, INK, MUTED, require_matplotlib, shorten_name
 from deeprc.interpretation.figures.parts import draw_legend_below, escape_legend_text, make_panel
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def draw_volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     axis.axvline(0, color=INK, linewidth=0.6)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{2 ** abs(value):.3g}"))
     kind = "stratified " if stratified else ""
-    sides = f" ({classes[0]} on the left, {classes[1]} on the right)" if len(classes) == 2 else ""
+    left, right = (shorten_name(name, 20) for name in (classes[0], classes[-1]))
+    sides = f" ({left} on the left, {right} on the right)" if len(classes) == 2 else ""
     axis.set_xlabel(f"{kind}odds ratio{sides}")
     axis.set_ylabel(f"-log10 of the {kind}p-value")
     axis.set_ylim(bottom=0)

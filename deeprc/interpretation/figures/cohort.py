@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.drawing import INK, MUTED, require_matplotlib
+from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.interpretation.figures.parts import (
     class_styles,
     draw_grid,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CohortNumbers", "draw_cohort_figure"]
 
 _MAX_GENES = 20
+_MAX_LEGEND_LETTERS, _MAX_TICK_LETTERS = 190, 36  # in a line of the legend, and below the x axis
 _LEAST = 0.001  # smallest share of sequences from which on a length is drawn
 
 
@@ -107,8 +108,9 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
-    texts = [escape_legend_text(f"{_shorten_name(name, 40)}: {len(rows):,}") for name, rows in of_class.items()]
-    figure.legend(handles, texts, loc="lower left", ncols=6, bbox_to_anchor=(0.05, 0.005), handletextpad=0.2)
+    texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in of_class.items()]
+    columns = max(1, min(len(texts), _MAX_LEGEND_LETTERS // (max(map(len, texts)) + 4)))
+    figure.legend(handles, texts, loc="upper left", ncols=columns, bbox_to_anchor=(0.05, 0.04), handletextpad=0.2)
     return figure
 
 
@@ -132,7 +134,8 @@ def _draw_sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any
     low, high = float(shown.min()), float(shown.max())
     axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(of_class) - 0.4))
     set_count_ticks(axis, "y", low, high)
-    axis.set_xticks(range(len(of_class)), [_shorten_name(name) for name in of_class])
+    letters = max(3, _MAX_TICK_LETTERS // max(len(of_class), 1))
+    axis.set_xticks(range(len(of_class)), [shorten_name(name, letters) for name in of_class])
     axis.set_title("Sequences of a repertoire, and medians", loc="left")
     draw_grid(axis, "y")
 
@@ -203,7 +206,3 @@ def _map(
     axis.set_xticks([])
     axis.set_yticks([])
     axis.set_title(title, loc="left")
-
-
-def _shorten_name(name: str, max_letters: int = 14) -> str:
-    return name if len(name) <= max_letters else f"{name[: max_letters - 1]}\N{HORIZONTAL ELLIPSIS}"

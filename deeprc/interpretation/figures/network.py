@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deeprc.config import NetworkConfig
-from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib
+from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib, shorten_name
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _describe_beta(config: NetworkConfig) -> str:
 def _describe_outputs(config: NetworkConfig, tasks: Sequence[Task]) -> str:
     n = config.n_output_layers
     layers = "linear" if n == 1 else f"{n} layers, {config.output_units} units"
-    names = [task.name if len(task.name) <= 24 else f"{task.name[:23]}\N{HORIZONTAL ELLIPSIS}" for task in tasks]
+    names = [shorten_name(task.name, 24) for task in tasks]
     more = [f"and {len(names) - _MAX_OUTPUTS + 1} more"] if len(names) > _MAX_OUTPUTS else []
     return "\n".join([layers, *(names[: _MAX_OUTPUTS - 1] + more if more else names)])
 

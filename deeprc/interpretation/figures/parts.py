@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import CLASS_COLOURS, DASHES, GRID, INK, MARKERS, MUTED
+from deeprc.drawing import CLASS_COLOURS, DASHES, GRID, INK, MARKERS, MUTED, shorten_name
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _SMALL = 8
+_MAX_LEGEND_LETTERS = 84  # in a line of a legend
 _OUT = 0.4  # inches
 _LEAST_RATIO = 1.3  # between two counts whose texts do not overlap
 
@@ -57,12 +58,13 @@ def fix_ticks(axis: Axes) -> None:
 def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
     """Put a legend below the panel, `down` inches under its lower edge; `entries` has the drawn object of each text.
 
-    It begins left of the panel, under the ticks, so that long texts rarely widen the picture.
+    It begins left of the panel, under the ticks, so that long texts rarely widen the picture. Very long ones are
+    shortened.
     """
     inches = axis.bbox.transformed(axis.figure.dpi_scale_trans.inverted())
     axis.legend(
         entries.values(),
-        entries.keys(),
+        [shorten_name(text, _MAX_LEGEND_LETTERS // columns) for text in entries],
         loc="upper left",
         bbox_to_anchor=(-_OUT / inches.width, -down / inches.height),
         borderaxespad=0,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
-from deeprc.drawing import INK, MUTED, require_matplotlib
+from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
@@ -220,7 +220,8 @@ def draw_calibration_figure(
     bars = axis.errorbar(
         bins["probability"], bins["share"], error, color=INK, marker="o", markersize=5, linewidth=1.2, capsize=2
     )
-    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel=f"share of {classes[1][0]} repertoires")
+    axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
+    axis.set_ylabel(f"share of {shorten_name(classes[1][0], 20)} repertoires")
     axis.tick_params(axis="x", labelbottom=False)
     draw_grid(axis, "both")
     lower = _draw_histogram(figure, axis, label, probability, classes)
@@ -295,7 +296,8 @@ def draw_regression_figure(predictions: pd.DataFrame, *, target: str | None = No
     margin = 0.05 * (high - low) or 1.0
     entries["as it is"] = draw_diagonal(axis, low, high)
     axis.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))
-    axis.set(xlabel=f"{name}, true", ylabel=f"{name}, predicted")
+    short = shorten_name(name, 30)
+    axis.set(xlabel=f"{short}, true", ylabel=f"{short}, predicted")
     draw_grid(axis, "both")
     draw_legend_below(axis, entries)
     return figure

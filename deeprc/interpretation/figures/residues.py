@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib
+from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import class_colour, draw_grid, fix_ticks, make_panel
 
@@ -196,7 +196,7 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", colou
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(kept)), [str(kernel + 1) for kernel in kept], rotation=90 if len(kept) > 12 else 0)
     axis.tick_params(axis="x", length=0, labelsize=7)
-    axis.set(xlim=(-0.7, len(kept) - 0.3), ylabel=f"mean contribution to {output}")
+    axis.set(xlim=(-0.7, len(kept) - 0.3), ylabel=f"mean contribution to {shorten_name(output, 20)}")
     left_out = len(mean) - len(kept)
     axis.set_xlabel("kernel" + (f" (the strongest {len(kept)} of {len(mean)})" if left_out else ""))
     draw_grid(axis, "y")
