@@ -138,7 +138,7 @@ class CompositionFeatures:
 
 def _fill_unknown(rows: Floats, weights: Floats) -> Floats:
     """Return rows of features, (B, Q), where rows of NaN have become the mean of the others with weights, (B,)."""
-    known = ~np.isnan(rows).any(axis=1)
+    known = np.asarray(~np.isnan(rows).any(axis=1))
     total = weights[known].sum()
     mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])
     return np.where(known[:, None], rows, mean)
