@@ -1,7 +1,8 @@
-"""The branch `composition`: a linear function of the 4-mers and the V and J genes of all sequences of a repertoire.
+"""The branch `composition`: a linear function of the 4-mers, the genes and the counts of all sequences of a repertoire.
 
-The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, and the centred
-log-ratios of gene usage (as `VGeneUsage`). With the mean x of the training repertoires, the score is
+The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
+of V and J gene usage (as `VGeneUsage`), and how unequal the counts are (`compute_log_top_shares`). With the mean x of
+the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
@@ -10,7 +11,7 @@ features are mostly noise. The branch also uses k-mers of one, two and three res
 frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
 `deeprc.branches.composition_fit`).
 
-Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, R residues.
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, R residues.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios
+from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares, divide_top_shares
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -55,14 +57,15 @@ _BLOCK = 65_536  # number of sequences that one thread reads at a time
 
 @dataclass(frozen=True)
 class _Description:
-    """The description that `CompositionBranch.describe` returns: the names of the genes that have weights."""
+    """The description that `CompositionBranch.describe` returns: genes with weights, and whether counts have any."""
 
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
+    abundances: bool = False  # models of earlier versions do not say it
 
 
 class CompositionBranch(Branch):
-    """A linear function of the 4-mers and of the genes of a repertoire; see the top of this module.
+    """A linear function of the 4-mers, the genes and the counts of a repertoire; see the top of this module.
 
     Parameters
     ----------
@@ -70,6 +73,8 @@ class CompositionBranch(Branch):
         Number of outputs, T.
     genes
         Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
+    abundances
+        Whether the features of the counts have weights.
 
     Attributes
     ----------
@@ -81,6 +86,8 @@ class CompositionBranch(Branch):
         Weights of the log-ratios of the genes, (T, G) float64 each.
     v_call_centre, j_call_centre
         Mean log-ratios of the training repertoires, (G,) float64 each.
+    abundance_weights, abundance_centre
+        Weights of the features of the counts, (T, Q) float64, and their means, (Q,) float64; absent if they have none.
     """
 
     name: ClassVar[str] = "composition"
@@ -88,21 +95,39 @@ class CompositionBranch(Branch):
     kmer_weights: Tensor
     kmer_constants: Tensor
 
-    def __init__(self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None, *, abundances: bool = False
+    ) -> None:
         super().__init__()
+        self.abundances = abundances
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
         for field, names in self.genes.items():
             self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
+        if abundances:
+            shape = (n_outputs, len(TOP_FRACTIONS))
+            self.register_buffer("abundance_weights", torch.zeros(shape, dtype=torch.float64))
+            self.register_buffer("abundance_centre", torch.zeros(shape[1], dtype=torch.float64))
+
+    @property
+    def features(self) -> str:
+        """Which of k-mers, genes and counts have weights, as a text."""
+        has_weights = {
+            "k-mers": bool(self.kmer_weights.any()),
+            "genes": any(self.genes.values()),
+            "counts": self.abundances,
+        }
+        return ", ".join(name for name, found in has_weights.items() if found)
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
         The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that
-        have the gene, and by all sequences if none has it. The part that does not depend on the repertoire is shared by
-        all sequences.
+        have the gene, and by all sequences if none has it. The part of a feature of the counts is shared by the most
+        abundant sequences, see `divide_top_shares`; it is 0 if no count is above 1. The part that does not depend on
+        the repertoire is shared by all sequences.
 
         Raises
         ------
@@ -131,7 +156,17 @@ class CompositionBranch(Branch):
         constants, tables = constants * scale, [table * (n * scale) for table in tables]
         weights = to_array(self.kmer_weights)
         run_in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
+        if self.abundances:
+            found += n * scale * self._contribute_counts(sequences.counts)
         return found.T
+
+    def _contribute_counts(self, counts: NDArray[np.uint32]) -> Floats:
+        """Return what each sequence adds to the linear function by its count, (T, N)."""
+        weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
+        log_top_shares = compute_log_top_shares(counts)
+        if np.isnan(log_top_shares).any():
+            return np.zeros((len(weights), len(counts)))
+        return np.asarray((weights * (log_top_shares - centre)) @ divide_top_shares(counts))
 
     def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
         """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).
@@ -151,19 +186,20 @@ class CompositionBranch(Branch):
         return table, terms[:, ~present].sum(axis=1)
 
     def describe(self) -> dict[str, Any]:
-        """Return the names of the genes, by field; see `Branch`."""
-        return {field: list(names) for field, names in self.genes.items()}
+        """Return the names of the genes, by field, and whether counts have weights; see `Branch`."""
+        return {**{field: list(names) for field, names in self.genes.items()}, "abundances": self.abundances}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
         """Return a branch whose buffers have the right shapes; see `Branch`."""
-        genes = vars(validate(description, _Description, where))
+        valid = validate(description, _Description, where)
+        genes = {"v_call": valid.v_call, "j_call": valid.j_call}
         for field, names in genes.items():
             if len(names) > _MAX_NAMES:
                 raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
-        return cls(n_outputs, genes)
+        return cls(n_outputs, genes, abundances=valid.abundances)
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""

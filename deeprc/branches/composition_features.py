@@ -1,21 +1,22 @@
 """Features of the branch `composition`, in the form of inner products between repertoires.
 
-There are two kinds of features: k-mers and genes. The matrix of inner products of each kind is divided by the mean of
-its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
-
+There are three kinds of features: k-mers, genes and abundances. The matrix of inner products of each kind is divided by
+the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
   4-mers share has a smaller penalty than as many differences of single 4-mers.
 - Each gene's centred log-ratio is divided by its standard deviation.
+- So is each feature of the abundances. A repertoire without known counts has the mean of the others.
 
-Letters: B repertoires, M 4-mers, G genes.
+Letters: B repertoires, M 4-mers, G genes, Q features of abundances.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +24,27 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
+from deeprc.branches.abundances import compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
-__all__ = ["CompositionFeatures", "LinearFunction"]
+__all__ = ["CompositionFeatures", "Kind", "LinearFunction"]
+
+Kind = Literal["kmers", "genes", "abundances"]
+"""A kind of features."""
 
 _N_LETTERS = len(AMINO_ACIDS)
 
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A linear function of unscaled features: weights of the 4-mers, (M,), and of the genes, (G,)."""
+    """A linear function of unscaled features: weights of 4-mers, (M,), of genes, (G,), and of abundances, (Q,)."""
 
     kmers: Floats
     genes: Floats
+    abundances: Floats
 
 
 class CompositionFeatures:
@@ -55,10 +61,10 @@ class CompositionFeatures:
         Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences.
     genes
         Names of the genes that occur, by field.
-    kmer_products, gene_products
-        Inner products between repertoires, (B, B); None if no feature varies.
-    kmer_centre, gene_centre
-        Mean features, (M,) and (G,), with the weights `size_weights`.
+    products
+        Inner products between repertoires, (B, B), of each kind of features that vary.
+    kmer_centre, gene_centre, abundance_centre
+        Mean features, (M,), (G,) and (Q,), with the weights `size_weights`.
     """
 
     def __init__(self, dataset: RepertoireDataset) -> None:
@@ -70,12 +76,18 @@ class CompositionFeatures:
         ]
         self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
+        rows = _fill_unknown(compute_log_top_shares_table(dataset), self.size_weights)
+        self._abundances = Columns(rows, weights=self.size_weights)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
+        self.abundance_centre = self._abundances.centre
+        self._gene_scale, gene_products = _scale_to_unit_diagonal(self._genes.gram())
+        self._abundance_scale, abundance_products = _scale_to_unit_diagonal(self._abundances.gram())
         parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._kmers]
         self._kmer_scales = [scale / len(parts) for scale, _ in parts]
         varying = [products for _, products in parts if products is not None]
-        self.kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
+        kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
+        of_kinds = zip(get_args(Kind), (kmer_products, gene_products, abundance_products), strict=True)
+        self.products: dict[Kind, Floats] = {kind: found for kind, found in of_kinds if found is not None}
 
     def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
         """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
@@ -86,22 +98,23 @@ class CompositionFeatures:
             columns.append(Columns(rows, scale="common", weights=self.size_weights))
         return columns
 
-    def make_linear_function(self, dual: Floats, kmer_share: float) -> LinearFunction:
+    def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
         """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
 
         Parameters
         ----------
         dual
             Weights of the repertoires, (B,).
-        kmer_share
-            Share of the k-mers in the inner products to which the weights belong; the rest is the share of genes.
+        shares
+            Shares of the kinds of features in the inner products to which the weights belong.
         """
         kmers = np.zeros(self._kmers[0].shape[1])
         for columns, scale in zip(self._kmers, self._kmer_scales, strict=True):
-            weights = kmer_share * scale * columns.factor * columns.products(dual)
+            weights = shares.get("kmers", 0) * scale * columns.factor * columns.products(dual)
             kmers += np.repeat(weights, len(kmers) // len(weights))
-        genes = (1 - kmer_share) * self._gene_scale * self._genes.factor * self._genes.products(dual)
-        return LinearFunction(kmers, genes)
+        genes = shares.get("genes", 0) * self._gene_scale * self._genes.factor * self._genes.products(dual)
+        columns, scale = self._abundances, shares.get("abundances", 0) * self._abundance_scale
+        return LinearFunction(kmers, genes, scale * columns.factor * columns.products(dual))
 
     def centre_genes(self, present: NDArray[np.bool_]) -> Floats:
         """Return size_weights * (x - mean), (B, G), for the centred log-ratios x of the genes.
@@ -116,20 +129,19 @@ class CompositionFeatures:
 
     def make_gene_function(self, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
-        return LinearFunction(np.zeros(self._kmers[0].shape[1]), weights)
+        return LinearFunction(np.zeros(self._kmers[0].shape[1]), weights, np.zeros(self._abundances.shape[1]))
 
-    def mix_inner_products(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
-        """Return the inner products, (B, B), of mixtures of both kinds of features, by the share of the k-mers.
+    def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
+        """Return the inner products, (B, B), of a mixture of kinds of features, which must vary."""
+        return np.asarray(sum(share * self.products[kind] for kind, share in shares.items()))
 
-        A mixture is left out if a kind that it needs does not vary.
-        """
-        found = {}
-        for share in kmer_shares:
-            parts = [(share, self.kmer_products), (1 - share, self.gene_products)]
-            used = [weight * products for weight, products in parts if weight > 0 and products is not None]
-            if len(used) == sum(weight > 0 for weight, _ in parts):
-                found[share] = np.asarray(sum(used))
-        return found
+
+def _fill_unknown(rows: Floats, weights: Floats) -> Floats:
+    """Return rows of features, (B, Q), where rows of NaN have become the mean of the others with weights, (B,)."""
+    known = np.asarray(~np.isnan(rows).any(axis=1))
+    total = weights[known].sum()
+    mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])
+    return np.where(known[:, None], rows, mean)
 
 
 def _scale_to_unit_diagonal(gram: Floats) -> tuple[float, Floats | None]:

@@ -23,7 +23,7 @@ from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
-from deeprc.branches.composition_features import CompositionFeatures, LinearFunction
+from deeprc.branches.composition_features import CompositionFeatures, Kind, LinearFunction
 from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.compilation import open_threads
@@ -77,14 +77,14 @@ class _Model:
     ----------
     function
         Weights of the features.
-    uses_genes
-        Whether genes are among the features.
+    kinds
+        Kinds of the features.
     scores, loss_decrease
         Cross-fitted scores, (B,), and the decrease of the mean loss by them.
     """
 
     function: LinearFunction
-    uses_genes: bool
+    kinds: tuple[Kind, ...]
     scores: Floats
     loss_decrease: float
 
@@ -92,15 +92,18 @@ class _Model:
 def _make_branch(
     features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int
 ) -> CompositionBranch:
-    """Return the branch with the weights of all models; it has no genes if no model uses them."""
-    has_genes = any(model.uses_genes for _, model in models)
-    branch = CompositionBranch(n_outputs, features.genes if has_genes else {})
+    """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
+    kinds = {kind for _, model in models for kind in model.kinds}
+    branch = CompositionBranch(n_outputs, features.genes if "genes" in kinds else {}, abundances="abundances" in kinds)
     for output, model in models:
         branch.kmer_weights[output] = torch.from_numpy(model.function.kmers).float()
         rounded = branch.kmer_weights[output].double().numpy()
         branch.kmer_constants[output] = float(rounded @ features.kmer_centre)
-        if has_genes:
+        if "genes" in kinds:
             _fill_genes(branch, output, model.function.genes, features.gene_centre)
+        if "abundances" in kinds:
+            branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
+            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(features.abundance_centre)
     return branch
 
 
@@ -188,7 +191,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         models, C = [(models, C) for models in kinds for C in models.Cs][best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])
     scores[problem.known] = slopes[best] * found[best]
-    return _Model(function, models.uses_genes, scores, float(loss_decreases[best].mean()))
+    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()))
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:

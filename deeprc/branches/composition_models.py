@@ -1,6 +1,7 @@
 """The kinds of models that the branch `composition` chooses from: a penalised linear function of some features.
 
-- `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have k-mers, genes, or both.
+- `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
+  as k-mers, or several kinds in equal parts.
 - `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,11 +24,19 @@ from sklearn.linear_model import lasso_path
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
-from deeprc.branches.composition_features import CompositionFeatures, LinearFunction
+from deeprc.branches.composition_features import CompositionFeatures, Kind, LinearFunction
 
 __all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
 
-_KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
+_MIXTURES: Sequence[tuple[Kind, ...]] = (
+    ("kmers",),
+    ("kmers", "genes"),
+    ("genes",),
+    ("abundances",),
+    ("kmers", "abundances"),
+    ("kmers", "genes", "abundances"),
+)
+"""Kinds of features that have equal shares of the inner products. Among equal settings, the first is chosen."""
 
 _MIN_SPREAD = 1e-9  # smallest standard deviation of a gene that is not constant but for rounding
 
@@ -46,14 +55,12 @@ class Models(ABC):
     ----------
     Cs
         Values of C, ascending, (V,).
+    kinds
+        Kinds of the features.
     """
 
     Cs: ClassVar[Sequence[float]]
-
-    @property
-    @abstractmethod
-    def uses_genes(self) -> bool:
-        """Whether genes are among the features."""
+    kinds: tuple[Kind, ...]
 
     @abstractmethod
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
@@ -82,41 +89,41 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
     is_number
         Whether a number is predicted, not a class.
     """
-    mixtures = features.mix_inner_products(_KMER_SHARES)
-    found: list[Models] = [
-        DenseModels(features, kmer_share, products, is_number) for kmer_share, products in mixtures.items()
-    ]
-    if features.gene_products is not None:
+    varying = features.products.keys()
+    found: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
+    if "genes" in varying:
         found.append(SparseGeneModels(features))
     return found
 
 
 @dataclass(frozen=True)
 class DenseModels(Models):
-    """Models with an l2 penalty on the weights of k-mers and genes.
+    """Models with an l2 penalty on the weights of features of some kinds.
 
     Attributes
     ----------
     features
         Features of the B repertoires.
-    kmer_share
-        Share of the k-mers in the inner products; the rest is the share of the genes.
-    products
-        Inner products of the repertoires, (B, B).
+    kinds
+        Kinds of features, which have equal shares of the inner products.
     is_number
         Whether a number is predicted.
+    products
+        Inner products of the repertoires, (B, B).
     """
 
     features: CompositionFeatures
-    kmer_share: float
-    products: Floats
+    kinds: tuple[Kind, ...]
     is_number: bool
+    products: Floats = field(init=False)
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in range(-2, 5))
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "products", self.features.mix_inner_products(self._shares))
+
     @property
-    def uses_genes(self) -> bool:
-        """Whether genes are among the features."""
-        return self.kmer_share < 1
+    def _shares(self) -> dict[Kind, float]:
+        return dict.fromkeys(self.kinds, 1 / len(self.kinds))
 
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
@@ -130,7 +137,7 @@ class DenseModels(Models):
         (solution,) = self._path(self.products[np.ix_(learned, learned)], target, [C])
         dual = np.zeros(len(self.products))
         dual[learned] = slope * solution.weights
-        return FittedFunction(self.features.make_linear_function(dual, self.kmer_share), self.products @ dual)
+        return FittedFunction(self.features.make_linear_function(dual, self._shares), self.products @ dual)
 
     @property
     def _path(self) -> Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]:
@@ -148,12 +155,8 @@ class SparseGeneModels(Models):
     """
 
     features: CompositionFeatures
+    kinds: tuple[Kind, ...] = field(default=("genes",), init=False)
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
-
-    @property
-    def uses_genes(self) -> bool:
-        """Whether genes are among the features: always."""
-        return True
 
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""

@@ -44,6 +44,11 @@ class Branch(nn.Module):
     name: ClassVar[str]
     """Name of the branch in configurations, files and tables."""
 
+    @property
+    def features(self) -> str:
+        """What the branch reads, for messages, such as "k-mers, genes"; empty if that is always the same."""
+        return ""
+
     @abstractmethod
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); their sum is `score`.

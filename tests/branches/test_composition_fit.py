@@ -84,7 +84,9 @@ def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float)
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_the_inner_products_are_those_of_the_features(tilted: RepertoireDataset, share: float) -> None:
     rows = design(tilted, np.ones(N, bool), share)
-    (products,) = CompositionFeatures(tilted).mix_inner_products([share]).values()
+    products = CompositionFeatures(tilted).mix_inner_products(
+        {"kmers": share, "genes": 1 - share} if share < 1 else {"kmers": 1}
+    )
     np.testing.assert_allclose(products, rows @ rows.T, atol=2e-5)
     assert np.trace(products) == pytest.approx(N)
 
@@ -101,7 +103,8 @@ def allow_dense_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: fl
     """Leave one setting: inner products with this share of k-mers, and this C."""
     monkeypatch.setattr(DenseModels, "Cs", (C,))
     monkeypatch.setattr(SparseGeneModels, "Cs", ())
-    monkeypatch.setattr(composition_models, "_KMER_SHARES", (share,))
+    kinds = {1.0: ("kmers",), 0.5: ("kmers", "genes")}[share]
+    monkeypatch.setattr(composition_models, "_MIXTURES", (kinds,))
 
 
 @pytest.mark.slow

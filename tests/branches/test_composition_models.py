@@ -58,9 +58,12 @@ def centred(dataset: RepertoireDataset, present: Floats) -> Floats:
 
 
 def test_which_models_there_are(two_genes: RepertoireDataset) -> None:
-    """All repertoires have the same sequences, so no k-mer varies, and only genes are left."""
+    """All repertoires have the same sequences, once each, so no k-mer and no count varies, and only genes are left."""
     kinds = list_models(CompositionFeatures(two_genes), is_number=False)
-    assert [(type(models), models.uses_genes) for models in kinds] == [(DenseModels, True), (SparseGeneModels, True)]
+    assert [(type(models), models.kinds) for models in kinds] == [
+        (DenseModels, ("genes",)),
+        (SparseGeneModels, ("genes",)),
+    ]
 
 
 def fit_lasso(rows: Floats, target: Floats, C: float) -> Floats:

@@ -18,18 +18,19 @@ STATUS, SITE = (
 )
 
 
-def make_fit(name: str, *loss_decreases: float) -> Any:
-    return SimpleNamespace(branch=SimpleNamespace(name=name), loss_decreases=np.array(loss_decreases))
+def make_fit(name: str, *loss_decreases: float, features: str = "") -> Any:
+    branch = SimpleNamespace(name=name, features=features)
+    return SimpleNamespace(branch=branch, loss_decreases=np.array(loss_decreases))
 
 
 @pytest.mark.parametrize(
     ("fitted", "tasks", "text"),
     [
         (
-            [make_fit("composition", 0.4154)],
+            [make_fit("composition", 0.4154, features="k-mers, genes")],
             [STATUS],
             "Branches used: composition (lowers the loss on left-out repertoires by 0.415 for status=ill). "
-            "Not used: clones.",
+            "Composition reads k-mers, genes. Not used: clones.",
         ),
         (
             [make_fit("composition", 0.4, 0.02), make_fit("clones", 0.0, 0.1)],

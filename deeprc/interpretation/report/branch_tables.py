@@ -41,12 +41,12 @@ _NEARLY_ALL = 0.9  # share of an output's variance
 
 _USES = {
     ATTENTION: "some sequences: those that share a motif",
-    "composition": "all sequences: how frequent short pieces (k-mers) and genes are",
+    "composition": "all sequences: how frequent short pieces (k-mers) and genes are, and how unequal counts are",
     CloneBranch.name: "single receptors: clones that one class carries more often than others",
 }
 _BRIEFLY = {
     ATTENTION: "motifs in some sequences",
-    "composition": "k-mers and genes of all sequences",
+    "composition": "k-mers, genes and counts of all sequences",
     CloneBranch.name: "stored clones",
 }
 

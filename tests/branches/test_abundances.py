@@ -1,0 +1,133 @@
+"""Features of how unequal counts are: by hand, invariances, and when the branch of composition reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from deeprc.branches.abundances import (
+    TOP_FRACTIONS,
+    compute_log_top_shares,
+    compute_log_top_shares_table,
+    divide_top_shares,
+)
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition_fit import fit_composition
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.tasks import Task
+from tests.branches.test_composition import repertoire
+
+STATUS = Task("status", "status", "binary", ("negative", "positive"))
+
+
+def as_counts(*counts: int) -> np.ndarray:
+    return np.array(counts, np.uint32)
+
+
+def test_shares_by_hand() -> None:
+    """Half of four sequences are two of them, a tenth are 0.4 of the largest, a hundredth 0.04."""
+    assert TOP_FRACTIONS == (0.5, 0.1, 0.01)
+    found = np.exp(compute_log_top_shares(as_counts(1, 5, 2, 2)))
+    np.testing.assert_allclose(found, [7 / 10, 0.4 * 5 / 10, 0.04 * 5 / 10], rtol=1e-12)
+    np.testing.assert_allclose(
+        divide_top_shares(as_counts(1, 5, 2, 2)), [[0, 5 / 7, 1 / 7, 1 / 7], [0, 1, 0, 0], [0, 1, 0, 0]], rtol=1e-12
+    )
+
+
+def test_equal_counts_have_the_shares_of_their_number() -> None:
+    counts = as_counts(*[3] * 50)
+    np.testing.assert_allclose(np.exp(compute_log_top_shares(counts)), TOP_FRACTIONS, rtol=1e-12)
+    np.testing.assert_allclose(divide_top_shares(counts), 1 / 50, rtol=1e-12)
+
+
+@pytest.mark.parametrize("counts", [as_counts(), as_counts(1), as_counts(1, 1, 1)], ids=["none", "one", "ones"])
+def test_counts_of_one_say_nothing(counts: np.ndarray) -> None:
+    assert np.isnan(compute_log_top_shares(counts)).all()
+
+
+def test_depth_and_order_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.minimum(rng.zipf(1.8, 2000), 10**6).astype(np.uint32)
+    order = rng.permutation(2000)
+    expected = compute_log_top_shares(counts)
+    np.testing.assert_allclose(compute_log_top_shares(7 * counts), expected, rtol=1e-12)
+    np.testing.assert_array_equal(compute_log_top_shares(counts[order]), expected)
+    parts = divide_top_shares(counts)
+    np.testing.assert_array_equal(divide_top_shares(counts[order]), parts[:, order])
+    np.testing.assert_allclose(parts.sum(axis=1), 1, rtol=1e-12)
+    by_sorting = [np.sort(counts)[::-1][: int(2000 * fraction)].sum() / counts.sum() for fraction in TOP_FRACTIONS]
+    np.testing.assert_allclose(np.exp(expected), by_sorting, rtol=1e-12)
+
+
+def test_a_branch_by_hand() -> None:
+    branch = CompositionBranch(2, abundances=True)
+    branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0], [0, 10, 2]])
+    branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2])
+    sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=as_counts(1, 5, 2, 2))
+    factor = 4 / (4 + NOISE_SEQUENCES)
+    half, rest = np.log(0.7) + 0.5, 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2)
+    expected = factor * np.array([[0, 0], [half * 5 / 7, rest], [half / 7, 0], [half / 7, 0]])
+    np.testing.assert_allclose(branch.compute_contributions(repertoire(sequences)), expected, rtol=1e-10, atol=1e-15)
+    assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
+    assert branch.describe() == {"v_call": [], "j_call": [], "abundances": True}
+    rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
+    rebuilt.load_state_dict(branch.state_dict())
+    np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))
+
+
+def test_models_of_earlier_versions_read_no_counts() -> None:
+    branch = CompositionBranch.from_description({"v_call": ["A"], "j_call": []}, 1, "model")
+    assert not branch.abundances
+    assert set(branch.state_dict()) == {
+        f"{name}_{part}" for name in ("v_call", "j_call") for part in ("weights", "centre")
+    } | {"kmer_weights", "kmer_constants"}
+
+
+@pytest.fixture(scope="module")
+def expanded(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """48 repertoires of the same 300 sequences; every other one has more unequal counts, and each its own depth.
+
+    One of each class has no counts.
+    """
+    rng = np.random.default_rng(3)
+    path = tmp_path_factory.mktemp("expanded") / "expanded.h5"
+    with ContainerWriter(path) as writer:
+        for number in range(48):
+            counts = np.exp(rng.normal(0, 0.8 + 0.5 * (number % 2) + rng.normal(0, 0.1), 300)) * rng.integers(10, 200)
+            counts = np.ones(300) if number < 2 else np.ceil(counts)
+            sequences = Sequences(
+                np.tile(np.arange(12, dtype=np.uint8), 300), np.arange(0, 12 * 300 + 1, 12), counts.astype(np.uint32)
+            )
+            writer.append(f"rep.{number}", sequences)
+        writer.finish(pd.DataFrame({"number": np.arange(48)}), source="a test")
+    return open_dataset(path)
+
+
+def test_a_difference_of_counts_is_found(expanded: RepertoireDataset) -> None:
+    labels = (np.arange(48) % 2).astype(np.float64)
+    fitted = fit_composition(TrainingCohort(expanded, labels[:, None], (STATUS,)))
+    assert fitted is not None
+    assert isinstance(fitted.branch, CompositionBranch)
+    assert fitted.branch.abundances
+    assert fitted.branch.features == "counts"
+    scores = np.array([fitted.branch.score(each)[0] for each in expanded])
+    assert scores[:2].tolist() == [0, 0]
+    assert roc_auc_score(labels[2:], scores[2:]) > 0.95
+    assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.9
+
+
+def test_the_table_has_the_shares_of_each_repertoire(expanded: RepertoireDataset) -> None:
+    table = compute_log_top_shares_table(expanded[::-1])
+    assert np.isnan(table[-2:]).all()
+    for row, each in zip(table[:-2], expanded[2:][::-1], strict=True):
+        np.testing.assert_array_equal(row, compute_log_top_shares(each.counts))
+    assert Path(f"{expanded.container.path}.cache").is_dir()
