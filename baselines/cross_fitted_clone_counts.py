@@ -99,6 +99,31 @@ class Selections(NamedTuple):
         return cls(left_out, selection_of)
 
 
+class _WorkArrays(NamedTuple):
+    """Arrays that compiled code uses for each clone; it would take longer to compile if it made them itself.
+
+    Attributes
+    ----------
+    sums
+        What `_sum_by_fold` writes, (3, F).
+    passed
+        What `_count_passed` writes, (S,).
+    last_seen
+        What `_sum_by_fold` remembers of each unit, (U,); -1 before the first clone.
+    """
+
+    sums: NDArray[np.int64]
+    passed: NDArray[np.int64]
+    last_seen: NDArray[np.int64]
+
+    @classmethod
+    def allocate(cls, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_]) -> _WorkArrays:
+        """Return the arrays for these selections, (S, F)."""
+        n_selections, n_folds = left_out.shape
+        n_units = len(repertoires.weight)
+        return cls(np.zeros((3, n_folds), np.int64), np.zeros(n_selections, np.int64), np.full(n_units, -1, np.int64))
+
+
 def find_critical_sums(
     left_out: NDArray[np.bool_],
     repertoires: FoldedRepertoires,
@@ -209,7 +234,8 @@ def _count_block(
     counts = np.zeros((len(repertoires.fold), len(selections.selection_of), needed.shape[1]), np.int64)
     offsets = clones.offsets[start : stop + 1]
     left_out, selection_of = selections.left_out, selections.selection_of
-    _count(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), selection_of, counts)
+    work = _WorkArrays.allocate(repertoires, left_out)
+    _count(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), selection_of, work, counts)
     return counts
 
 
@@ -224,7 +250,8 @@ def _find_passing_in_block(
     offsets, room = clones.offsets[start : stop + 1], 1 << 12
     while True:
         indices, passed = np.empty(room, np.int64), np.empty((room, len(left_out)), np.uint8)
-        n = _find_passing(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), indices, passed)
+        work = _WorkArrays.allocate(repertoires, left_out)
+        n = _find_passing(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), work, indices, passed)
         if n <= room:
             return indices[:n] + start, passed[:n]
         room = n
@@ -277,7 +304,8 @@ def _count_passed(
             while count < needed.shape[1] and total >= needed[selection, count, n]:
                 count += 1
         passed[selection] = count
-        largest = max(largest, count)
+        if count > largest:  # `max` would be compiled, too
+            largest = count
     return largest
 
 
@@ -289,6 +317,7 @@ def _find_passing(
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
     least: int,
+    work: _WorkArrays,
     indices: NDArray[np.int64],
     passed: NDArray[np.uint8],
 ) -> int:
@@ -297,8 +326,7 @@ def _find_passing(
     `least` is the minimum of `needed`.
     """
     n = 0
-    sums, n_passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
-    last_seen = np.full(len(repertoires.weight), -1, np.int64)
+    sums, n_passed, last_seen = work
     for clone in range(len(offsets) - 1):
         total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total >= least and _count_passed(sums, left_out, needed, n_passed) > 0:
@@ -319,6 +347,7 @@ def _count(
     needed: NDArray[np.int64],
     least: int,
     selection_of: NDArray[np.int64],
+    work: _WorkArrays,
     counts: NDArray[np.int64],
 ) -> None:
     """Add to `counts`, (D, F + 1, T), each clone at the strictest threshold that it passes.
@@ -326,8 +355,7 @@ def _count(
     The repertoires that have a clone are `repertoire_indices[offsets[clone] : offsets[clone + 1]]`. `least` is the
     minimum of `needed`.
     """
-    sums, passed = np.zeros((3, left_out.shape[1]), np.int64), np.zeros(len(left_out), np.int64)
-    last_seen = np.full(len(repertoires.weight), -1, np.int64)
+    sums, passed, last_seen = work
     for clone in range(len(offsets) - 1):
         total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
         if total < least or _count_passed(sums, left_out, needed, passed) == 0:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import KmerAbundances
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks, run_in_parts
 
 __all__ = ["N_FEATURES", "Checkpoints", "Sample", "Schedule", "score", "train"]
 
@@ -78,7 +77,6 @@ class Checkpoints(NamedTuple):
     losses: NDArray[np.float64]
 
 
-@njit(parallel=True, nogil=True)
 def score(
     abundances: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> None:
@@ -86,15 +84,28 @@ def score(
 
     `parameters` are weights and biases of the features in their original units, (V, F + 1).
     """
-    for index in numba.prange(len(rows)):
-        tables, guess = np.empty((_K, _N_LETTERS)), -1
+    run_in_parts(_score, len(rows), abundances, rows, parameters, scores)
+
+
+@njit(nogil=True)
+def _score(
+    start: int,
+    stop: int,
+    abundances: KmerAbundances,
+    rows: NDArray[np.int64],
+    parameters: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Write the scores of the repertoires from `start` to `stop`; see `score`."""
+    tables = np.empty((_K, _N_LETTERS))
+    for index in range(start, stop):
+        guess = -1
         for version in range(len(parameters)):
             _tabulate(parameters[version], tables)
             slope = parameters[version, _ABUNDANCE]
             scores[version, index], guess = _find_highest_of(abundances, rows[index], tables, slope, guess)
 
 
-@njit(parallel=True, nogil=True)
 def train(
     abundances: KmerAbundances,
     sample: Sample,
@@ -107,7 +118,21 @@ def train(
     `abundances` are the abundances of the container's 4-mers, `starts` weights and biases of standardised features,
     (K, F + 1).
     """
-    for restart in numba.prange(len(starts)):
+    run_in_blocks(_train_restarts, len(starts), 1, abundances, sample, schedule, starts, checkpoints)
+
+
+@njit(nogil=True)
+def _train_restarts(
+    first: int,
+    stop: int,
+    abundances: KmerAbundances,
+    sample: Sample,
+    schedule: Schedule,
+    starts: NDArray[np.float64],
+    checkpoints: Checkpoints,
+) -> None:
+    """Train the restarts from `first` to `stop`; see `train`."""
+    for restart in range(first, stop):
         _train_restart(abundances, sample, schedule, starts[restart], checkpoints, restart)
 
 
@@ -130,7 +155,8 @@ def _train_restart(
     for epoch in range(len(order)):
         for begin in range(0, len(rows), batch_size):
             batch = order[epoch, begin : begin + batch_size]
-            gradient[:] = 0
+            for feature in range(len(gradient)):
+                gradient[feature] = 0.0
             slope = _unstandardise(parameters, standard, raw, tables)
             for i in batch:
                 odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
@@ -141,7 +167,8 @@ def _train_restart(
             _adam(parameters, gradient, moments, learning_rate, step)
         if epoch + 1 == checkpoints.epochs[checkpoint]:
             slope = _unstandardise(parameters, standard, raw, tables)
-            checkpoints.parameters[checkpoint, restart] = raw
+            for feature in range(len(raw)):
+                checkpoints.parameters[checkpoint, restart, feature] = raw[feature]
             for i in range(len(rows)):
                 odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
                 loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[i] * odds
@@ -171,10 +198,9 @@ def _unstandardise(
 @njit(nogil=True)
 def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
     """Write the number that each amino acid adds at each position of a 4-mer, (4, 20); the first includes the bias."""
-    tables[:] = 0
-    tables[0] = raw[_BIAS]
     for position in range(_K):
         for letter in range(_N_LETTERS):
+            tables[position, letter] = raw[_BIAS] if position == 0 else 0.0
             for factor in range(_N_FACTORS):
                 tables[position, letter] += raw[position * _N_FACTORS + factor] * ATCHLEY_FACTORS[letter, factor]
 
@@ -224,7 +250,9 @@ def _find_highest(
     """
     best, code = -np.inf, guess
     third, fourth = tables[2], tables[3]
-    max_third, max_fourth = third.max(), fourth.max()
+    max_third = max_fourth = -np.inf
+    for letter in range(_N_LETTERS):
+        max_third, max_fourth = max(max_third, third[letter]), max(max_fourth, fourth[letter])
     if guess >= 0:
         start = (tables[0, guess // 8000] + tables[1, guess // 400 % 20]) + third[guess // 20 % 20]
         best = start + (fourth[guess % 20] + slope * values[guess])

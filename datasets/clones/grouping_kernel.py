@@ -157,7 +157,7 @@ def group_keys(
             if keys[one] == _DONE:
                 continue
             row = np.int64(keys[one] & row_mask)
-            last_carrier = np.searchsorted(repertoire_offsets, row, side="right") - 1
+            last_carrier = _find_repertoire(row, repertoire_offsets)
             end = n_carriers + 1
             carriers[n_carriers] = last_carrier
             for other in range(one + 1, stop):
@@ -167,7 +167,7 @@ def group_keys(
                     if are_equal(arrays, pair[0], arrays, pair[1]):
                         keys[other] = _DONE
                         if other_row >= repertoire_offsets[last_carrier + 1]:
-                            last_carrier = np.searchsorted(repertoire_offsets, other_row, side="right") - 1
+                            last_carrier = _find_repertoire(other_row, repertoire_offsets)
                             carriers[end] = last_carrier
                             end += 1
             if end - n_carriers > 1:
@@ -178,6 +178,19 @@ def group_keys(
                 room.n_private[last_carrier] += 1
         start = stop
     return n_clones, n_carriers
+
+
+@njit(nogil=True)
+def _find_repertoire(row: int, repertoire_offsets: NDArray[np.int64]) -> int:
+    """Return the index of the repertoire that has a row; numpy's `searchsorted` takes longer to compile."""
+    low, high = 0, len(repertoire_offsets)
+    while low < high:
+        middle = (low + high) >> 1
+        if repertoire_offsets[middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 @njit(inline="always")

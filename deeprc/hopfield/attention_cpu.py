@@ -101,7 +101,7 @@ def _forward_piece(
     total: _Array,
     part: _Array,
 ) -> None:
-    """Write exp(logits - maximum) of a piece, and sum these weights, and the values times these weights."""
+    """Write exp(logits - maximum) of a piece, their sum, and the sum of the values times these weights."""
     first, stop = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
         maximum = logits[first, h]
@@ -110,6 +110,8 @@ def _forward_piece(
                 maximum = logits[n, h]  # NaN stays, because no number is larger
         shift = logits.dtype.type(0) if maximum == -np.inf else maximum  # -inf - -inf would be NaN instead of -inf
         sum_of_weights, average = 0.0, part[piece, h]
+        for d in range(values.shape[1]):
+            average[d] = 0
         for n in range(first, stop):
             weight = np.exp(logits[n, h] - shift)
             weights[n, h] = weight
@@ -133,12 +135,12 @@ def _forward_parallel(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
     P, (_, H, d_v) = len(sets), pooled.shape
-    highest, total, part = np.full((P, H), -np.inf), np.zeros((P, H)), np.zeros((P, H, d_v), values.dtype)
-    for piece in numba.prange(P):
-        _forward_piece(piece, bounds, logits, values, weights, highest, total, part)
+    highest, total, part = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
+    for piece in numba.prange(P):  # its index is unsigned: numba would compile each function for this type, too
+        _forward_piece(np.int64(piece), bounds, logits, values, weights, highest, total, part)
     shares = _combine(highest, total, part, sets, pooled)
     for piece in numba.prange(P):
-        _scale_piece(piece, bounds, weights, shares)
+        _scale_piece(np.int64(piece), bounds, weights, shares)
 
 
 @njit(**FAST)
@@ -146,7 +148,7 @@ def _forward_serial(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
     P, (_, H, d_v) = len(sets), pooled.shape
-    highest, total, part = np.full((P, H), -np.inf), np.zeros((P, H)), np.zeros((P, H, d_v), values.dtype)
+    highest, total, part = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
     for piece in range(P):
         _forward_piece(piece, bounds, logits, values, weights, highest, total, part)
     shares = _combine(highest, total, part, sets, pooled)
@@ -158,12 +160,14 @@ def _forward_serial(
 def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
     """Sum the pieces of each set into `pooled`; return the factor of the weights of each piece, (P, H)."""
     B, H, _ = pooled.shape
-    set_maximum = np.full((B, H), -np.inf)
-    for piece, b in enumerate(sets):
+    set_maximum, sums, shares = np.empty((B, H)), np.empty((B, H)), np.empty((len(sets), H))
+    for b in range(B):
         for h in range(H):  # in loops: array operations take seconds to compile
+            set_maximum[b, h], sums[b, h] = -np.inf, 0.0
+    for piece, b in enumerate(sets):
+        for h in range(H):
             if highest[piece, h] > set_maximum[b, h] or np.isnan(highest[piece, h]):
                 set_maximum[b, h] = highest[piece, h]  # NaN stays, because no number is larger
-    sums, shares = np.zeros((B, H)), np.empty((len(sets), H))
     for piece, b in enumerate(sets):
         for h in range(H):
             shares[piece, h] = np.exp(highest[piece, h] - set_maximum[b, h])

@@ -108,7 +108,8 @@ class MappedSource:
         inputs = (drawn.column_rows, drawn.segments, columns.offsets, columns.counts, inverse_stds)
         input_arrays = (tensor.numpy() for tensor in inputs)
         with COMPILED_CODE:
-            max_length = _look_up(*input_arrays, ABUNDANCE_MODES.index(self._abundance), sequences.arrays())
+            _look_up(*input_arrays, ABUNDANCE_MODES.index(self._abundance), sequences.arrays())
+        max_length = int(lengths.numpy().max(initial=0))
         genes = None if self._gene_columns is None else _take_genes(self._gene_columns[part], drawn.column_rows)
         return sequences._replace(max_length=_round_up_length(max_length)), genes
 
@@ -257,22 +258,19 @@ def _look_up(
     inverse_stds: NDArray[np.float32],
     mode: int,
     sequences: BatchArrays,
-) -> int:
-    """Write starts, lengths and scales of a batch in one pass over memory; return the greatest length.
+) -> None:
+    """Write starts, lengths and scales of a batch in one pass over memory.
 
     The batch has the sequences at these rows, (N,), of columns with these offsets and counts.
     """
     starts, lengths = sequences.starts, sequences.lengths
     residue_scale, position_scale = sequences.residue_scale, sequences.position_scale
-    longest = 0
     for n in numba.prange(len(rows)):
         starts[n] = offsets[rows[n]]
         lengths[n] = offsets[rows[n] + 1] - starts[n]
-        longest = max(longest, lengths[n])
         scale = np.float32(1)
         if mode != _NONE:
             count = max(float(counts[rows[n]] & _UNSIGNED), 1.0)
             scale = np.float32(np.log(count) if mode == _LOG else np.log1p(count))
         position_scale[n] = inverse_stds[segments[n]]
         residue_scale[n] = scale * position_scale[n]
-    return longest

@@ -18,6 +18,7 @@ from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
+from deeprc.training.optimizers import LBFGS
 
 __all__ = ["fit_output"]
 
@@ -121,7 +122,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
     share = torch.cat(
         [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
     )
-    optimizer = torch.optim.LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
+    optimizer = LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
 
     def compute_loss() -> Tensor:
         optimizer.zero_grad()

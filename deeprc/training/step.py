@@ -24,6 +24,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.outputs import count_known, multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
+from deeprc.training.optimizers import Adam
 
 __all__ = ["CapturedStep", "Prefetcher", "TrainingStep"]
 
@@ -48,7 +49,7 @@ class TrainingStep:
     def __init__(self, network: DeepRC, tasks: Sequence[Task], settings: TrainingConfig) -> None:
         self.network, self.tasks, self.settings = network, tuple(tasks), settings
         kind = network.pooling.queries.device.type
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = Adam(
             network.parameters(),
             lr=settings.learning_rate,
             eps=settings.adam_epsilon,
