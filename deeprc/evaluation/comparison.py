@@ -18,7 +18,13 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
 from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, classify_difference, format_p_value, is_few, p_in_words
+from deeprc.evaluation.significance import (
+    HOW_TO_LEAVE_OUT,
+    are_few_repertoires,
+    classify_difference,
+    format_p_value,
+    p_in_words,
+)
 
 __all__ = [
     "MethodInfo",
@@ -298,7 +304,7 @@ def find_comparison_cautions(
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
     lines += _make_control_cautions(controls, best, label, scoring, few_donors)
     n = int(best["n_smallest"])
-    if is_few(scoring.kind, n):
+    if are_few_repertoires(scoring.kind, n):
         smallest = "The smaller class has" if scoring.kind == "binary" else "The smallest class has"
         text = (
             f"{'There are' if scoring.kind == 'regression' else smallest} only {n} repertoires in all test folds "
