@@ -23,7 +23,7 @@ from deeprc.tasks import Task
 from deeprc.training.model import Model
 
 __all__ = [
-    "HeldOutDonors",
+    "HeldOutTest",
     "compare_held_out_donors",
     "count_carrying_sequences",
     "find_new_donors",
@@ -99,10 +99,18 @@ def _count_donors(
     }
 
 
-class HeldOutDonors(NamedTuple):
-    """Table and p-value of one pattern for donors that the model has not learned from; see `AttendedMotif`."""
+class HeldOutTest(NamedTuple):
+    """A test of whether a pattern is associated with a direction, in donors that the model has not learned from.
 
-    table: pd.DataFrame
+    Attributes
+    ----------
+    donors
+        Table of these donors by class, see `AttendedMotif.donors`.
+    p_value
+        The p-value, see `AttendedMotif.p_donors`.
+    """
+
+    donors: pd.DataFrame
     p_value: float
 
 
@@ -115,7 +123,7 @@ def compare_held_out_donors(
     output: int,
     sign: int,
     group_by: str | None,
-) -> list[HeldOutDonors]:
+) -> list[HeldOutTest]:
     """Return the donors by class, and the test of association with a direction of an output, for each pattern.
 
     Parameters
@@ -147,7 +155,7 @@ def compare_held_out_donors(
         else:
             own = _find_direction_members(model, task, labels, output, sign)
             p_value = _compute_class_p(of_pattern, dataset.n_sequences, donors, own & is_new, classes)
-        found.append(HeldOutDonors(table, p_value))
+        found.append(HeldOutTest(table, p_value))
     return found
 
 
