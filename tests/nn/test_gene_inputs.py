@@ -144,7 +144,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
     batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
-    assert network._fused_weights(batch.sequences) is not None
+    assert network._collect_fused_weights(batch.sequences) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:

@@ -33,7 +33,7 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
     directions, results = [], []
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            assert network._fused_weights(batch.sequences) is not None
+            assert network._collect_fused_weights(batch.sequences) is not None
             if not in_one_pass:
                 patch.setattr(network, "_fused_weights", lambda _: None)
             outputs = network.attend(batch)
