@@ -221,13 +221,13 @@ def _find_passing_in_block(
     start: int,
     stop: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    offsets, room = clones.offsets[start : stop + 1], 1 << 12
+    offsets, capacity = clones.offsets[start : stop + 1], 1 << 12
     while True:
-        indices, passed = np.empty(room, np.int64), np.empty((room, len(left_out)), np.uint8)
+        indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(left_out)), np.uint8)
         n = _find_passing(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), indices, passed)
-        if n <= room:
+        if n <= capacity:
             return indices[:n] + start, passed[:n]
-        room = n
+        capacity = n
 
 
 @njit(nogil=True)

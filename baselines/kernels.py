@@ -76,8 +76,8 @@ def compute_dataset_kernel(
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
     if _share_container(first, second):
-        of_container = _load_container_gram(second, kernel, kmer_offsets, weighted)
-        return of_container[np.ix_(first.repertoire_indices, second.repertoire_indices)]
+        container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
+        return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
     return cross_kernel(a, b, kernel)
 

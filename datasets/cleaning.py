@@ -185,7 +185,7 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
+def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
     Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack: C at the
@@ -195,18 +195,18 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
     ----------
     rows
         Rows of a file, or those of one repertoire of it.
-    how
+    cleaning
         Settings that say which sequences are kept and merged; None: the defaults of `Cleaning`.
     facts
         Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
-    how = Cleaning() if how is None else how
-    examined = _examine(rows, how, examine_file(rows) if facts is None else facts)
+    cleaning = Cleaning() if cleaning is None else cleaning
+    examined = _examine(rows, cleaning, examine_file(rows) if facts is None else facts)
     rows, keep = examined.rows, examined.reason == KEPT
     encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, how.merge)
+    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
-    of_chain = keep | (examined.reason == OTHER_LOCUS)
+    is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
@@ -216,14 +216,14 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
         sequences_from=_count_names(examined.sequences_from, rows.kinds[keep]),
-        loci=_count_names(examined.loci, examined.locus_codes[of_chain]),
+        loci=_count_names(examined.loci, examined.locus_codes[is_receptor]),
         genes=examined.genes,
     )
 
 
-def find_kept_rows(rows: RawRows, how: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
+def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
-    examined = _examine(rows, how, facts)
+    examined = _examine(rows, cleaning, facts)
     kept = np.flatnonzero(examined.reason == KEPT)
     return kept, examined.rows.sequences.take(kept)
 
@@ -240,7 +240,7 @@ class _Examined(NamedTuple):
     sequences_from: list[str]
 
 
-def _examine(rows: RawRows, how: Cleaning, facts: FileFacts) -> _Examined:
+def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _Examined:
     genes = {
         name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
         for name, column in _gene_columns(rows).items()
@@ -248,9 +248,9 @@ def _examine(rows: RawRows, how: Cleaning, facts: FileFacts) -> _Examined:
     loci, locus_codes = _encode_loci(rows)
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, facts.cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
-    reason = find_drop_reasons(rows, residues, min_length=how.min_length, max_length=how.max_length)
-    if how.locus is not None:
-        others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
+    reason = find_drop_reasons(rows, residues, min_length=cleaning.min_length, max_length=cleaning.max_length)
+    if cleaning.locus is not None:
+        others = [code for code, name in enumerate(loci) if name not in ("", cleaning.locus)]
         reason[(reason == KEPT) & np.isin(locus_codes, others)] = OTHER_LOCUS
     return _Examined(rows, residues, reason, genes, loci, locus_codes, sequences_from)
 
@@ -282,14 +282,14 @@ def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     for column, named in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
         if column is None:
             continue
-        of_value = []
+        code_of_value = []
         for value in column.vocabulary:
             name = named(value)
             if name not in names:
                 names.append(name)
-            of_value.append(names.index(name))
-        if of_value:
-            codes = np.where(codes == 0, np.asarray(of_value, np.int32)[column.codes], codes)
+            code_of_value.append(names.index(name))
+        if code_of_value:
+            codes = np.where(codes == 0, np.asarray(code_of_value, np.int32)[column.codes], codes)
     return names, codes
 
 
@@ -307,8 +307,8 @@ def _complete_junctions(
     ends = np.array([ord("W" if locus == "IGH" else "F") for locus in loci], np.uint8)[locus_codes]
     if rows.j_call is not None and rows.j_call.vocabulary:
         stored = genes["j_call"].stored
-        of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
-        last_residues = of_gene[stored.codes][rows.j_call.codes]
+        letter_of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
+        last_residues = letter_of_gene[stored.codes][rows.j_call.codes]
         ends = np.where(last_residues > 0, last_residues, ends)
     offsets = compute_offsets(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1

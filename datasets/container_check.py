@@ -88,9 +88,9 @@ def make_content_checks(container: Container) -> dict[str, BlockCheck]:
     return checks
 
 
-def _expect(name: str, what: str, expected: int, found: int) -> None:
+def _expect(name: str, unit: str, expected: int, found: int) -> None:
     if found != expected:
-        raise ValueError(f"{name}: expected {expected:,} {what}, found {found:,}")
+        raise ValueError(f"{name}: expected {expected:,} {unit}, found {found:,}")
 
 
 def _check_ids(ids: NDArray[np.object_]) -> None:

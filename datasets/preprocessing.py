@@ -343,8 +343,8 @@ class _Writing:
         not_read = f"The other {self._unit} were not read" if was_stopped else ""
         advice = [not_read, "`deeprc check` reads all files, and lists their faults"] if was_stopped else []
         if self._keeps_any:
-            of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
-            advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
+            file_advice = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
+            advice = [file_advice] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
         lines = add_advice(number_faults(f"{which} cannot be used", faults), "; ".join(advice))
         if self._mixture:
             lines = (*add_advice([end_sentence(self._mixture)], not_read and f"{not_read}."), *lines)

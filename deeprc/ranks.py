@@ -342,7 +342,7 @@ def gather(items: Sequence[_Item]) -> list[_Item]:
     found: list[Any] = [None] * count()
     with _translate_lost_ranks():
         dist.all_gather_object(found, list(items))
-    return [item for of_rank in found for item in of_rank]
+    return [item for items_of_rank in found for item in items_of_rank]
 
 
 @torch.no_grad()

@@ -106,7 +106,7 @@ class RankedCohort:
         """
         clones = find_shared_clones(self.X, fields)
         parts = run_over_clones(partial(count_clone_carriers, clones, units=self._units), len(clones))
-        return ((clones.representative[which], positive, carriers) for which, positive, carriers in parts)
+        return ((clones.representative[clone_rows], positive, carriers) for clone_rows, positive, carriers in parts)
 
     @cached_property
     def clones(self) -> Ranking:
@@ -135,8 +135,8 @@ class RankedCohort:
 
         best, n_clones = self.make_empty_list(), Counter[int]()
         for indices, positive, carriers in self._count_carriers(fields):
-            of_size = np.unique(carriers, return_counts=True)
-            n_clones.update(dict(zip(*(each.tolist() for each in of_size), strict=True)))
+            sizes_and_numbers = np.unique(carriers, return_counts=True)
+            n_clones.update(dict(zip(*(each.tolist() for each in sizes_and_numbers), strict=True)))
             scores = score(positive, carriers)
             found = np.flatnonzero(scores > 0)
             best.offer(indices[found], scores[found])

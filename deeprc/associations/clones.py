@@ -76,7 +76,7 @@ class CloneAssociations:
         """Return the result as a few lines of text."""
         sizes = ", ".join(f"{n:,} of {name}" for name, n in self.class_sizes.items())
         ways = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
-        found = [f"{self.count(name):,} by {how}" for name, how in ways.items() if name in self.table]
+        found = [f"{self.count(name):,} by {evidence}" for name, evidence in ways.items() if name in self.table]
         if self.n_tested == 0:
             none = "tests: none, as no clone is carried by so many donors that its p-value could reach `max_p`"
             return [f"donors: {sizes}", *map(show_parameters, [*self.notes, none])]

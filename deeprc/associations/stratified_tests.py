@@ -143,19 +143,19 @@ def stratified_p_values(class_carriers: Integers, carriers: Integers, class_size
     largest = int(sizes.sum(axis=1).max(initial=0))
     logs = log_factorials(largest)
     p_values = np.empty(len(carriers))
-    room = np.zeros((2, largest + 1))
-    _p_values(class_carriers, carriers, class_sizes, sizes, logs, room, p_values)
+    buffer = np.zeros((2, largest + 1))
+    _p_values(class_carriers, carriers, class_sizes, sizes, logs, buffer, p_values)
     return p_values
 
 
 @njit(nogil=True)
-def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, room: Floats) -> Any:
+def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, buffer: Floats) -> Any:
     """Write the p-value of each possible number of carriers of the class to room[0]; return the smallest, and how many.
 
     `carriers` is the number of carriers in each stratum, (K,).
     """
     low, length = 0, 1
-    room[0, 0] = 1.0
+    buffer[0, 0] = 1.0
     for k in range(len(carriers)):
         n = carriers[k]
         if n == 0:
@@ -163,17 +163,17 @@ def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs
         first, last = max(0, n - (sizes[k] - class_sizes[k])), min(n, class_sizes[k])
         low += first
         for i in range(length + last - first):
-            room[1, i] = 0.0
+            buffer[1, i] = 0.0
         for x in range(first, last + 1):
             probability = np.exp(log_pmf(x, n, class_sizes[k], sizes[k], logs))
             for i in range(length):
-                room[1, i + x - first] += room[0, i] * probability
+                buffer[1, i + x - first] += buffer[0, i] * probability
         length += last - first
         for i in range(length):
-            room[0, i] = room[1, i]
+            buffer[0, i] = buffer[1, i]
     for i in range(length - 2, -1, -1):  # from the end, so that small values are precise
-        room[0, i] += room[0, i + 1]
-    room[0, 0] = 1.0
+        buffer[0, i] += buffer[0, i + 1]
+    buffer[0, 0] = 1.0
     return low, length
 
 
@@ -184,12 +184,12 @@ def _p_values(
     class_sizes: Integers,
     sizes: Integers,
     logs: Floats,
-    room: Floats,
+    buffer: Floats,
     p_values: Floats,
 ) -> None:
     for m in range(len(carriers)):
-        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, room)
-        p_values[m] = min(room[0, class_carriers[m] - low], 1.0)
+        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, buffer)
+        p_values[m] = min(buffer[0, class_carriers[m] - low], 1.0)
 
 
 @njit(nogil=True)
@@ -224,7 +224,7 @@ def _test(
     n_donors, n_labels = test.is_of_class.shape
     last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
     clone_donors, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
-    carriers, room = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
+    carriers, buffer = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
     log_limit, n_found, n_tested = log(test.max_p) + 1e-9, 0, 0
     for clone in range(start, stop):
         n = 0
@@ -243,9 +243,9 @@ def _test(
         if _lowest_log_p(carriers, test) > log_limit:
             continue
         n_tested += 1
-        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, room)
+        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, buffer)
         needed = low + length  # the smallest number of carriers of the class with a low p-value
-        while needed > low and room[0, needed - 1 - low] <= test.max_p:
+        while needed > low and buffer[0, needed - 1 - low] <= test.max_p:
             needed -= 1
         for j in range(n_labels):
             sums[j] = 0
@@ -255,7 +255,7 @@ def _test(
                 sums[j] += members[j]
         for j in range(n_labels):
             if sums[j] >= needed:
-                p_value = room[0, sums[j] - low]
+                p_value = buffer[0, sums[j] - low]
                 index = _find_bin(p_value, counts.shape[1])
                 counts[j, index] += 1
                 if j == 0:

@@ -121,7 +121,7 @@ class NestedPlan:
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         estimator_class = type(method.estimator)
-        what = (
+        key_parts = (
             f"{estimator_class.__module__}:{estimator_class.__qualname__}",
             _get_source_code(estimator_class),
             method.estimator.get_params(),
@@ -133,7 +133,7 @@ class NestedPlan:
         split = self.splits[fold]
         division += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
-        key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
+        key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
         return Job(
             key=key,

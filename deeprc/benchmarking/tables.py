@@ -94,8 +94,8 @@ def format_results_tsv(result: BenchmarkResult) -> str:
         by = ["method", "fold"]
         by_task = costs.groupby([*by, "task"], as_index=False)["seconds"].sum()
         parts.append(by_task.assign(metric=by_task["task"] + "_seconds", value=by_task["seconds"]))
-        for metric, how in (("seconds", "sum"), ("cpu_seconds", "sum"), ("peak_memory_mb", "max")):
-            total = costs.groupby(by, as_index=False)[metric].agg(how)
+        for metric, aggregation in (("seconds", "sum"), ("cpu_seconds", "sum"), ("peak_memory_mb", "max")):
+            total = costs.groupby(by, as_index=False)[metric].agg(aggregation)
             parts.append(total.assign(metric=metric, value=total[metric]))
     table = pd.concat([part[["method", "fold", "metric", "value"]] for part in parts], ignore_index=True)
     table = table.sort_values(["method", "fold"], kind="stable")

@@ -115,8 +115,11 @@ def _make_both_searches(
     for direction in directions:
         is_up = direction == "up"
         if is_number:
-            of_donor = _average_by_donor(labels, groups)
-            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (labels - task.mean) / task.scale
+            donor_means = _average_by_donor(labels, groups)
+            ranks, values = (
+                compute_whole_ranks(donor_means if is_up else -donor_means),
+                (labels - task.mean) / task.scale,
+            )
             units = CountedUnits.of(dataset, ranks, groups)
             searches.append(
                 CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)

@@ -57,7 +57,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     if not sought:
         return "The network has no branch besides its attention."
     used: list[str] = []
-    what = "lowers the loss on left-out repertoires by"
+    phrase = "lowers the loss on left-out repertoires by"
     for each in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
@@ -65,8 +65,8 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
             if decrease > 0
         ]
         if useful:
-            used.append(f"{each.branch.name} ({what} {' and '.join(useful)})")
-            what = "by"
+            used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)})")
+            phrase = "by"
         else:
             used.append(each.branch.name)
     unused = [name for name in sought if name not in {each.branch.name for each in fitted}]

@@ -148,6 +148,6 @@ def _count_hashes_of_pairs(
     order = np.argsort(positions, kind="stable")
     bounds = np.flatnonzero(np.diff(positions[order], prepend=-1, append=-1))
     for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        mine = order[begin:stop]
-        sizes[mine] = np.searchsorted(sketches[positions[mine[0]]], limit[mine], side="right")
+        own_pairs = order[begin:stop]
+        sizes[own_pairs] = np.searchsorted(sketches[positions[own_pairs[0]]], limit[own_pairs], side="right")
     return sizes

@@ -157,13 +157,16 @@ def _make_similar_findings(
     groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
     numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
-    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred most abundant")):
-        of_measure = [each for each in similar if each.measure == measure]
-        if of_measure:
-            highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
+    for measure, measure_phrase in (
+        (_SAMPLED, "of the smaller one's sequences"),
+        (_LARGEST, "of their hundred most abundant"),
+    ):
+        pairs_of_measure = [each for each in similar if each.measure == measure]
+        if pairs_of_measure:
+            highest, usual = max(each.pair.overlap for each in pairs_of_measure), pairs_of_measure[0].usual
             numbers[f"highest overlap of {measure}"] = highest
             numbers[f"usual overlap of {measure}"] = usual
-            texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
+            texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     whose = "of different donors " if donors_known else "(no column names their donors) "
     yield _make_group_finding(

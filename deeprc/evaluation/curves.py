@@ -60,7 +60,7 @@ def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.Data
         ids = predictions["repertoire_id"].astype(str) + f" ({name})"
         table = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
         table["label"] = (predictions["label"].astype(str) == name).astype(int)
-        table["score"], table["probability"] = (predictions[f"{what}={name}"] for what in ("score", "probability"))
+        table["score"], table["probability"] = (predictions[f"{column}={name}"] for column in ("score", "probability"))
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 

@@ -155,7 +155,7 @@ class MulticlassScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
+        scores, probabilities = ([f"{prefix}={name}" for name in self.classes] for prefix in ("score", "probability"))
         return (*KEY_COLUMNS, "label", *scores, *probabilities)
 
     def validate(self, table: pd.DataFrame) -> pd.DataFrame:

@@ -228,7 +228,7 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
     measured = {
-        f"{what}_{scoring.measure_name}": Column("number", may_be_empty=True) for what in ("validation", "refit")
+        f"{part}_{scoring.measure_name}": Column("number", may_be_empty=True) for part in ("validation", "refit")
     }
     return read_table(path, {"method": Column(), "fold": _COUNT, **measured, "settings": Column()})
 

@@ -202,11 +202,11 @@ def _attribute_with(
     repertoires = list(index.group_by_repertoire())
     order = np.concatenate([np.zeros(0, np.int64), *(at for _, at in repertoires)])
     lengths = _make_batch(inference, index, repertoires).sequences.lengths.cpu().numpy()
-    inside = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
-    inside[order] = np.arange(inside.shape[1]) < lengths[:, None]  # (n, L)
+    is_residue = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
+    is_residue[order] = np.arange(is_residue.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
-    whole = AttributionArrays(np.where(inside, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
-    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * inside.shape[1] * D))
+    whole = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
+    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
     for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
         at = np.concatenate([each.at for each in group])
         batch = _make_batch(inference, index, [(each.position, each.at) for each in group])

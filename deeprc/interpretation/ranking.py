@@ -213,8 +213,8 @@ class WitnessRanking:
 
     def join(self, other: WitnessRanking) -> None:
         """Add the scores that another collector has of the repertoires that follow."""
-        for own, of_other in zip(self._tallies, other._tallies, strict=True):
-            own.join(of_other)
+        for own, other_tally in zip(self._tallies, other._tallies, strict=True):
+            own.join(other_tally)
 
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""

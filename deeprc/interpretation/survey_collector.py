@@ -138,8 +138,8 @@ class SurveyCollector:
         self.residues.join(other.residues)
         for field, genes in self._usage.items():
             genes.join(other._usage[field])
-        for ranking, of_other in zip(self._witnesses, other._witnesses, strict=True):
-            ranking.join(of_other)
+        for ranking, other_ranking in zip(self._witnesses, other._witnesses, strict=True):
+            ranking.join(other_ranking)
         self._best.join(other._best, start, parts)
 
     def best(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
@@ -194,8 +194,10 @@ class _BestSequences:
             split = {} if parts is None else {"split": np.array(parts, object)[positions]}
             return {**columns, **split, POSITION: positions}
 
-        for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
-            own.join(of_other, move)
+        for own, other_ranking in zip(
+            [*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True
+        ):
+            own.join(other_ranking, move)
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 

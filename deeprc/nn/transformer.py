@@ -131,11 +131,11 @@ class TransformerEncoder(SequenceEncoder):
         result = self.embed.weight.new_empty((len(sequences.residues), self.width))
         for sequence_rows in sequences.lengths.argsort(stable=True).split(_BLOCK):
             starts, lengths = sequences.starts[sequence_rows], sequences.lengths[sequence_rows]
-            inside = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
+            is_residue = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
             residue_rows = starts.repeat_interleave(lengths) + _count_up(lengths)  # (r,), sequence by sequence
-            one_hot = self.embed.weight.new_zeros((*inside.shape, N_AMINO_ACIDS))
-            one_hot[inside] = functional.one_hot(sequences.residues[residue_rows].long(), N_AMINO_ACIDS).to(one_hot)
-            result[residue_rows] = self.patterns(one_hot, lengths)[inside]
+            one_hot = self.embed.weight.new_zeros((*is_residue.shape, N_AMINO_ACIDS))
+            one_hot[is_residue] = functional.one_hot(sequences.residues[residue_rows].long(), N_AMINO_ACIDS).to(one_hot)
+            result[residue_rows] = self.patterns(one_hot, lengths)[is_residue]
         return result
 
 

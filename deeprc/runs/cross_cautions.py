@@ -68,8 +68,8 @@ def _find_donor_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
             cautions += find_donor_cautions(donors, column, classes, kind=task.kind, where="")
         smallest = min(int(rows.sum()) for rows in classes.values())
         if are_few_repertoires(task.kind, smallest):
-            which = "with a number" if task.kind == "regression" else "in the smallest class"
-            text = f"{task.name}: {smallest:,} repertoires {which}: the metrics are uncertain."
+            phrase = "with a number" if task.kind == "regression" else "in the smallest class"
+            text = f"{task.name}: {smallest:,} repertoires {phrase}: the metrics are uncertain."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
     return cautions
 

@@ -291,10 +291,10 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     if state.update >= settings.n_updates:
         return f"trained for all {settings.n_updates} updates, {best}{_describe_choice(state)}"
     if state.best_loss <= settings.least_gain:
-        why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
+        reason = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
     else:
-        why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
-    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {why}{_describe_choice(state)}"
+        reason = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {reason}{_describe_choice(state)}"
 
 
 def _describe_choice(state: TrainingState) -> str:

@@ -304,8 +304,13 @@ def _check_same_settings(training: _Training) -> RunSettings:
     restored = _restore_log(settings.config, config)
     differing += [] if restored == config else ["config"]
     if differing == ["config"]:
-        was, now = restored.to_mapping(), config.to_mapping()
-        names = [name for section in now for name in now[section] if was[section].get(name) != now[section][name]]
+        begun_settings, chosen_settings = restored.to_mapping(), config.to_mapping()
+        names = [
+            name
+            for section in chosen_settings
+            for name in chosen_settings[section]
+            if begun_settings[section].get(name) != chosen_settings[section][name]
+        ]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
             "`output`"

@@ -217,8 +217,8 @@ def _count_part(
     letters = np.full((len(motifs), max(map(len, motifs))), ANY)
     for own, motif in zip(letters, motifs, strict=True):
         own[: len(motif)] = motif
-    of_motif, offset = np.array(gaps).T
-    bounds = np.searchsorted(of_motif, np.arange(len(motifs) + 1))
+    motif_of_gap, offset = np.array(gaps).T
+    bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
     spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]
     by_first = np.argsort(letters[:, 0], kind="stable")
     first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))

@@ -149,7 +149,7 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not in_one_pass:
-                patch.setattr(network, "_fused_weights", lambda _: None)
+                patch.setattr(network, "_collect_fused_weights", lambda _: None)
             outputs = network.attend(batch)
             logits = network.compute_logits(batch)
         torch.testing.assert_close(logits, outputs[1].detach(), atol=1e-6, rtol=1e-6)

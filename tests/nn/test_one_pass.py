@@ -35,7 +35,7 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
         with pytest.MonkeyPatch.context() as patch:
             assert network._collect_fused_weights(batch.sequences) is not None
             if not in_one_pass:
-                patch.setattr(network, "_fused_weights", lambda _: None)
+                patch.setattr(network, "_collect_fused_weights", lambda _: None)
             outputs = network.attend(batch)
         directions = directions or [torch.randn(output.shape, generator=generator) for output in outputs]
         total = sum((output * direction).sum() for output, direction in zip(outputs, directions, strict=True))

@@ -165,9 +165,9 @@ def _group_by_part(rows: pd.DataFrame, column: str) -> _ByPart:
     """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
     found: _ByPart = {}
     for part in (*HELD_OUT, "validation", "train"):
-        of_part = rows[rows["split"] == part]
-        if len(of_part):
-            found[part] = (of_part["label"].to_numpy(np.float64), of_part[column].to_numpy(np.float64))
+        part_rows = rows[rows["split"] == part]
+        if len(part_rows):
+            found[part] = (part_rows["label"].to_numpy(np.float64), part_rows[column].to_numpy(np.float64))
     return found
 
 

@@ -141,8 +141,8 @@ def tabulate_motifs(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
     for rank, motif in enumerate(motifs, 1):
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
         for record in [*motif.donors.to_dict("records"), *motif.carriers.to_dict("records")]:
-            of_class = record.pop("class")
-            named = {f"{name}:{of_class}": value for name, value in record.items()}
+            class_name = record.pop("class")
+            named = {f"{name}:{class_name}": value for name, value in record.items()}
             assert row.keys().isdisjoint(named), "donors and carriers have columns of the same name"
             row |= named
         rows.append(row)

@@ -204,13 +204,13 @@ def find_all_motifs(
     """
     data = [_collect_search_data(dataset, *each, options) for each in zip(attributions, signs, strict=True)]
     patterns = [[] if each is None else _find_patterns(model, dataset, each, options.max_motifs) for each in data]
-    counts = count_carrying_sequences(dataset, [pattern.masks for of_set in patterns for pattern in of_set])
+    counts = count_carrying_sequences(dataset, [pattern.masks for found in patterns for pattern in found])
     bounds = pairwise(np.cumsum([0, *map(len, patterns)]).tolist())
     motifs = [
-        [] if each is None else _make_motifs(model, dataset, each, of_set, counts[:, first:stop], options)
-        for each, of_set, (first, stop) in zip(data, patterns, bounds, strict=True)
+        [] if each is None else _make_motifs(model, dataset, each, found, counts[:, first:stop], options)
+        for each, found, (first, stop) in zip(data, patterns, bounds, strict=True)
     ]
-    return [sorted(of_set, key=_make_sort_key) for of_set in _add_q_values(motifs)]
+    return [sorted(found, key=_make_sort_key) for found in _add_q_values(motifs)]
 
 
 def _make_motifs(
@@ -245,12 +245,12 @@ def _make_sort_key(motif: AttendedMotif) -> tuple[float, float, float, str]:
 
 def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
     """Return the motifs with false discovery rates, computed over the tested motifs of all sets together."""
-    p_values = np.array([motif.p_donors for of_set in motifs for motif in of_set])
+    p_values = np.array([motif.p_donors for found in motifs for motif in found])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
     q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     remaining = iter(q_values.tolist())
-    return [[replace(motif, q_donors=next(remaining)) for motif in of_set] for of_set in motifs]
+    return [[replace(motif, q_donors=next(remaining)) for motif in found] for found in motifs]
 
 
 def _collect_search_data(

@@ -88,8 +88,8 @@ def propose_kernel_pattern(samples: ComparedSequences, composition: Composition,
             break
         pattern[position] = 1 << int(residue)
         at = samples.offsets[windows.rows] + windows.starts + position
-        inside = at < samples.offsets[windows.rows + 1]
-        has = inside & (samples.residues[np.where(inside, at, 0)] == residue)
+        is_residue = at < samples.offsets[windows.rows + 1]
+        has = is_residue & (samples.residues[np.where(is_residue, at, 0)] == residue)
         windows = Windows(windows.rows[has], windows.starts[has], windows.weights[has])
     return trim_pattern(pattern)
 

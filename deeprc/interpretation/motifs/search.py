@@ -149,14 +149,14 @@ def describe_windows(
     matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
     common, share = find_common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
-    inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
-    required = np.where((share >= _COMMON) | inside, common, ANY).astype(np.uint32)
+    is_inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
+    required = np.where((share >= _COMMON) | is_inside, common, ANY).astype(np.uint32)
     if not 0 < len(trim_pattern(required)) <= LONGEST:
-        required[~inside] = ANY
+        required[~is_inside] = ANY
     if len(trim_pattern(required)) == 0:
         return candidate
     best = Candidate(trim_pattern(required), score_pattern(samples, trim_pattern(required)))
-    for position in np.flatnonzero(inside & (share < _COMMON) & (required != ANY)):
+    for position in np.flatnonzero(is_inside & (share < _COMMON) & (required != ANY)):
         freed = required.copy()
         freed[position] = ANY
         score = score_pattern(samples, trim_pattern(freed)) if len(trim_pattern(freed)) else np.inf

@@ -139,10 +139,10 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     ]
     shown = stored[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
-    which = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
+    quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     return Table(
         f"clones-{table_index}",
-        f"{which} {len(stored):,} stored clones{whose}; press a heading to sort by it",
+        f"{quantity} {len(stored):,} stored clones{whose}; press a heading to sort by it",
         columns,
         rows,
         sortable=True,

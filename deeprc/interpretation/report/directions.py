@@ -127,7 +127,7 @@ def make_direction_sections(
     tasks = predictor.model.tasks
     colours_by_target, members = index_classes(tasks), _list_members(predictor.model)
     sections = []
-    for index, (direction, of_direction) in enumerate(zip(survey.directions, results, strict=True), start=1):
+    for index, (direction, direction_results) in enumerate(zip(survey.directions, results, strict=True), start=1):
         context = DirectionContext(
             direction,
             index,
@@ -137,7 +137,7 @@ def make_direction_sections(
             members,
             logo_height,
         )
-        sections.append(_make_direction_section(context, of_direction, survey.genes))
+        sections.append(_make_direction_section(context, direction_results, survey.genes))
     return sections
 
 
