@@ -157,7 +157,9 @@ def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
     InputError
         If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
-    of_mice = frozenset(name for name, column in _gene_columns(rows).items() if find_mouse_genes(column.vocabulary))
+    of_mice = frozenset(
+        name for name, column in _collect_gene_columns(rows).items() if find_mouse_genes(column.vocabulary)
+    )
     return FileFacts(_has_junctions_as_cdr3s(rows, path), of_mice)
 
 
@@ -228,7 +230,7 @@ def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple
     return kept, examined.rows.sequences.take(kept)
 
 
-class _Examined(NamedTuple):
+class _ExaminedRows(NamedTuple):
     """Rows with whole junctions, residues, and the code of the drop reason of each row, (N,), with genes and loci."""
 
     rows: RawRows
@@ -240,10 +242,10 @@ class _Examined(NamedTuple):
     sequences_from: list[str]
 
 
-def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _Examined:
+def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _ExaminedRows:
     genes = {
         name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
-        for name, column in _gene_columns(rows).items()
+        for name, column in _collect_gene_columns(rows).items()
     }
     loci, locus_codes = _encode_loci(rows)
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, facts.cdr3s_are_junctions)
@@ -252,10 +254,10 @@ def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _Examined:
     if cleaning.locus is not None:
         others = [code for code, name in enumerate(loci) if name not in ("", cleaning.locus)]
         reason[(reason == KEPT) & np.isin(locus_codes, others)] = OTHER_LOCUS
-    return _Examined(rows, residues, reason, genes, loci, locus_codes, sequences_from)
+    return _ExaminedRows(rows, residues, reason, genes, loci, locus_codes, sequences_from)
 
 
-def _gene_columns(rows: RawRows) -> dict[str, Categorical]:
+def _collect_gene_columns(rows: RawRows) -> dict[str, Categorical]:
     columns = {"v_call": rows.v_call, "j_call": rows.j_call}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -330,7 +332,7 @@ def _merge(
     """
     counts: NDArray[Any] = rows.counts[index]
     calls_or_none = {
-        name: _normalise_gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()
+        name: _normalise_gene_calls(column, genes[name], index) for name, column in _collect_gene_columns(rows).items()
     }
     calls = {name: each for name, each in calls_or_none.items() if each is not None}
     if rows.cell is not None:

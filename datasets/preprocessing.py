@@ -119,7 +119,7 @@ def preprocess(
     _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        writing = _Writing(writer, plan, options.allow_missing, skip_bad_files)
+        writing = _RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
         writing.run(jobs, scheduler, progress)
         kept = [each for each in writing.repertoires if each.kept]
         if writing.skipped and not writing.repertoires:
@@ -184,7 +184,7 @@ def _describe_unreadable(errors: Mapping[str, str]) -> str:
     return "no file can be read: " + "\n".join(each.describe() for each in group_errors(errors))
 
 
-class _Writing:
+class _RepertoireAppender:
     """A reader of the planned files, which appends their repertoires to a container.
 
     A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end, and

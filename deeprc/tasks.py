@@ -180,7 +180,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
             )
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
-        return _threshold_task(target, target.comparison, values, source)
+        return _make_threshold_task(target, target.comparison, values, source)
     found = sorted({value for value in format_labels(values) if value is not None})
     if len(found) < 2:
         raise InputError(
@@ -193,10 +193,10 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         positive = _guess_positive(target.column, found, values, source)
         classes = (*(value for value in found if value != positive), positive)
         return Task(target.column, target.column, "binary", classes, target.weight)
-    return _named_classes_task(target, found, source)
+    return _make_named_classes_task(target, found, source)
 
 
-def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
+def _make_named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
     others = tuple(value for value in found if value not in target.positive)
     if not others:
         raise InputError(f"{source}: target {quote(target.column)}: all its classes are positive; expected another one")
@@ -219,7 +219,7 @@ def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
+def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
     _check_numbers(target.column, values, source, "a threshold")
     number = f"{target.threshold:.15g}"
     known = values.dropna()

@@ -35,10 +35,10 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
         raise ValueError("expected at least one count in each set")
     p, q = a / a.sum(), b / b.sum()
     mean = (p + q) / 2
-    return float((_relative_entropy(p, mean) + _relative_entropy(q, mean)) / 2)
+    return float((_compute_relative_entropy(p, mean) + _compute_relative_entropy(q, mean)) / 2)
 
 
-def _relative_entropy(p: NDArray[np.float64], mean: NDArray[np.float64]) -> float:
+def _compute_relative_entropy(p: NDArray[np.float64], mean: NDArray[np.float64]) -> float:
     present = p > 0
     return float((p[present] * np.log2(p[present] / mean[present])).sum())
 

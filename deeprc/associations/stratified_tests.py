@@ -23,7 +23,7 @@ from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 from deeprc.datasets.clones.grouping import SharedClones
 
-__all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
+__all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values"]
 
 _BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
 
@@ -67,7 +67,7 @@ class ClassTest(NamedTuple):
         return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)), float(max_p))
 
 
-class Tested(NamedTuple):
+class TestedClones(NamedTuple):
     """The n clones whose p-value is low enough, and the distribution of low p-values for all labellings.
 
     Attributes
@@ -95,7 +95,7 @@ class Tested(NamedTuple):
     counts: Integers
 
 
-def compare_carriers(clones: SharedClones, test: ClassTest) -> Tested:
+def compare_carriers(clones: SharedClones, test: ClassTest) -> TestedClones:
     """Return the clones with a p-value of at most `test.max_p`, of those that at least two donors carry.
 
     A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
@@ -109,11 +109,11 @@ def compare_carriers(clones: SharedClones, test: ClassTest) -> Tested:
         counts += block.counts
         n_tested += block.n_tested
     indices, class_carriers, carriers, bins = np.concatenate(columns, axis=1)
-    return Tested(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
+    return TestedClones(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
 
 
 class _Block(NamedTuple):
-    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); the others as in `Tested`."""
+    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); others as in `TestedClones`."""
 
     columns: Integers
     p_values: Floats
@@ -128,7 +128,9 @@ def _test_block(clones: SharedClones, test: ClassTest, start: int, stop: int) ->
     return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
 
 
-def stratified_p_values(class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers) -> Floats:
+def compute_stratified_p_values(
+    class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers
+) -> Floats:
     """Return one-sided p-values of M tables over K strata, (M,), for more carriers in the class than by chance.
 
     Parameters
@@ -144,7 +146,7 @@ def stratified_p_values(class_carriers: Integers, carriers: Integers, class_size
     logs = log_factorials(largest)
     p_values = np.empty(len(carriers))
     buffer = np.zeros((2, largest + 1))
-    _p_values(class_carriers, carriers, class_sizes, sizes, logs, buffer, p_values)
+    _fill_p_values(class_carriers, carriers, class_sizes, sizes, logs, buffer, p_values)
     return p_values
 
 
@@ -178,7 +180,7 @@ def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs
 
 
 @njit(nogil=True)
-def _p_values(
+def _fill_p_values(
     class_carriers: Integers,
     carriers: Integers,
     class_sizes: Integers,
@@ -193,7 +195,7 @@ def _p_values(
 
 
 @njit(nogil=True)
-def _lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
+def _find_lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
     """Return the logarithm of the p-value if as many carriers as possible are of the class."""
     total = 0.0
     for k in range(len(carriers)):
@@ -240,7 +242,7 @@ def _test(
             carriers[k] = 0
         for i in range(n):
             carriers[test.strata[clone_donors[i]]] += 1
-        if _lowest_log_p(carriers, test) > log_limit:
+        if _find_lowest_log_p(carriers, test) > log_limit:
             continue
         n_tested += 1
         low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, buffer)

@@ -83,7 +83,7 @@ def describe_branches(branches: Branches | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _BranchesDescription:
     """The description that `describe_branches` returns."""
 
     members: dict[str, Any] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def attach_described_branches(network: DeepRC, described: Any, where: str) -> No
         If `described` is not a description of branches.
     """
     where = f"{where}: branches"
-    found: _Described = validate(described, _Described, where)
+    found: _BranchesDescription = validate(described, _BranchesDescription, where)
     unknown = sorted(found.members.keys() - _TYPES.keys())
     if unknown:
         raise InputError(f"{where}: expected some of {', '.join(_TYPES)}, found {abbreviate(unknown[0])}")

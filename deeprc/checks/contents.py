@@ -109,9 +109,12 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 
 def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    some = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
-    many = [each for each in some if each.contradicting > _MANY * each.kept]
-    for severity, affected in (("error", many), ("warning", [each for each in some if each not in many])):
+    contradicting = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
+    mostly_contradicting = [each for each in contradicting if each.contradicting > _MANY * each.kept]
+    for severity, affected in (
+        ("error", mostly_contradicting),
+        ("warning", [each for each in contradicting if each not in mostly_contradicting]),
+    ):
         if affected:
             n, kept = sum(each.contradicting for each in affected), sum(each.kept for each in affected)
             yield Finding(

@@ -131,7 +131,7 @@ def _iterate_comparisons(
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
-    for pair in find_sampled_overlaps(members, every=True):
+    for pair in find_sampled_overlaps(members, with_disjoint=True):
         if members[pair.first].fingerprints.digest != members[pair.second].fingerprints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, own_pairs) in enumerate(zip(members, pairs_of, strict=True)):

@@ -101,7 +101,7 @@ def _find_similar_pairs(
         enough = (
             (block.shared >= MIN_SHARED)
             & (block.overlap > min_overlap)
-            & (_odds(block.overlap) > _MIN_ODDS_RATIO * _odds(usual))
+            & (_compute_odds(block.overlap) > _MIN_ODDS_RATIO * _compute_odds(usual))
         )
         for pair in block.pairs(np.asarray(enough)):
             first, second = profiles[pair.first], profiles[pair.second]
@@ -110,7 +110,7 @@ def _find_similar_pairs(
                 yield SimilarPair(names, measure, pair, usual)
 
 
-def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
         return np.asarray(share / (1 - np.asarray(share)))
 

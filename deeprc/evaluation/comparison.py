@@ -22,8 +22,8 @@ from deeprc.evaluation.significance import (
     HOW_TO_LEAVE_OUT,
     are_few_repertoires,
     classify_difference,
+    format_p_in_words,
     format_p_value,
-    p_in_words,
 )
 
 __all__ = [
@@ -334,7 +334,7 @@ def _make_control_cautions(
     for _, row in controls.iterrows():
         own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
-        numbers = f"{p_in_words(row['p_value'])}{where}"
+        numbers = f"{format_p_in_words(row['p_value'])}{where}"
         verdict = classify_difference(difference, float(row["p_value"]))
         if verdict == "worse":
             beaten.append(f"{own} ({measure} {found:.3f}, difference {difference:.3f}, {numbers})")

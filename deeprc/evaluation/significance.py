@@ -15,8 +15,8 @@ __all__ = [
     "are_few_donors",
     "are_few_repertoires",
     "classify_difference",
+    "format_p_in_words",
     "format_p_value",
-    "p_in_words",
 ]
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -80,6 +80,6 @@ def format_p_value(p_value: float) -> str:
     return f"{p_value:.3f}" if p_value < 0.1 else f"{p_value:.2f}"
 
 
-def p_in_words(p_value: float) -> str:
+def format_p_in_words(p_value: float) -> str:
     """Return "p = 0.032" or "p < 0.001"."""
     return f"p = {format_p_value(p_value)}".replace("= <", "< ")

@@ -224,7 +224,7 @@ def _make_batch(
     return inference.collator.take_together([i for i, _ in repertoires], rows).to(inference.device)
 
 
-class _Placed(NamedTuple):
+class _SurroundedSequences(NamedTuple):
     """Sequences of one repertoire of the dataset, by their indices among the n, (m,), and their surroundings."""
 
     position: int
@@ -237,7 +237,7 @@ def _find_surroundings(
     index: SequenceIndex,
     repertoires: Sequence[tuple[int, NDArray[np.int64]]],
     advance: Callable[[int], None],
-) -> Iterator[_Placed]:
+) -> Iterator[_SurroundedSequences]:
     """Yield the sequences of each repertoire that the top fraction keeps, with their surroundings."""
     pooled = explained.inference.iterate_pooled_with_logits([position for position, _ in repertoires])
     for (position, at), (average, logits) in zip(repertoires, pooled, strict=True):
@@ -246,13 +246,13 @@ def _find_surroundings(
         chosen = at[kept[index.rows[at]]]
         if len(chosen):
             around = explained.surround(position, index.rows[chosen], kept, average, logits)
-            yield _Placed(position, chosen, around)
+            yield _SurroundedSequences(position, chosen, around)
         advance(len(at))
 
 
-def _group_by_size(placed: Iterable[_Placed], size: int) -> Iterator[list[_Placed]]:
+def _group_by_size(placed: Iterable[_SurroundedSequences], size: int) -> Iterator[list[_SurroundedSequences]]:
     """Yield lists with at most `size` sequences together."""
-    group: list[_Placed] = []
+    group: list[_SurroundedSequences] = []
     n = 0
     for position, at, surroundings in placed:
         for first in range(0, len(at), size):
@@ -260,7 +260,7 @@ def _group_by_size(placed: Iterable[_Placed], size: int) -> Iterator[list[_Place
             if group and n + len(at[piece]) > size:
                 yield group
                 group, n = [], 0
-            group.append(_Placed(position, at[piece], surroundings.take(piece)))
+            group.append(_SurroundedSequences(position, at[piece], surroundings.take(piece)))
             n += len(at[piece])
     if group:
         yield group

@@ -120,7 +120,7 @@ class ExplainedNetwork:
         rest = kept.copy()
         rest[chosen] = False
         own = logits[torch.from_numpy(chosen)].double()
-        logsumexp = _logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
+        logsumexp = _compute_logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
         if self.quantity.of == "output":
             average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(logsumexp), logsumexp)
             return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
@@ -208,7 +208,7 @@ class ExplainedNetwork:
         return self.quantity.scale * outputs[:, self.quantity.output]
 
 
-def _logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
+def _compute_logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
     """Return the logsumexp of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
     The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.

@@ -19,7 +19,7 @@ from deeprc.interpretation.attention import RepertoireAttention
 from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.directions import Direction, list_directions
 from deeprc.interpretation.false_sequences import HighestScores
-from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
+from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, choose_witness_step
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.nn.contributions import OutputParts
 from deeprc.training.model import Model
@@ -63,7 +63,7 @@ class SurveyPlan:
     def of(cls, model: Model, dataset: RepertoireDataset, top: int, witnesses_among: Sequence[int]) -> SurveyPlan:
         """Return the plan of `deeprc.interpretation.survey.survey_cohort`, whose parameters these are."""
         known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
-        step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
+        step = choose_witness_step(dataset, witnesses_among) if len(witnesses_among) else None
         return cls(list_directions(model.tasks), top, bool(model.branch_names), dict(known), step)
 
 

@@ -24,7 +24,7 @@ from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import find_categories, format_column_names
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
+from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, format_p_in_words
 from deeprc.runs.performance import PART_NAMES, AllClasses, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -127,7 +127,7 @@ class Controls:
         """Return a sentence that says what follows from a control."""
         row, measure = self._rows[name], self.scoring.heading
         value, network = self.measures[name], self.measures["network"]
-        numbers = f"{measure} {value:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
+        numbers = f"{measure} {value:.3f} against {network:.3f}, {format_p_in_words(row['p_value'])}"
         sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
         control, named, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
         if relation == "worse":

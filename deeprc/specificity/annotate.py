@@ -238,15 +238,15 @@ def _make_strata(
     )
 
 
-def _list_possible_junctions(different: pd.DataFrame) -> dict[str, int]:
-    """Return the junctions that a container may have for each sequence, with the index of the sequence.
+def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
+    """Return the index of the sequence, in the table, of each junction that a container may have for it.
 
-    Only the residues between the conserved ones are compared. The conserved ones are C, and F or W.
+    The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """
     found: dict[str, int] = {}
-    for row, (text, own) in enumerate(zip(different["text"], different["own"].astype(str), strict=True)):
+    for row, (text, original) in enumerate(zip(table["text"], table["own"].astype(str), strict=True)):
         found |= {f"C{text}F": row, f"C{text}W": row}
-        as_given = own.strip().upper()
+        as_given = original.strip().upper()
         if as_given[1:-1] == text:
             found[as_given] = row
     return found

@@ -273,7 +273,7 @@ def _tally(
                 elif found[m]:
                     has_motif[motifs.groups[m]] = True
                     for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
-                        if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
+                        if _is_match(residues, start, motifs.letters[m], motifs.spans[m]):
                             for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
                                 counts[b, g, residues[start + motifs.gaps[g]]] += 1
             found[:] = False
@@ -287,13 +287,13 @@ def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Mo
         letter = residues[at]
         for i in range(motifs.first_bounds[letter], motifs.first_bounds[letter + 1]):
             m = motifs.by_first[i]
-            if at + motifs.spans[m] <= stop and _matches(residues, at, motifs.letters[m], motifs.spans[m]):
+            if at + motifs.spans[m] <= stop and _is_match(residues, at, motifs.letters[m], motifs.spans[m]):
                 found[m] = has_any = True
     return has_any
 
 
 @njit(nogil=True)
-def _matches(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
+def _is_match(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
     offset = 0
     while offset < span and (letters[offset] == ANY or letters[offset] == residues[start + offset]):
         offset += 1

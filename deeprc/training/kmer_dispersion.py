@@ -105,7 +105,7 @@ class OverdispersedKmers:
         return len(self.kmers)
 
 
-class _Listed(NamedTuple):
+class _ListedKmers(NamedTuple):
     """k-mers of any spacing, with the relative excess that they inherit from their parts, (n,)."""
 
     kmers: KmerSet
@@ -156,7 +156,7 @@ class Dispersion:
         kept = strongest[z[strongest] >= _MIN_Z_SCORE]
         return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], found.take(kept))
 
-    def _list_kmers(self) -> _Listed:
+    def _list_kmers(self) -> _ListedKmers:
         """Return the k-mers that vary more than their parts explain, most variable first."""
         relative = {key: self._precision.compute_relative_excess(*moments) for key, moments in self._moments.items()}
         variances = {key: value * self._moments[key][0] ** 2 for key, value in relative.items()}
@@ -172,7 +172,7 @@ class Dispersion:
             inherited.append(inherited_excess[code])
             priority.append(self._precision.compute_z_scores(mean[code], variance[code], np.zeros(len(code))))
         order = np.argsort(-np.concatenate(priority), kind="stable")[:_MAX_LISTED]
-        return _Listed(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
+        return _ListedKmers(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
 
 
 def _iterate_parts(spacing: Spacing, searched: Container[Spacing]) -> Iterator[tuple[int, Spacing]]:

@@ -76,8 +76,8 @@ class AttendedMotif:
         Logarithm to base 10 of the one-sided p-value of Fisher's exact test that attended sequences carry it more
         often. With so many sequences, it would also be very small in a cohort without any signal.
     enrichment_log10_p_adjusted
-        The same, corrected for all possible patterns (weighted Bonferroni, see `pattern_cost`), and so for all patterns
-        that the search tried.
+        The same, corrected for all possible patterns (weighted Bonferroni, see `compute_pattern_cost`), and so for all
+        patterns that the search tried.
     donors
         Table of donors that the model has not learned from, by class of the target ("all" for a number): class,
         n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with the pattern). Empty if

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["fisher_log_p", "odds_ratio"]
+__all__ = ["compute_fisher_log_p", "odds_ratio"]
 
 _NEGLIGIBLE = 1e-17
 
 
-def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int) -> NDArray[np.float64]:
+def compute_fisher_log_p(
+    n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int
+) -> NDArray[np.float64]:
     """Return the natural logarithms of the one-sided p-values of E tables, which do not underflow.
 
     Parameters

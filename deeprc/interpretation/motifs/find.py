@@ -43,11 +43,11 @@ from deeprc.interpretation.motifs.matrices import (
     Composition,
     Matrix,
     align_windows,
-    background_composition,
     compute_information,
     find_windows,
+    measure_background,
 )
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, format_pattern, pattern_cost
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, format_pattern
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -269,7 +269,7 @@ def _collect_search_data(
         sign,
         attributions.index.take(rows),
         samples,
-        background_composition(samples),
+        measure_background(samples),
         attributions.residues[rows] * direction,
         attributions.kernels[rows] * direction,
     )
@@ -392,7 +392,7 @@ def _make_motif(data: _SearchData, pattern: _FoundPattern, carriers: pd.DataFram
         n_background_with=others_with,
         enrichment=odds_ratio(n_with, samples.n, others_with, samples.others),
         enrichment_log10_p=log_p / log(10),
-        enrichment_log10_p_adjusted=min(0.0, (log_p + pattern_cost(masks)) / log(10)),
+        enrichment_log10_p_adjusted=min(0.0, (log_p + compute_pattern_cost(masks)) / log(10)),
         donors=test.donors,
         p_donors=test.p_value,
         q_donors=float("nan"),

@@ -22,9 +22,9 @@ __all__ = [
     "Matrix",
     "Windows",
     "align_windows",
-    "background_composition",
     "compute_information",
     "find_windows",
+    "measure_background",
 ]
 
 _N = 20
@@ -60,7 +60,7 @@ class Matrix(NamedTuple):
         return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
 
 
-def background_composition(samples: ComparedSequences) -> Composition:
+def measure_background(samples: ComparedSequences) -> Composition:
     """Return the frequencies of residues in the background; those at a position are smoothed by the overall ones."""
     offsets = samples.offsets[samples.n :]
     residues = samples.residues[offsets[0] :]

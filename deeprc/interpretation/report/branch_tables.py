@@ -185,7 +185,7 @@ def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
 
 
 def _name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return the names of the repertoires of an output's class, and of the others."""
+    """Return what the table calls repertoires of the class of an output, and all other repertoires."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

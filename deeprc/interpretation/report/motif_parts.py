@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from deeprc.evaluation.significance import format_p_value, p_in_words
+from deeprc.evaluation.significance import format_p_in_words, format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
@@ -55,7 +55,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         + f" ({_format_donors(row['n_donors'])})"
         for row in rates
     )
-    test = f"{p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
+    test = f"{format_p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
     verdict = "It is" if motif.q_donors <= _LEVEL else "The network uses it, but it is not shown to be"
     return (
         f" {verdict} {claim} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "

@@ -30,7 +30,7 @@ from deeprc.interpretation.motifs import (
 )
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
-from deeprc.interpretation.motifs.matrices import Windows, background_composition
+from deeprc.interpretation.motifs.matrices import Windows, measure_background
 from deeprc.interpretation.motifs.patterns import LONGEST, format_pattern
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -295,7 +295,7 @@ def test_the_first_pattern_of_a_wide_kernel_is_no_longer_than_p_values_allow() -
     residues, offsets = encode_many([*attended, *random_sequences(rng, 300, 71, 71)])
     samples = ComparedSequences(residues, offsets, 300)
     windows = Windows(np.arange(300), np.zeros(300, np.int64), np.ones(300))
-    masks = propose_kernel_pattern(samples, background_composition(samples), windows, 71)
+    masks = propose_kernel_pattern(samples, measure_background(samples), windows, 71)
     assert format_pattern(masks).endswith("LDR")
     assert len(masks) <= LONGEST
 
