@@ -250,6 +250,7 @@ def _dot_rows(
 def _dot_four(
     p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], weight: NDArray[Any]
 ) -> tuple[Any, Any, Any, Any]:
+    """Return the products of four rows with the weights; four at a time read the weights once."""
     a = b = c = d = weight.dtype.type(0)
     for j in range(len(weight)):
         w = weight[j]

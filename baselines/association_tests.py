@@ -151,6 +151,7 @@ RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
 def _compute_tails(
     n: NDArray[np.int64], a: NDArray[np.int64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """Return the probability of at least `a` positive carriers among `n`, for each pair, (M,)."""
     values = np.ones(len(n))
     for i in range(len(n)):
         smallest = max(0, n[i] - (n_repertoires - n_positive))

@@ -206,7 +206,7 @@ def _count_block(
     start: int,
     stop: int,
 ) -> NDArray[np.int64]:
-    """Return how many of the clones from `start` to `stop` each repertoire carries, by selection and `needed` level."""
+    """Return the number of clones of a block in each repertoire, (D, F + 1, T); see `count_by_threshold`."""
     counts = np.zeros((len(repertoires.fold), len(selections.selection_of), needed.shape[1]), np.int64)
     offsets = clones.offsets[start : stop + 1]
     left_out, selection_of = selections.left_out, selections.selection_of

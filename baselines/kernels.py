@@ -93,6 +93,7 @@ def _share_container(first: RepertoireDataset, second: RepertoireDataset) -> boo
 def _load_container_gram(
     dataset: RepertoireDataset, kernel: str, kmer_offsets: Sequence[int], weighted: bool
 ) -> Floats:
+    """Return the kernel between all repertoires of the container, from the cache if it is there."""
     weighted = weighted and _validate_kernel(kernel) == "minmax"  # weights do not change whether a k-mer occurs
     settings = {"kind": kernel, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 

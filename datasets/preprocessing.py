@@ -119,14 +119,14 @@ def preprocess(
     _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        writing = _RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
-        writing.run(jobs, scheduler, progress)
-        kept = [each for each in writing.repertoires if each.kept]
-        if writing.skipped and not writing.repertoires:
-            raise InputError(_describe_unreadable(writing.skipped))
+        appender = _RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
+        appender.run(jobs, scheduler, progress)
+        kept = [each for each in appender.repertoires if each.kept]
+        if appender.skipped and not appender.repertoires:
+            raise InputError(_describe_unreadable(appender.skipped))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
-        report = plan.report(writing.repertoires, writing.skipped, options.cleaning())
+        report = plan.report(appender.repertoires, appender.skipped, options.cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
             sheet.table.iloc[[row_of[each.repertoire_id] for each in kept]].reset_index(drop=True),

@@ -179,6 +179,7 @@ def _run_here(function: Callable[[_Job], _Result], job: _Job) -> Future[_Result]
 def _iterate_as_completed(
     pool: _Pool, function: Callable[[Any], Any], jobs: Sequence[Any], in_order: bool
 ) -> Generator[tuple[Any, Future[Any]], None, None]:
+    """Yield each job with its future when it has ended; no more jobs are submitted than the pool takes at a time."""
     waiting = deque(jobs)
     running: dict[Future[Any], Any] = {}  # the order is that of the jobs
     while waiting or running:

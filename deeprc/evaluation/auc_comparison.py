@@ -144,6 +144,7 @@ def _compute_permutation_p(
     difference: float,
     seed: int,
 ) -> float:
+    """Return the p-value of a difference of mean AUCs if the ranks of both methods are exchanged for random donors."""
     swaps = _draw_swaps(labels, donors, seed)
     total = np.zeros(_PERMUTATIONS)
     for label, a, b, swap in zip(labels, first, second, swaps, strict=True):

@@ -223,6 +223,7 @@ class _MethodCurves:
 def _prepare_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame
 ) -> list[_MethodCurves]:
+    """Return what is drawn of each method that has a ROC curve."""
     metrics = fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]

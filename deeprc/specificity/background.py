@@ -39,7 +39,7 @@ _SEED = 0
 
 
 class Strata(NamedTuple):
-    """The strata of sequences: V gene (index of a name), length, and publicity, (n,) each."""
+    """The strata of sequences: V gene (index of a name), length, and class of the number of carriers, (n,) each."""
 
     v_gene: Integers
     length: Integers
@@ -47,7 +47,7 @@ class Strata(NamedTuple):
 
 
 class Background(NamedTuple):
-    """m clones of a cohort and their publicity, (m,)."""
+    """m clones of a cohort, and the class of their number of carriers, (m,), see `classify_publicity`."""
 
     sequences: Sequences
     publicity: Integers

@@ -214,6 +214,7 @@ def _count_letters(
 def _count_part(
     motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
 ) -> tuple[Integers, Integers]:
+    """Return the counts of `_count_letters` for some of the repertoires."""
     letters = np.full((len(motifs), max(map(len, motifs))), ANY)
     for own, motif in zip(letters, motifs, strict=True):
         own[: len(motif)] = motif

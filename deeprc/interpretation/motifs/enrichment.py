@@ -40,6 +40,7 @@ def compute_fisher_log_p(
 def _log_p(
     n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int, log_p: NDArray[np.float64]
 ) -> None:
+    """Write the logarithm of the one-sided p-value of each table; see `compute_fisher_log_p`."""
     for i in range(len(n_with)):
         a, carriers = n_with[i], n_with[i] + others_with[i]
         if a <= max(0, carriers - others):
