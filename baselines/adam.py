@@ -142,7 +142,7 @@ def _train(
                 slope = gradient[: columns.stop - start]
                 slope[:] = 0
                 _add_rows(matrix, batches[update], columns, residual, slope)
-                _adam(slope, weight[columns], mean[columns], square[columns], constants)
+                _update_weights(slope, weight[columns], mean[columns], square[columns], constants)
             if update + 1 < n_batches:
                 _dot_rows(matrix, batches[update + 1], columns, weight[columns], odds)
 
@@ -203,7 +203,7 @@ def _add_rows(
 
 
 @njit(nogil=True, error_model="numpy")
-def _adam(
+def _update_weights(
     gradient: NDArray[Any],
     weight: NDArray[Any],
     mean: NDArray[Any],
@@ -250,6 +250,7 @@ def _dot_rows(
 def _dot_four(
     p: NDArray[Any], q: NDArray[Any], r: NDArray[Any], s: NDArray[Any], weight: NDArray[Any]
 ) -> tuple[Any, Any, Any, Any]:
+    """Return the products of four rows with the weights; four at a time read the weights once."""
     a = b = c = d = weight.dtype.type(0)
     for j in range(len(weight)):
         w = weight[j]

@@ -24,10 +24,10 @@ __all__ = [
     "RANK_SUM",
     "AssociationTest",
     "benjamini_hochberg",
+    "compute_phi_coefficients",
     "compute_whole_ranks",
     "find_critical_carriers",
     "fisher_p_values",
-    "phi_coefficients",
 ]
 
 
@@ -50,7 +50,7 @@ class AssociationTest(NamedTuple):
     p_values: Callable[[ArrayLike, ArrayLike, NDArray[np.int64]], NDArray[np.float64]]
 
 
-def phi_coefficients(
+def compute_phi_coefficients(
     positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
 ) -> NDArray[np.float64]:
     """Return the phi coefficient of presence and label, (M,): Pearson's correlation of two binary variables.
@@ -79,11 +79,11 @@ def fisher_p_values(
     The p-value is the probability that at least as many of n carriers, drawn at random from the B repertoires, are
     among the P positives. This upper tail of the hypergeometric distribution is summed from its end, so that small
     values are precise. Each pair of numbers that occurs is computed once. The parameters are those of
-    `phi_coefficients`.
+    `compute_phi_coefficients`.
     """
     a, n = np.broadcast_arrays(np.asarray(positive_carriers, np.int64), np.asarray(carriers, np.int64))
     pairs, inverse = np.unique(n * (n_positive + 1) + a, return_inverse=True)
-    values = _tails(*np.divmod(pairs, n_positive + 1), n_positive, n_repertoires, log_factorials(n_repertoires))
+    values = _compute_tails(*np.divmod(pairs, n_positive + 1), n_positive, n_repertoires, log_factorials(n_repertoires))
     return np.asarray(values[inverse].reshape(n.shape))
 
 
@@ -94,7 +94,7 @@ def find_critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires
     few.
     """
     logs = log_factorials(n_repertoires)
-    return np.asarray(_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
+    return np.asarray(_find_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
 
 
 def compute_whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -148,9 +148,10 @@ RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
 
 
 @njit(nogil=True)
-def _tails(
+def _compute_tails(
     n: NDArray[np.int64], a: NDArray[np.int64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """Return the probability of at least `a` positive carriers among `n`, for each pair, (M,)."""
     values = np.ones(len(n))
     for i in range(len(n)):
         smallest = max(0, n[i] - (n_repertoires - n_positive))
@@ -163,10 +164,10 @@ def _tails(
 
 
 @njit(nogil=True)
-def _critical(
+def _find_critical(
     thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Compute `find_critical_carriers`; tails are summed as in `_tails`, so that both agree about a threshold."""
+    """Compute `find_critical_carriers`; tails are summed as in `_compute_tails`, so that both agree on a threshold."""
     needed = np.full((len(thresholds), n_repertoires + 1), n_positive + 1, np.int64)
     for n in range(n_repertoires + 1):
         smallest = max(0, n - (n_repertoires - n_positive))

@@ -62,26 +62,26 @@ def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
     # Sorted, so that the sums do not depend on the order of the repertoires.
     (some, trials), weights = np.unique(pairs, axis=1, return_counts=True)
     rate = float(np.log(hits / (total - hits)))
-    losses = [_loss(some, trials, weights, *_alpha_beta(rate, start)) for start in _STARTS]
-    return _alpha_beta(*_descend(some, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
+    losses = [_compute_loss(some, trials, weights, *_convert_to_alpha_beta(rate, start)) for start in _STARTS]
+    return _convert_to_alpha_beta(*_descend(some, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
 
 
-def _alpha_beta(rate: float, size: float) -> tuple[float, float]:
+def _convert_to_alpha_beta(rate: float, size: float) -> tuple[float, float]:
     """Return alpha and beta from the two numbers that are optimised: log(alpha / beta) and log(alpha + beta)."""
     return float(np.exp(size) * expit(rate)), float(np.exp(size) * expit(-rate))
 
 
 def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size: float) -> tuple[float, float]:
     """Return the rate and the size of least loss, by Newton's method; a step is damped until it lowers the loss."""
-    loss, damping = _loss(k, n, weights, *_alpha_beta(rate, size)), _MIN_DAMPING
+    loss, damping = _compute_loss(k, n, weights, *_convert_to_alpha_beta(rate, size)), _MIN_DAMPING
     for _ in range(_MAX_STEPS):
-        (by_rate, by_size), curvature = _derivatives(k, n, weights, *_alpha_beta(rate, size))
+        (by_rate, by_size), curvature = _compute_derivatives(k, n, weights, *_convert_to_alpha_beta(rate, size))
         if (size >= _MAX_SIZE and by_size < 0) or (size <= _MIN_SIZE and by_size > 0):
             by_size, curvature = 0.0, (curvature[0], curvature[1], 0.0)  # the size stays at the end of its range
         while True:
             step = _step(by_rate, by_size, curvature, damping)
             new = rate + step[0], min(max(size + step[1], _MIN_SIZE), _MAX_SIZE)
-            new_loss = _loss(k, n, weights, *_alpha_beta(*new))
+            new_loss = _compute_loss(k, n, weights, *_convert_to_alpha_beta(*new))
             if new_loss <= loss or damping > _MAX_DAMPING:
                 break
             damping *= 10
@@ -102,12 +102,12 @@ def _step(by_rate: float, by_size: float, curvature: tuple[float, float, float],
     return min(max(x, -_MAX_STEP), _MAX_STEP), min(max(y, -_MAX_STEP), _MAX_STEP)
 
 
-def _loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> float:
+def _compute_loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> float:
     """Return the negative log-likelihood, up to a constant, of n pairs of counts that occur `weights` times, (n,)."""
     return -float((weights * _log_ratio(k, n, alpha, beta)).sum())
 
 
-def _derivatives(
+def _compute_derivatives(
     k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
     """Return the first derivatives of the loss by rate and size, and the second ones: by rate, by size, mixed."""

@@ -132,7 +132,7 @@ class _BoostedTrees(RepertoireEstimator):
     def _learn(self, X: RepertoireDataset, labels: Floats, *, is_number: bool) -> None:
         """Learn from the repertoires in canonical order; labels are 0 and 1, or numbers, (B,)."""
         self.check_parameters()
-        self.loadings_, self.origin_ = _principal_components(X, self.n_components)
+        self.loadings_, self.origin_ = _compute_principal_components(X, self.n_components)
         self.patterns_, self.kmers_ = _select_most_correlated(X, labels, self.n_selected, self.max_gap)
         self.v_names_, self.j_names_ = learn_gene_names(X, X.gene_fields)
         self.depth_ = find_common_depth(X)
@@ -242,7 +242,7 @@ class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
         return self._compute_outputs(X)
 
 
-def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:
+def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:
     """Return the loadings, (M, P), and the origin, (P,), of the first components; see `_BoostedTrees.loadings_`.
 
     They are computed from the B x B inner products of the repertoires. Components without variance are left out, so

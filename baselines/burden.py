@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from deeprc.baselines.association_tests import phi_coefficients
+from deeprc.baselines.association_tests import compute_phi_coefficients
 from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers, run_over_clones
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clones.clone_set import CloneSet
@@ -150,7 +150,7 @@ def _select_kmers(
         carried = np.logical_or.reduceat(present, bounds[:-1] - bounds[0], axis=0)
         n += units.weight[part] @ carried
         a += units.label_sum[part] @ carried
-    phi = phi_coefficients(a, n, int(units.label_sum.sum()), int(units.weight.sum()))
+    phi = compute_phi_coefficients(a, n, int(units.label_sum.sum()), int(units.weight.sum()))
     codes = np.arange(len(phi))
     best = np.lexsort((draw_words(0, codes), -phi))[:number]
     return best, phi[best]
@@ -179,7 +179,7 @@ def _select_sequences(
     occurring = np.flatnonzero(counts)
     n, a = np.divmod(occurring, n_positive + 1)
     phi = np.full(len(counts), -np.inf)
-    phi[occurring] = phi_coefficients(a, n, n_positive, n_all)
+    phi[occurring] = compute_phi_coefficients(a, n, n_positive, n_all)
     order = occurring[np.argsort(-phi[occurring], kind="stable")]
     enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
     good = phi >= phi[enough].min(initial=np.inf)

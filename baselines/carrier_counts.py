@@ -149,6 +149,7 @@ def _count_block(
     label_sum: NDArray[np.int32],
     weight: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the label sum, the weight and the number of the units that carry each clone, (M,) each."""
     m = len(offsets) - 1
     label_sums, n_carriers, n_different = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
     last_seen = np.full(len(weight), -1, np.int64)  # the last clone of each unit

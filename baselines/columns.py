@@ -111,10 +111,10 @@ class Columns:
         if self._is_sparse:
             sparse = self._sparse
             run_in_blocks(
-                _sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total
+                _compute_sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total
             )
         else:
-            run_in_blocks(_dense_products, len(total), _BLOCK, self._dense, vector, total)
+            run_in_blocks(_compute_dense_products, len(total), _BLOCK, self._dense, vector, total)
         return total
 
     def _squares(self) -> Floats:
@@ -122,9 +122,11 @@ class Columns:
         if self._is_sparse:
             arrays = self._sparse.data, self._sparse.indices, self._sparse.indptr
             squared = self.weights**2
-            run_in_blocks(_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total)
+            run_in_blocks(
+                _compute_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total
+            )
         else:
-            run_in_blocks(_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
+            run_in_blocks(_compute_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
         return total
 
 
@@ -142,7 +144,7 @@ def _add_products(z: Floats, total: Floats, tile: tuple[slice, slice]) -> None:
 
 
 @njit(nogil=True)
-def _dense_products(start: int, stop: int, matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
+def _compute_dense_products(start: int, stop: int, matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
     n_rows, columns, row = len(matrix), slice(start, stop), 0
     while row + 4 <= n_rows:  # four streams at once keep the memory busy
         rows = matrix[row, columns], matrix[row + 1, columns], matrix[row + 2, columns], matrix[row + 3, columns]
@@ -170,7 +172,9 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
 
 
 @njit(nogil=True)
-def _dense_squares(start: int, stop: int, matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats) -> None:
+def _compute_dense_squares(
+    start: int, stop: int, matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats
+) -> None:
     columns = slice(start, stop)
     for row in range(len(matrix)):
         _add_squares(matrix[row, columns], centre[columns], weights[row], total[columns])
@@ -183,7 +187,7 @@ def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats
 
 
 @njit(nogil=True)
-def _sparse_products(
+def _compute_sparse_products(
     start: int,
     stop: int,
     data: NDArray[Any],
@@ -198,7 +202,7 @@ def _sparse_products(
 
 
 @njit(nogil=True)
-def _sparse_squares(
+def _compute_sparse_squares(
     start: int,
     stop: int,
     data: NDArray[Any],

@@ -231,6 +231,7 @@ def _count_block(
     start: int,
     stop: int,
 ) -> NDArray[np.int64]:
+    """Return the number of clones of a block in each repertoire, (D, F + 1, T); see `count_by_threshold`."""
     counts = np.zeros((len(repertoires.fold), len(selections.selection_of), needed.shape[1]), np.int64)
     offsets = clones.offsets[start : stop + 1]
     left_out, selection_of = selections.left_out, selections.selection_of
@@ -247,14 +248,14 @@ def _find_passing_in_block(
     start: int,
     stop: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    offsets, room = clones.offsets[start : stop + 1], 1 << 12
+    offsets, capacity = clones.offsets[start : stop + 1], 1 << 12
     while True:
-        indices, passed = np.empty(room, np.int64), np.empty((room, len(left_out)), np.uint8)
+        indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(left_out)), np.uint8)
         work = _WorkArrays.allocate(repertoires, left_out)
         n = _find_passing(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), work, indices, passed)
-        if n <= room:
+        if n <= capacity:
             return indices[:n] + start, passed[:n]
-        room = n
+        capacity = n
 
 
 @njit(nogil=True)

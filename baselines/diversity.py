@@ -30,9 +30,9 @@ __all__ = [
     "DiversityRidge",
     "compute_diversity_features",
     "compute_diversity_table",
+    "compute_rarefied_richness",
     "find_common_depth",
     "prepare_abundances",
-    "rarefied_richness",
 ]
 
 
@@ -136,7 +136,7 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
 
     - `log_richness`: log(1 + M);
     - `log_richness_at_depth`: log(1 + number of clones that are expected among `depth` counts), see
-      `rarefied_richness`; if there are fewer counts, all are used;
+      `compute_rarefied_richness`; if there are fewer counts, all are used;
     - `shannon_entropy`: -sum(p log p), which is the logarithm of Hill's number of order 1;
     - `log_hill_2`: the logarithm of Hill's number of order 2;
     - `clonality`: 1 - entropy / log(M), 0 for a single clone;
@@ -165,7 +165,7 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
     return np.array(
         [
             np.log1p(richness),
-            np.log1p(rarefied_richness(values, times, depth)),
+            np.log1p(compute_rarefied_richness(values, times, depth)),
             entropy,
             -np.log(times @ share**2),
             1 - entropy / np.log(richness) if richness > 1 else 0.0,
@@ -176,7 +176,7 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
     )
 
 
-def rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
+def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
     """Return the expected number of clones among `depth` counts that are drawn without replacement.
 
     It is exact: the sum of 1 - binom(N - c, depth) / binom(N, depth) over the clones, where c is the abundance of a
@@ -190,22 +190,22 @@ def rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
         Number of counts that are drawn, not negative.
     """
     total = int(values @ times)
-    return float(times.sum() if depth >= total else _expected_clones(values, times, total, depth))
+    return float(times.sum() if depth >= total else _compute_expected_clones(values, times, total, depth))
 
 
 @njit(nogil=True)
-def _expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
+def _compute_expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
         if missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
-            missed *= _missed_further(total - c, values[i] - c, depth)
+            missed *= _compute_missed_factor(total - c, values[i] - c, depth)
             c = values[i]
         expected += times[i] * (1 - missed)
     return expected
 
 
 @njit(nogil=True)
-def _missed_further(total: int, n: int, depth: int) -> float:
+def _compute_missed_factor(total: int, n: int, depth: int) -> float:
     """Return binom(total - n, depth) / binom(total, depth), which is a product of n factors, or of `depth` factors.
 
     If both numbers are large, the sum of the factors' logarithms is replaced by an integral (midpoint rule), which

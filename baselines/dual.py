@@ -67,7 +67,7 @@ def fit_dual_logistic(
     now = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
     value = now.objective(gram, target, C)
     for _ in range(_MAX_STEPS):
-        goal = _newton_step(gram, gram @ now.weights + now.intercept, target, C)
+        goal = _make_newton_step(gram, gram @ now.weights + now.intercept, target, C)
         lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
         ways = (now.move_towards(goal, length) for length in lengths)
         there, reached = next(((at, v) for at in ways if (v := at.objective(gram, target, C)) <= value), (now, value))
@@ -77,7 +77,7 @@ def fit_dual_logistic(
     return now
 
 
-def _newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSolution:
+def _make_newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSolution:
     """Return the minimum of the quadratic function that has the objective's slope and curvature at these odds."""
     probability = expit(odds)
     curvature = C * np.maximum(probability * (1 - probability), _MIN_CURVATURE)
@@ -91,8 +91,8 @@ def _newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSo
     return DualSolution(both[:, 0] - intercept * both[:, 1], intercept)
 
 
-def fit_dual_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
-    """Yield for each C, (V,), the minimum of C * sum of squared errors + |w|^2; the intercept has no penalty.
+def fit_dual_ridge_path(gram: Floats, targets: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+    """Yield the solution for each C, (V,): it minimises C * sum of squared errors + |w|^2, without intercept in |w|^2.
 
     One eigendecomposition serves all C (Hoerl and Kennard, Technometrics 1970, 12:55-67, in the dual form of Saunders
     et al., ICML 1998).
@@ -101,13 +101,13 @@ def fit_dual_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> I
     ----------
     gram
         Inner products of the rows, (B, B), whose sum over the rows is 0.
-    numbers
-        The numbers to predict, (B,).
+    targets
+        Values of the numeric target, (B,).
     Cs
         Weights of the squared errors.
     """
-    values, vectors = eigh(gram)
-    projected = vectors.T @ (numbers - numbers.mean())
+    eigenvalues, eigenvectors = eigh(gram)
+    projected = eigenvectors.T @ (targets - targets.mean())
     for C in Cs:
-        weights = vectors @ (projected / (np.maximum(values, 0) + 1 / C))
-        yield DualSolution(weights, float(numbers.mean()))
+        weights = eigenvectors @ (projected / (np.maximum(eigenvalues, 0) + 1 / C))
+        yield DualSolution(weights, float(targets.mean()))

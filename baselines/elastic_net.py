@@ -31,7 +31,7 @@ from scipy.special import expit
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_logistic
-from deeprc.baselines.elastic_net_kernel import Objective, compute_residual, descend, relative_gap
+from deeprc.baselines.elastic_net_kernel import Objective, compute_relative_gap, compute_residual, descend
 from deeprc.baselines.parameters import check_positive
 from deeprc.errors import InputError
 from deeprc.threads import limit_blas_threads
@@ -182,7 +182,7 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)
     residual, primal = compute_residual(z, target, weights, intercept, objective)
-    gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
+    gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     for _ in range(_MAX_CHECKS):
         if gap <= tolerance:
             break
@@ -192,7 +192,7 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
         descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
         residual, primal = compute_residual(z, target, weights, intercept, objective)
         products = columns.products(residual)
-        gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
+        gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
 
@@ -221,7 +221,7 @@ def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], toler
         objective = Objective(C, 0.0, 1.0)
         if is_narrow:
             with limit_blas_threads():
-                weights, intercept = _ridge(matrix.T, target, C, tolerance)
+                weights, intercept = _fit_ridge(matrix.T, target, C, tolerance)
             residual, primal = compute_residual(matrix, target, weights, intercept, objective)
         else:
             with limit_blas_threads():
@@ -229,14 +229,14 @@ def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], toler
                 primal = dual.objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
         products = columns.products(residual)
-        gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
+        gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
         yield _make_solution(
             columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance
         )
 
 
-def _ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
+def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
     """Return the weights of few columns, (M,), and the intercept, (1,), by Newton's method with step halving."""
     design = np.column_stack([rows, np.ones(len(target))])
     ridge = np.append(np.ones(rows.shape[1]), 0.0)

@@ -14,7 +14,7 @@ import numpy as np
 from deeprc.arrays import Floats
 from deeprc.compilation import njit
 
-__all__ = ["Objective", "compute_residual", "descend", "relative_gap"]
+__all__ = ["Objective", "compute_relative_gap", "compute_residual", "descend"]
 
 _MAX_STEPS = 200  # largest number of Newton steps on one working set
 _MAX_SWEEPS = 500  # largest number of sweeps of coordinate descent in one Newton step
@@ -57,15 +57,15 @@ def descend(
             slope[j] = C * np.dot(z[j], residual)
             steepness[j] = abs(slope[j])
             violation = max(violation, abs(_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
-        if relative_gap(primal, residual, steepness, objective) <= tolerance:
+        if compute_relative_gap(primal, residual, steepness, objective) <= tolerance:
             return
-        step, lift = _newton_step(z, residual, weights, objective, 0.1 * violation)
+        step, lift = _make_newton_step(z, residual, weights, objective, 0.1 * violation)
         promised = 0.0
         for j in range(n):
             promised += slope[j] * step[j]
             new[j] = weights[j] + step[j]
-        promised = promised + _penalty(new, l1, l2) - _penalty(weights, l1, l2)
-        odds, change = _odds(z, weights, intercept[0]), _odds(z, step, lift)
+        promised = promised + _compute_penalty(new, l1, l2) - _compute_penalty(weights, l1, l2)
+        odds, change = _compute_log_odds(z, weights, intercept[0]), _compute_log_odds(z, step, lift)
         at_length = np.empty(len(odds))
         length = 1.0
         for _ in range(_MAX_HALVINGS):
@@ -73,7 +73,10 @@ def descend(
                 at_length[row] = odds[row] + length * change[row]
             for j in range(n):
                 new[j] = weights[j] + length * step[j]
-            if C * _loss(at_length, target) + _penalty(new, l1, l2) <= primal + 0.01 * length * promised:
+            if (
+                C * _compute_loss(at_length, target) + _compute_penalty(new, l1, l2)
+                <= primal + 0.01 * length * promised
+            ):
                 break
             length *= 0.5
         else:
@@ -88,16 +91,16 @@ def compute_residual(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, objective: Objective
 ) -> tuple[Floats, float]:
     """Return the residuals (probabilities minus labels), (B,), at the best intercept, and the objective there."""
-    odds = _odds(z, weights, intercept[0])
+    odds = _compute_log_odds(z, weights, intercept[0])
     _fit_intercept(odds, target, intercept)
     residual = np.empty(len(odds))
     for row in range(len(odds)):
-        residual[row] = _probability(odds[row]) - target[row]
-    return residual, objective.C * _loss(odds, target) + _penalty(weights, objective.l1, objective.l2)
+        residual[row] = _compute_probability(odds[row]) - target[row]
+    return residual, objective.C * _compute_loss(odds, target) + _compute_penalty(weights, objective.l1, objective.l2)
 
 
 @njit(nogil=True)
-def relative_gap(primal: float, residual: Floats, steepness: Floats, objective: Objective) -> float:
+def compute_relative_gap(primal: float, residual: Floats, steepness: Floats, objective: Objective) -> float:
     """Return the relative duality gap, (primal - dual) / primal.
 
     The dual point is `residual`, (B,). Without l2, it is shrunk until no column's `steepness`, (n,), is above l1. The
@@ -122,7 +125,7 @@ def relative_gap(primal: float, residual: Floats, steepness: Floats, objective: 
 
 
 @njit(nogil=True)
-def _odds(z: Floats, weights: Floats, intercept: float) -> Floats:
+def _compute_log_odds(z: Floats, weights: Floats, intercept: float) -> Floats:
     odds = np.empty(z.shape[1])
     for row in range(len(odds)):
         odds[row] = intercept
@@ -134,13 +137,13 @@ def _odds(z: Floats, weights: Floats, intercept: float) -> Floats:
 
 
 @njit(nogil=True)
-def _probability(odds: float) -> float:
+def _compute_probability(odds: float) -> float:
     tail = np.exp(-abs(odds))
     return float(1 / (1 + tail) if odds >= 0 else tail / (1 + tail))
 
 
 @njit(nogil=True)
-def _loss(odds: Floats, target: Floats) -> float:
+def _compute_loss(odds: Floats, target: Floats) -> float:
     total = 0.0
     for row in range(len(odds)):
         margin = odds[row] if target[row] > 0 else -odds[row]
@@ -149,7 +152,7 @@ def _loss(odds: Floats, target: Floats) -> float:
 
 
 @njit(nogil=True)
-def _penalty(weights: Floats, l1: float, l2: float) -> float:
+def _compute_penalty(weights: Floats, l1: float, l2: float) -> float:
     absolute = squared = 0.0
     for j in range(len(weights)):
         absolute += abs(weights[j])
@@ -163,7 +166,7 @@ def _fit_intercept(odds: Floats, target: Floats, intercept: Floats) -> None:
     for _ in range(50):
         error = curvature = 0.0
         for row in range(len(odds)):
-            probability = _probability(odds[row])
+            probability = _compute_probability(odds[row])
             curvature += probability * (1 - probability)
             error += target[row] - probability
         step = min(max(error / (curvature + _MIN_CURVATURE), -1.0), 1.0)
@@ -183,7 +186,7 @@ def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
 
 
 @njit(nogil=True)
-def _newton_step(
+def _make_newton_step(
     z: Floats, residual: Floats, weights: Floats, objective: Objective, tolerance: float
 ) -> tuple[Floats, float]:
     """Minimise the quadratic model of the objective; return the steps of the weights, (n,), and of the intercept."""
@@ -259,7 +262,7 @@ def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l
         bend[i, i] = bend[i, i] * (1 + _DIAGONAL_SHARE) + l2
     bend[n, n] *= 1 + _DIAGONAL_SHARE
     goal = np.linalg.solve(bend, slope)
-    before, length = _penalty(now, l1, l2), 1.0
+    before, length = _compute_penalty(now, l1, l2), 1.0
     new, step = np.empty(n), np.empty(n + 1)
     for _ in range(_MAX_SHORTENINGS):
         step[n] = length * -goal[n]
@@ -273,7 +276,7 @@ def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l
         second = np.empty(n_rows)
         for row in range(n_rows):
             second[row] = curvature[row] * change[row]
-        gain = np.dot(model, change) + 0.5 * np.dot(second, change) + _penalty(new, l1, l2) - before
+        gain = np.dot(model, change) + 0.5 * np.dot(second, change) + _compute_penalty(new, l1, l2) - before
         if gain < 0:
             for i in range(n):
                 now[used[i]] = new[i]

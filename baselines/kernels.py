@@ -26,7 +26,7 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
-__all__ = ["KERNELS", "KernelClassifier", "compute_dataset_kernel", "cross_kernel", "gram", "torch_kernel"]
+__all__ = ["KERNELS", "KernelClassifier", "compute_dataset_kernel", "compute_torch_kernel", "cross_kernel", "gram"]
 
 KERNELS = ("minmax", "jaccard")
 """Names of the kernels."""
@@ -76,8 +76,8 @@ def compute_dataset_kernel(
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
     if _share_container(first, second):
-        of_container = _load_container_gram(second, kernel, kmer_offsets, weighted)
-        return of_container[np.ix_(first.repertoire_indices, second.repertoire_indices)]
+        container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
+        return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
     return cross_kernel(a, b, kernel)
 
@@ -93,6 +93,7 @@ def _share_container(first: RepertoireDataset, second: RepertoireDataset) -> boo
 def _load_container_gram(
     dataset: RepertoireDataset, kernel: str, kmer_offsets: Sequence[int], weighted: bool
 ) -> Floats:
+    """Return the kernel between all repertoires of the container, from the cache if it is there."""
     weighted = weighted and _validate_kernel(kernel) == "minmax"  # weights do not change whether a k-mer occurs
     settings = {"kind": kernel, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
@@ -143,8 +144,8 @@ def cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
     if rows_a.shape[1] != rows_b.shape[1]:
         raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
     if _has_cuda():
-        return torch_kernel(rows_a, rows_b, kernel, device="auto")
-    return _ratio(*_sum_overlaps(rows_a, rows_b, kernel))
+        return compute_torch_kernel(rows_a, rows_b, kernel, device="auto")
+    return _compute_ratio(*_sum_overlaps(rows_a, rows_b, kernel))
 
 
 def _validate_kernel(kernel: str) -> str:
@@ -153,7 +154,7 @@ def _validate_kernel(kernel: str) -> str:
     return kernel
 
 
-def _ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
+def _compute_ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
     """Return intersection over union for every two repertoires, (A, B), from their intersections and sizes."""
     union = size_a[:, None] + size_b - common
     return np.divide(common, union, out=np.ones_like(common), where=union > 0)
@@ -178,7 +179,7 @@ def _sum_overlaps(rows_a: Rows, rows_b: Rows, kernel: str) -> list[Floats]:
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
     pairs = [_list_pairs(n_a, n_b, upper=rows_a is rows_b), _list_diagonal_pairs(n_a), _list_diagonal_pairs(n_b)]
     sums = [np.zeros(len(row_pairs), np.float64 if kernel == "minmax" else np.int64) for row_pairs in pairs]
-    for piece_a, piece_b in _iterate_pieces(rows_a, rows_b, _width(rows_a, rows_b)):
+    for piece_a, piece_b in _iterate_pieces(rows_a, rows_b, _choose_width(rows_a, rows_b)):
         a, b = (piece_a, piece_b) if kernel == "minmax" else (_pack_bits(piece_a), _pack_bits(piece_b))
         add = _add_minima if kernel == "minmax" else _add_common
         for first, second, row_pairs, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
@@ -191,7 +192,7 @@ def _sum_overlaps(rows_a: Rows, rows_b: Rows, kernel: str) -> list[Floats]:
     return [common, sums[1].astype(np.float64), sums[2].astype(np.float64)]
 
 
-def _width(rows_a: Rows, rows_b: Rows) -> int:
+def _choose_width(rows_a: Rows, rows_b: Rows) -> int:
     """Return the number of k-mers to read at a time: all if both are dense, else a multiple of a block."""
     if isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray):
         return max(1, int(rows_a.shape[1]))
@@ -293,7 +294,7 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
+def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
     """Compute `cross_kernel`, (A, B), by torch on a device.
 
     MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
@@ -318,7 +319,7 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto
             common += (sum_a[:, None] + sum_b - torch.cdist(a, b, p=1).double()) / 2
         size_a += sum_a
         size_b += sum_b
-    return _ratio(*(part.cpu().numpy() for part in (common, size_a, size_b)))
+    return _compute_ratio(*(part.cpu().numpy() for part in (common, size_a, size_b)))
 
 
 class KernelMethod(RepertoireEstimator):

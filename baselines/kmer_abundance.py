@@ -151,21 +151,21 @@ def _count(
     offsets: NDArray[np.int64],
     counts: NDArray[np.int64],
     trim: int,
-    tcrb: bool,
+    has_extremes: bool,
     high: NDArray[np.int64],
     low: NDArray[np.int64],
 ) -> None:
     """Add up the counts of each 4-mer, or find their extremes; each thread has its own row of `high` and `low`.
 
-    Without `tcrb`, `high` becomes the sum of counts. With `tcrb`, `high` becomes the largest count and `low` the
-    largest `_ABOVE_COUNTS` - count. Both are 0 for an absent 4-mer.
+    Without `has_extremes`, `high` becomes the sum of counts. With `has_extremes`, `high` becomes the largest count and
+    `low` the largest `_ABOVE_COUNTS` - count. Both are 0 for an absent 4-mer.
     """
     n_threads, n = len(high), len(offsets) - 1
     for thread in numba.prange(n_threads):
         for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
             for start in range(offsets[row] + trim, offsets[row + 1] - trim - _K + 1):
                 code = encode_kmer(residues, start, _KMER_OFFSETS)
-                if tcrb:
+                if has_extremes:
                     high[thread, code] = max(high[thread, code], counts[row])
                     low[thread, code] = max(low[thread, code], _ABOVE_COUNTS - counts[row])
                 else:

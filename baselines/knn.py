@@ -111,10 +111,10 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
         Numbers of these repertoires, (n,), as differences from `mean_` in units of `scale_`.
     """
 
-    def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
+    def _fit(self, X: RepertoireDataset, values: Floats) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)
         self._keep(X)
-        self.numbers_ = numbers
+        self.numbers_ = values
 
     def _predict(self, X: RepertoireDataset) -> Floats:
         return self._average_nearest(X, self.numbers_)

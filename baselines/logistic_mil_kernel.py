@@ -164,7 +164,7 @@ def _train_restart(
                 residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
                 _add(gradient, residual, guesses[i], values[guesses[i]], standard)
             step += 1
-            _adam(parameters, gradient, moments, learning_rate, step)
+            _update_weights(parameters, gradient, moments, learning_rate, step)
         if epoch + 1 == checkpoints.epochs[checkpoint]:
             slope = _unstandardise(parameters, standard, raw, tables)
             for feature in range(len(raw)):
@@ -306,7 +306,7 @@ def _add(
 
 
 @njit(nogil=True)
-def _adam(
+def _update_weights(
     parameters: NDArray[np.float64], gradient: NDArray[np.float64], moments: NDArray[np.float64], rate: float, step: int
 ) -> None:
     """Make one update of Adam in place (Kingma and Ba 2015); `moments` are the running means, (2, F + 1)."""

@@ -21,9 +21,9 @@ __all__ = ["fit_ridge_path"]
 
 
 def fit_ridge_path(
-    matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scale = "standard"
+    matrix: Any, values: Floats, Cs: Sequence[float], *, scale: Scale = "standard"
 ) -> Iterator[Solution]:
-    """Return the solution for each C in turn.
+    """Yield the solution for each C.
 
     A solution minimises C * sum of squared errors + |w|^2. The coefficients w are those of columns that are centred,
     scaled and divided by the square root of their number, so that one C means about the same for nine columns and for
@@ -33,8 +33,8 @@ def fit_ridge_path(
     ----------
     matrix
         Features, (B, M), dense or sparse.
-    numbers
-        The numbers to predict, (B,).
+    values
+        Values of the numeric target, (B,).
     Cs
         Weights of the squared errors, (V,), above 0.
     scale
@@ -46,13 +46,13 @@ def fit_ridge_path(
         If a C is not above 0.
     """
     Cs = [check_positive("C", C) for C in Cs]
-    return _fit_each(Columns(matrix, scale=scale), numbers, Cs)
+    return _fit_solutions(Columns(matrix, scale=scale), values, Cs)
 
 
-def _fit_each(columns: Columns, numbers: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
+def _fit_solutions(columns: Columns, values: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
     n_columns = max(int((columns.factor > 0).sum()), 1)
     with limit_blas_threads():  # so that the number of threads changes nothing
-        for dual in fit_dual_ridge_path(columns.gram() / n_columns, numbers, Cs):
+        for dual in fit_dual_ridge_path(columns.gram() / n_columns, values, Cs):
             coefficients = columns.factor * columns.products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
             intercept = dual.intercept - coefficients[used] @ columns.centre[used]

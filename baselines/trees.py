@@ -92,6 +92,7 @@ class Trees(NamedTuple):
 def _sum_leaves(
     rows: Floats, starts: Integers, features: Integers, thresholds: Floats, left: Integers, right: Integers, values: Any
 ) -> Floats:
+    """Return the sum of the leaf values of all trees for each row, (n,)."""
     total = np.zeros(len(rows))
     for row in range(len(rows)):
         for tree in range(len(starts) - 1):

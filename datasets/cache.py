@@ -166,8 +166,8 @@ def _hash_container(container: StoredContainer) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
     for vocabulary in container.gene_names.values():
         content.update("\n".join(vocabulary).encode())
-    of_parts = [part.store.sequences for part in container.parts]
-    n_bytes = sum(part.residues.nbytes + part.offsets.nbytes + part.counts.nbytes for part in of_parts)
+    parts = [part.store.sequences for part in container.parts]
+    n_bytes = sum(part.residues.nbytes + part.offsets.nbytes + part.counts.nbytes for part in parts)
     with open_step("hashing the container", n_bytes) as step:
 
         def add(values: NDArray[Any], change: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray) -> None:
@@ -176,18 +176,18 @@ def _hash_container(container: StoredContainer) -> str:
                 content.update(np.ascontiguousarray(change(block)).view(np.uint8).data)
                 step.advance(block.nbytes)
 
-        for sequences in of_parts:
+        for sequences in parts:
             add(sequences.residues)
         n_residues = 0
         add(np.zeros(1, np.int64))
-        for sequences in of_parts:
+        for sequences in parts:
             add(sequences.offsets[1:], partial(np.add, n_residues))
             n_residues += len(sequences.residues)
-        for sequences in of_parts:
+        for sequences in parts:
             add(sequences.counts)
         add(container.repertoire_offsets)
         for name in container.gene_names:
-            for part, sequences in enumerate(of_parts):
+            for part, sequences in enumerate(parts):
                 add(sequences.genes[name].codes, partial(container.map_to_joint_codes, part, name))
     return content.hexdigest()
 

@@ -68,8 +68,8 @@ class Categorical:
     def encode_with(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
         """Return the codes of the names in another vocabulary, (N,); -1 if it lacks the name."""
         code_of = {name: code for code, name in enumerate(vocabulary)}
-        of_vocabulary = np.array([code_of.get(name, -1) for name in self.vocabulary], np.int64)
-        return np.asarray(of_vocabulary[self.codes])
+        new_codes = np.array([code_of.get(name, -1) for name in self.vocabulary], np.int64)
+        return np.asarray(new_codes[self.codes])
 
     @staticmethod
     def concatenate(several: Sequence[Categorical]) -> Categorical:

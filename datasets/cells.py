@@ -160,9 +160,9 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     donors = extract_categorical(known_cells, donor).drop_unused()
     chains = cells[has_donor]
     n_chains = _count_chains_per_cell(chains)
-    of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
-    positions = np.flatnonzero(has_donor)[of_chain]
-    rows = _make_rows(chains, of_chain, donors, obs.index[positions])
+    cell_of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
+    positions = np.flatnonzero(has_donor)[cell_of_chain]
+    rows = _make_rows(chains, cell_of_chain, donors, obs.index[positions])
     return CellChains(RowsInMemory(rows, "airr", _SOURCE), positions, donors, known_cells, holder)
 
 
@@ -197,7 +197,7 @@ def _count_chains_per_cell(chains: Any) -> NDArray[np.int64]:
     return np.asarray(awkward.to_numpy(awkward.fill_none(awkward.num(chains, axis=1), 0)), np.int64)
 
 
-def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical, names: pd.Index[Any]) -> Any:
+def _make_rows(chains: Any, cell_of_chain: NDArray[np.int64], donors: Categorical, names: pd.Index[Any]) -> Any:
     """Return the chains as rows of a table in AIRR's format, with the index of the cell and the donor of each.
 
     `names` has the name of each chain's cell, for messages.
@@ -216,10 +216,10 @@ def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical, na
     arrays = [pa.chunked_array([awkward.to_arrow(flat[name], extensionarray=False)]) for name in needed]
     table = pa.Table.from_arrays(arrays, names=needed)
     texts = {name: extract_texts(table, name) for name in layout.sequences.values()}
-    names_of_cells = tuple(map(str, range(int(of_chain.max(initial=-1)) + 1)))  # names of cells may repeat
+    names_of_cells = tuple(map(str, range(int(cell_of_chain.max(initial=-1)) + 1)))  # names of cells may repeat
     coded = {
-        _CELL: Categorical(of_chain.astype(np.int32), names_of_cells),
-        _DONOR: donors.take(of_chain),
+        _CELL: Categorical(cell_of_chain.astype(np.int32), names_of_cells),
+        _DONOR: donors.take(cell_of_chain),
         **{name: extract_categorical(table, name) for name in list_coded_columns(layout) if name in fields},
     }
     return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {names[row]!r}")

@@ -157,7 +157,9 @@ def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
     InputError
         If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
-    of_mice = frozenset(name for name, column in _gene_columns(rows).items() if find_mouse_genes(column.vocabulary))
+    of_mice = frozenset(
+        name for name, column in _collect_gene_columns(rows).items() if find_mouse_genes(column.vocabulary)
+    )
     return FileFacts(_has_junctions_as_cdr3s(rows, path), of_mice)
 
 
@@ -185,7 +187,7 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
+def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
     Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack: C at the
@@ -195,18 +197,18 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
     ----------
     rows
         Rows of a file, or those of one repertoire of it.
-    how
+    cleaning
         Settings that say which sequences are kept and merged; None: the defaults of `Cleaning`.
     facts
         Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
-    how = Cleaning() if how is None else how
-    examined = _examine(rows, how, examine_file(rows) if facts is None else facts)
+    cleaning = Cleaning() if cleaning is None else cleaning
+    examined = _examine(rows, cleaning, examine_file(rows) if facts is None else facts)
     rows, keep = examined.rows, examined.reason == KEPT
     encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, how.merge)
+    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
-    of_chain = keep | (examined.reason == OTHER_LOCUS)
+    is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
@@ -216,19 +218,19 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
         sequences_from=_count_names(examined.sequences_from, rows.kinds[keep]),
-        loci=_count_names(examined.loci, examined.locus_codes[of_chain]),
+        loci=_count_names(examined.loci, examined.locus_codes[is_receptor]),
         genes=examined.genes,
     )
 
 
-def find_kept_rows(rows: RawRows, how: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
+def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
-    examined = _examine(rows, how, facts)
+    examined = _examine(rows, cleaning, facts)
     kept = np.flatnonzero(examined.reason == KEPT)
     return kept, examined.rows.sequences.take(kept)
 
 
-class _Examined(NamedTuple):
+class _ExaminedRows(NamedTuple):
     """Rows with whole junctions, residues, and the code of the drop reason of each row, (N,), with genes and loci."""
 
     rows: RawRows
@@ -240,22 +242,22 @@ class _Examined(NamedTuple):
     sequences_from: list[str]
 
 
-def _examine(rows: RawRows, how: Cleaning, facts: FileFacts) -> _Examined:
+def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _ExaminedRows:
     genes = {
         name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
-        for name, column in _gene_columns(rows).items()
+        for name, column in _collect_gene_columns(rows).items()
     }
     loci, locus_codes = _encode_loci(rows)
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, facts.cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
-    reason = find_drop_reasons(rows, residues, min_length=how.min_length, max_length=how.max_length)
-    if how.locus is not None:
-        others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
+    reason = find_drop_reasons(rows, residues, min_length=cleaning.min_length, max_length=cleaning.max_length)
+    if cleaning.locus is not None:
+        others = [code for code, name in enumerate(loci) if name not in ("", cleaning.locus)]
         reason[(reason == KEPT) & np.isin(locus_codes, others)] = OTHER_LOCUS
-    return _Examined(rows, residues, reason, genes, loci, locus_codes, sequences_from)
+    return _ExaminedRows(rows, residues, reason, genes, loci, locus_codes, sequences_from)
 
 
-def _gene_columns(rows: RawRows) -> dict[str, Categorical]:
+def _collect_gene_columns(rows: RawRows) -> dict[str, Categorical]:
     columns = {"v_call": rows.v_call, "j_call": rows.j_call}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -282,14 +284,14 @@ def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     for column, named in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
         if column is None:
             continue
-        of_value = []
+        code_of_value = []
         for value in column.vocabulary:
             name = named(value)
             if name not in names:
                 names.append(name)
-            of_value.append(names.index(name))
-        if of_value:
-            codes = np.where(codes == 0, np.asarray(of_value, np.int32)[column.codes], codes)
+            code_of_value.append(names.index(name))
+        if code_of_value:
+            codes = np.where(codes == 0, np.asarray(code_of_value, np.int32)[column.codes], codes)
     return names, codes
 
 
@@ -307,8 +309,8 @@ def _complete_junctions(
     ends = np.array([ord("W" if locus == "IGH" else "F") for locus in loci], np.uint8)[locus_codes]
     if rows.j_call is not None and rows.j_call.vocabulary:
         stored = genes["j_call"].stored
-        of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
-        last_residues = of_gene[stored.codes][rows.j_call.codes]
+        letter_of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
+        last_residues = letter_of_gene[stored.codes][rows.j_call.codes]
         ends = np.where(last_residues > 0, last_residues, ends)
     offsets = compute_offsets(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
@@ -330,7 +332,7 @@ def _merge(
     """
     counts: NDArray[Any] = rows.counts[index]
     calls_or_none = {
-        name: _normalise_gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()
+        name: _normalise_gene_calls(column, genes[name], index) for name, column in _collect_gene_columns(rows).items()
     }
     calls = {name: each for name, each in calls_or_none.items() if each is not None}
     if rows.cell is not None:

@@ -59,10 +59,10 @@ def make_content_checks(container: Container) -> dict[str, BlockCheck]:
     """
     sequences = container.sequences
     n, n_repertoires = len(sequences.offsets) - 1, len(container.repertoire_ids)
-    _expect("/repertoire_offsets", "values", n_repertoires + 1, len(container.repertoire_offsets))
+    _check_number("/repertoire_offsets", "values", n_repertoires + 1, len(container.repertoire_offsets))
     if n < 0:
         raise ValueError("/sequence_offsets: expected at least one value, found none")
-    _expect("/metadata", "rows", n_repertoires, len(container.metadata))
+    _check_number("/metadata", "rows", n_repertoires, len(container.metadata))
     _check_ids(container.repertoire_ids)
     _make_offsets_check("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)(
         container.repertoire_offsets
@@ -75,22 +75,22 @@ def make_content_checks(container: Container) -> dict[str, BlockCheck]:
         ),
         "counts": _make_range_check("/counts", 1, None),
     }
-    _expect("/counts", "values", n, len(sequences.counts))
+    _check_number("/counts", "values", n, len(sequences.counts))
     for name, genes in sequences.genes.items():
-        _expect(f"/{name}", "values", n, len(genes.codes))
+        _check_number(f"/{name}", "values", n, len(genes.codes))
         checks[name] = _make_range_check(f"/{name}", 0, len(genes.vocabulary) - 1)
         if len(set(genes.vocabulary)) != len(genes.vocabulary):
             raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
     if sequences.witness is not None:
-        _expect("/witness", "values", n, len(sequences.witness))
+        _check_number("/witness", "values", n, len(sequences.witness))
         if container.simulation is not None:
             checks["witness"] = _make_range_check("/witness", 0, len(container.simulation["signals"]))
     return checks
 
 
-def _expect(name: str, what: str, expected: int, found: int) -> None:
+def _check_number(name: str, unit: str, expected: int, found: int) -> None:
     if found != expected:
-        raise ValueError(f"{name}: expected {expected:,} {what}, found {found:,}")
+        raise ValueError(f"{name}: expected {expected:,} {unit}, found {found:,}")
 
 
 def _check_ids(ids: NDArray[np.object_]) -> None:

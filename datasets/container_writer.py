@@ -56,7 +56,7 @@ _WORTH_KEEPING = 1 << 24
 
 
 @dataclass(frozen=True)
-class _Appended:
+class _AppendedRepertoire:
     """What is known of an appended repertoire: its sizes, and the codes of the gene names that came with it."""
 
     n_sequences: int
@@ -101,7 +101,7 @@ class ContainerWriter:
         self._n_noted = len(self._appended)
 
     def _forget(self) -> None:
-        self._appended: dict[str, _Appended] = {}  # by repertoire, in the order of the temporary files
+        self._appended: dict[str, _AppendedRepertoire] = {}  # by repertoire, in the order of the temporary files
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
         self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
         self._note_all()
@@ -135,7 +135,7 @@ class ContainerWriter:
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._forget()
         for entry in self._journal.entries[:n]:
-            self._appended |= {name: _Appended(*values) for name, values in entry["appended"].items()}
+            self._appended |= {name: _AppendedRepertoire(*values) for name, values in entry["appended"].items()}
             self._present = dict(entry["present"])
             for name, genes in entry["vocabulary"].items():
                 extend_vocabulary(self._vocabulary[name], genes)
@@ -193,7 +193,7 @@ class ContainerWriter:
             raise ValueError(f"{repertoire_id}: expected lengths from 1 to {MAX_LENGTH} and counts of at least 1")
         v_codes, v_call = self._encode_genes("v_call", sequences.v_call, n)
         j_codes, j_call = self._encode_genes("j_call", sequences.j_call, n)
-        self._appended[repertoire_id] = _Appended(n, len(sequences.residues), v_codes, j_codes)
+        self._appended[repertoire_id] = _AppendedRepertoire(n, len(sequences.residues), v_codes, j_codes)
         columns: dict[str, NDArray[Any] | None] = {
             "residues": sequences.residues,
             "lengths": lengths,
@@ -318,7 +318,7 @@ class ContainerWriter:
         order
             Ids of the repertoires in the container's order.
         size
-            Attribute of `_Appended` with the number of a repertoire's values.
+            Attribute of `_AppendedRepertoire` with the number of a repertoire's values.
         """
         sizes = [getattr(each, size) for each in self._appended.values()]
         start_of = dict(zip(self._appended, compute_offsets(np.asarray(sizes, np.int64)).tolist(), strict=False))

@@ -61,5 +61,5 @@ def draw_word(key: int, counter: int) -> int:
 
 @njit()
 def draw_uniform(key: int, counter: int) -> float:
-    """Return one of `draw_uniforms`, for compiled code."""
+    """Return a uniform random number in [0, 1) for a key and a counter; compiled code calls it, see `draw_uniforms`."""
     return float(draw_word(key, counter) >> uint64(11)) * 2.0**-53

@@ -70,9 +70,9 @@ def find_drop_reasons(
         for is_mark, code in _MARKS:
             reason[row_of_invalid[is_mark[rows.sequences.letters[invalid]]]] = code
     reason[lengths == 0] = DROP_REASONS.index("empty")
-    of_residues = reason.copy()
+    residue_reason = reason.copy()
     for value, name in _STATUS_REASONS.items():
         reason[rows.status == value] = DROP_REASONS.index(name)
-    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[of_residues]  # the residues say why
-    reason[bare] = of_residues[bare]
+    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[residue_reason]  # the residues say why
+    reason[bare] = residue_reason[bare]
     return reason

@@ -155,11 +155,11 @@ def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categor
         if len(positions) > 1 or _is_unsupported(table.schema.types[positions[0]]):
             continue
         values = extract_categorical(table, name)
-        of_group = values.codes[first]
-        if np.array_equal(of_group[groups.codes], values.codes) and not all(
+        code_of_group = values.codes[first]
+        if np.array_equal(code_of_group[groups.codes], values.codes) and not all(
             is_missing(value, MISSING_IN_SHEETS) for value in values.vocabulary
         ):
-            columns[name] = [values.vocabulary[code] for code in of_group]
+            columns[name] = [values.vocabulary[code] for code in code_of_group]
     return columns
 
 

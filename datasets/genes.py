@@ -131,7 +131,7 @@ def select_best_hits(name: str) -> str:
 
 def find_mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
     """Return those of a file's names that only mouse genes have."""
-    return tuple(name for name in names if normalise_gene(name).level == "unrecognised" and _is_of_mice(name))
+    return tuple(name for name in names if normalise_gene(name).level == "unrecognised" and _is_mouse_gene(name))
 
 
 def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> GeneMapping:
@@ -258,7 +258,7 @@ def _make_spelling_key(text: str) -> str:
     return re.sub(r"^([A-Z]{4})-", r"\1", key)  # IGHV_II-65_1
 
 
-def _is_of_mice(name: str) -> bool:
+def _is_mouse_gene(name: str) -> bool:
     calls = (_CALL.fullmatch(call) for call in _split_calls(name.strip().upper()))
     return any(call is not None and _MOUSE_ONLY.fullmatch(_make_spelling_key(call["gene"])) for call in calls)
 

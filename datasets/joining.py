@@ -149,11 +149,11 @@ def _check_together(parts: Sequence[Container]) -> None:
     first, *others = [part for part in parts if part.preprocessing] or [parts[0]]
     for part in others:
         for option in _OPTIONS:
-            of_first, of_part = (each.preprocessing.get(option) for each in (first, part))
-            if option != "locus" and of_first != of_part:
+            first_value, part_value = (each.preprocessing.get(option) for each in (first, part))
+            if option != "locus" and first_value != part_value:
                 raise InputError(
-                    f"{part.path}: was preprocessed with {option}={_format_value(of_part)}, {first.path} with "
-                    f"{_format_value(of_first)}; "
+                    f"{part.path}: was preprocessed with {option}={_format_value(part_value)}, {first.path} with "
+                    f"{_format_value(first_value)}; "
                     "run `deeprc preprocess` again"
                 )
 

@@ -78,13 +78,15 @@ def _read(path: Path, locations: Mapping[str, tuple[int, int] | None] | None) ->
     name = "its texts" if locations is not None else "the texts of its version 1"
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     environment = {**os.environ, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}  # threads take address space
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as error_output:
         command = [sys.executable, "-c", _PROGRAM, str(path), json.dumps(locations)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=environment) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_output, env=environment) as process:
             written = _read_output(process, path, name)
         if process.returncode:
-            said.seek(max(said.tell() - _LAST_WORDS, 0))
-            reason = (said.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[-1]
+            error_output.seek(max(error_output.tell() - _LAST_WORDS, 0))
+            reason = (error_output.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[
+                -1
+            ]
             kind = "container" if locations is None else "file"
             raise InputError(f"{path}: the {kind} is damaged: {name} cannot be read: {reason[:200]}")
     texts: dict[str, Any] = {}

@@ -258,7 +258,7 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     return LinkedContainer(path) if linked else Container(path)
 
 
-def _check_same(name: str, what: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
+def _check_same(name: str, content: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
     """Raise ValueError, which names the first difference, unless values of a file equal those of its parts."""
     first = next((pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), None)
     if first is not None:
@@ -267,7 +267,7 @@ def _check_same(name: str, what: str, expected: Sequence[str | int], found: Sequ
         difference = f"{len(expected):,} values, found {len(found):,}"
     else:
         return
-    raise ValueError(f"{name}: expected {what} of the parts, part after part: {difference}")
+    raise ValueError(f"{name}: expected {content} of the parts, part after part: {difference}")
 
 
 def _extend_names(calls: Categorical, names: Sequence[str]) -> Categorical:

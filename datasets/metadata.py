@@ -284,7 +284,7 @@ def _format_cell(cell: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as text; a date without a time of day is one, such as 2020-01-05."""
+    """Return a value as text; a time at midnight becomes a date without a time, such as 2020-01-05."""
     if isinstance(value, datetime) and value.time() == time():
         value = value.date()
     return _LINES.sub(" ", str(value).strip())

@@ -172,11 +172,13 @@ def _place_keyed(key: str, value: str, tag: str) -> _Tag:
 
 def _place_status(key: str, status: re.Match[str]) -> _Tag:
     """Place a keyed tag whose value ends in a sign."""
-    of_key, of_value = _name_status_column(key), _name_status_column(status["name"])
-    if of_value and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
-        return _Tag(of_value, _parse_sign(status), single=True)
-    if of_key.startswith(of_value):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
-        return _Tag(of_key, _parse_sign(status), single=True)
+    key_column, value_column = _name_status_column(key), _name_status_column(status["name"])
+    if value_column and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
+        return _Tag(value_column, _parse_sign(status), single=True)
+    if key_column.startswith(
+        value_column
+    ):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
+        return _Tag(key_column, _parse_sign(status), single=True)
     return _Tag(_convert_to_snake_case(key), status[0])  # Cell type:CD4+
 
 

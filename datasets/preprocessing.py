@@ -119,14 +119,14 @@ def preprocess(
     _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        writing = _Writing(writer, plan, options.allow_missing, skip_bad_files)
-        writing.run(jobs, scheduler, progress)
-        kept = [each for each in writing.repertoires if each.kept]
-        if writing.skipped and not writing.repertoires:
-            raise InputError(_describe_unreadable(writing.skipped))
+        appender = _RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
+        appender.run(jobs, scheduler, progress)
+        kept = [each for each in appender.repertoires if each.kept]
+        if appender.skipped and not appender.repertoires:
+            raise InputError(_describe_unreadable(appender.skipped))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
-        report = plan.report(writing.repertoires, writing.skipped, options.cleaning())
+        report = plan.report(appender.repertoires, appender.skipped, options.cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
             sheet.table.iloc[[row_of[each.repertoire_id] for each in kept]].reset_index(drop=True),
@@ -184,7 +184,7 @@ def _describe_unreadable(errors: Mapping[str, str]) -> str:
     return "no file can be read: " + "\n".join(each.describe() for each in group_errors(errors))
 
 
-class _Writing:
+class _RepertoireAppender:
     """A reader of the planned files, which appends their repertoires to a container.
 
     A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end, and
@@ -343,8 +343,8 @@ class _Writing:
         not_read = f"The other {self._unit} were not read" if was_stopped else ""
         advice = [not_read, "`deeprc check` reads all files, and lists their faults"] if was_stopped else []
         if self._keeps_any:
-            of_bad = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
-            advice = [of_bad] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
+            file_advice = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
+            advice = [file_advice] * (len(bad) > 0) + [_EMPTY_ADVICE] * (len(empty) > 0)
         lines = add_advice(number_faults(f"{which} cannot be used", faults), "; ".join(advice))
         if self._mixture:
             lines = (*add_advice([end_sentence(self._mixture)], not_read and f"{not_read}."), *lines)

@@ -32,10 +32,10 @@ class RemainingDataset(RepertoireDataset):
         Indices of the few sequences of each repertoire that are left out, (n,) int64 each, in ascending order.
     """
 
-    container: _Remaining
+    container: _RemainingContainer
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
-        self.container = _Remaining(dataset, left_out)
+        self.container = _RemainingContainer(dataset, left_out)
         self.repertoire_indices = np.arange(len(dataset))
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class RemainingDataset(RepertoireDataset):
         return Repertoire(whole.repertoire_id, 0, len(store.sequences), store, whole.metadata)
 
 
-class _Remaining(OnDemandContainer):
+class _RemainingContainer(OnDemandContainer):
     """A `CohortContainer` without sequences of its own; the parameters are those of `RemainingDataset`."""
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:

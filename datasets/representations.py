@@ -103,8 +103,8 @@ def _count_dense(dataset: RepertoireDataset, spacing: Sequence[int], weighted: b
     with open_step("counting k-mers", len(dataset)) as step:
         for start in range(0, len(dataset), _AT_ONCE * n_ranks):
             some = dataset[start : start + _AT_ONCE * n_ranks]
-            of_ranks = [work(some)] if n_ranks == 1 else compute_parts(work, divide_repertoires(some))
-            counts[start : start + len(some)] = np.concatenate(of_ranks)
+            counts_of_ranks = [work(some)] if n_ranks == 1 else compute_parts(work, divide_repertoires(some))
+            counts[start : start + len(some)] = np.concatenate(counts_of_ranks)
             step.advance(len(some))
     return {"counts": counts}
 
@@ -125,9 +125,9 @@ def _count_sparse(dataset: RepertoireDataset, spacing: Sequence[int], weighted: 
         return occurring, counts[occurring].astype(np.float32)
 
     is_small = 20 ** len(spacing) <= _MAX_COUNTED_AT_ONCE  # else each thread would need half a gigabyte
-    of_repertoires = dataset.map_repertoires(count) if is_small else map(count, dataset)
+    counted = dataset.map_repertoires(count) if is_small else map(count, dataset)
     columns, values = [], []
-    for occurring, counts in track(of_repertoires, "counting k-mers", len(dataset)):
+    for occurring, counts in track(counted, "counting k-mers", len(dataset)):
         columns.append(occurring)
         values.append(counts)
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)

@@ -50,9 +50,9 @@ def explain_different_names(rows: Sequence[Collection[str]], found: Iterable[str
     plain = {_simplify(name) for name in found}
     n = sum(any(_simplify(name) in plain for name in names) for names in rows)
     if n and 2 * n >= len(rows):
-        which = "they" if n == len(rows) else f"{n:,} of {len(rows):,}"
+        subject = "they" if n == len(rows) else f"{n:,} of {len(rows):,}"
         return (
-            f"{which} would match if case, leading zeros and the difference of '-', '_' and blanks were ignored; "
+            f"{subject} would match if case, leading zeros and the difference of '-', '_' and blanks were ignored; "
             "a spreadsheet program may have changed them"
         )
     dates = [next((name for name in names if _DATE.fullmatch(name)), None) for names in rows]

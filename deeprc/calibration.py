@@ -86,7 +86,7 @@ def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibratio
     """
     if positive.all() or not positive.any():
         return IDENTITY
-    return _minimise(_platt_loss(log_odds, positive))
+    return _minimise(_compute_platt_loss(log_odds, positive))
 
 
 def choose_cutoff(log_odds: Floats) -> float:
@@ -137,7 +137,7 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
     if unit is None:
         unit = float(scores.std()) or 1.0
     centre = float(scores.mean())
-    loss = _platt_loss((scores - centre) / unit, positive)
+    loss = _compute_platt_loss((scores - centre) / unit, positive)
 
     def penalised(parameters: Floats) -> tuple[float, Floats]:
         value, by_slope, by_intercept = loss(*parameters)
@@ -160,7 +160,7 @@ def compute_mean_and_sd(scores: Floats) -> tuple[Floats, Floats]:
     return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
 
 
-def _platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
+def _compute_platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
     """Return the cross entropy with Platt's targets (see `fit_calibration`) as a function of slope and intercept.
 
     The function returns the value and both derivatives. `scores` and `positive` have the shape (B,).

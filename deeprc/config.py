@@ -97,7 +97,7 @@ class NetworkConfig:
     )
 
     def __repr__(self) -> str:
-        return _short_repr(self)
+        return _shorten_repr(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,7 +166,7 @@ class TrainingConfig:
     )
 
     def __repr__(self) -> str:
-        return _short_repr(self)
+        return _shorten_repr(self)
 
     @property
     def averaged_fraction(self) -> float:
@@ -182,7 +182,7 @@ class Config:
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __repr__(self) -> str:
-        return _short_repr(self)
+        return _shorten_repr(self)
 
     def value(self, name: str) -> Any:
         """Return the value of the setting with this name."""
@@ -212,7 +212,7 @@ _BEFORE: dict[str, dict[str, Any]] = {
 _SECTION_OF = {f.name: name for name, section in SECTIONS.items() for f in fields(section)}
 
 
-def _short_repr(config: Any) -> str:
+def _shorten_repr(config: Any) -> str:
     """Return a configuration as a call with the values that differ from the defaults."""
     default = type(config)()
     changed = [f.name for f in fields(config) if getattr(config, f.name) != getattr(default, f.name)]

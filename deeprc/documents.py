@@ -62,13 +62,13 @@ CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class _Short(reprlib.Repr):
+class _ShortRepr(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to print more than 4,300 digits; what `Repr` says then depends on Python's version.
         return "an integer of over 3,000 digits" if x.bit_length() > 10_000 else super().repr_int(x, level)
 
 
-_SHORT = _Short()
+_SHORT = _ShortRepr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3
 

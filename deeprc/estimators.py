@@ -244,13 +244,13 @@ class BinaryClassifier(RepertoireClassifier):
         scores = (own - mean) / spread
         fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
-            inside, outside = fold_of != fold, fold_of == fold
-            if len(np.unique(positive[inside])) == 2:
-                own_donors = None if donors is None else donors[inside]
-                fitted = self._copy_for_fold().fit_uncalibrated(X[inside], positive[inside], groups=own_donors)
+            is_fitted, is_left_out = fold_of != fold, fold_of == fold
+            if len(np.unique(positive[is_fitted])) == 2:
+                own_donors = None if donors is None else donors[is_fitted]
+                fitted = self._copy_for_fold().fit_uncalibrated(X[is_fitted], positive[is_fitted], groups=own_donors)
                 found = fitted.decision_function(X)
-                centre, scale = compute_mean_and_sd(found[inside])
-                scores[outside] = (found[outside] - centre) / scale
+                centre, scale = compute_mean_and_sd(found[is_fitted])
+                scores[is_left_out] = (found[is_left_out] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
         return np.array([slope / spread, intercept - slope * mean / spread])
 

@@ -111,7 +111,7 @@ def run_jobs(
     try:
         yield from _iterate_as_completed(pool, function, jobs, in_order)
         has_ended = True
-    except _Lost as error:
+    except _LostWorkersError as error:
         raise InputError("; ".join(filter(None, [str(error), hint]))) from error.__cause__
     finally:
         pool.close(has_ended)
@@ -147,7 +147,7 @@ def check_scheduler(address: str) -> None:
         raise InputError(f"`scheduler={address}`: cannot be reached: {error}") from error
 
 
-class _Lost(Exception):
+class _LostWorkersError(Exception):
     """Raised if workers cannot be used any more."""
 
 
@@ -158,10 +158,10 @@ class _Pool(Protocol):
         """Give a job to a worker."""
 
     def capacity(self) -> int:
-        """Return how many jobs may run or wait at a time; raise `_Lost` if there are no workers any more."""
+        """Return how many jobs may run or wait at a time; raise `_LostWorkersError` if no workers are left."""
 
     def check(self, future: Future[Any]) -> None:
-        """Raise `_Lost` if a job has ended because its worker cannot be used any more."""
+        """Raise `_LostWorkersError` if a job has ended because its worker cannot be used any more."""
 
     def close(self, has_ended: bool) -> None:
         """Release the workers; cancel their jobs unless all have ended."""
@@ -179,6 +179,7 @@ def _run_here(function: Callable[[_Job], _Result], job: _Job) -> Future[_Result]
 def _iterate_as_completed(
     pool: _Pool, function: Callable[[Any], Any], jobs: Sequence[Any], in_order: bool
 ) -> Generator[tuple[Any, Future[Any]], None, None]:
+    """Yield each job with its future when it has ended; no more jobs are submitted than the pool takes at a time."""
     waiting = deque(jobs)
     running: dict[Future[Any], Any] = {}  # the order is that of the jobs
     while waiting or running:
@@ -230,8 +231,8 @@ class _Processes:
         if not has_ended:
             self._executor.shutdown(kill_workers=True)  # type: ignore[call-arg]
 
-    def _make_lost_error(self) -> _Lost:
-        return _Lost(f"`jobs={self._n}`: a process was killed, perhaps for want of memory; try fewer")
+    def _make_lost_error(self) -> _LostWorkersError:
+        return _LostWorkersError(f"`jobs={self._n}`: a process was killed, perhaps for want of memory; try fewer")
 
 
 class _Cluster:
@@ -274,15 +275,15 @@ class _Cluster:
         error = future.exception()
         if isinstance(error, ModuleNotFoundError):
             message = f"`scheduler={self._address}`: a worker has no module {error.name!r}, which is installed here"
-            raise _Lost(message) from error
+            raise _LostWorkersError(message) from error
 
     def close(self, has_ended: bool) -> None:
         if not has_ended:
             self._executor.shutdown(wait=False)
         self._client.close()
 
-    def _make_lost_error(self) -> _Lost:
-        return _Lost(f"`scheduler={self._address}`: the connection was lost")
+    def _make_lost_error(self) -> _LostWorkersError:
+        return _LostWorkersError(f"`scheduler={self._address}`: the connection was lost")
 
 
 class _Call:

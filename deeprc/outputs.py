@@ -21,11 +21,11 @@ __all__ = [
     "activate",
     "calibrate",
     "compute_log_odds",
+    "compute_task_losses",
     "count_known",
     "multitask_loss",
     "output_names",
     "output_slices",
-    "task_losses",
 ]
 
 
@@ -48,7 +48,7 @@ def count_known(labels: Tensor) -> Tensor:
     return (~labels.isnan()).sum(dim=0).clamp(min=1)
 
 
-def task_losses(
+def compute_task_losses(
     outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None
 ) -> list[Tensor]:
     """Return the mean loss of each task over the repertoires with a known label; 0 if no label is known.
@@ -87,8 +87,8 @@ def task_losses(
 
 
 def multitask_loss(outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None) -> Tensor:
-    """Return the sum of the losses of all tasks, each times the weight of the task; see `task_losses`."""
-    losses = task_losses(outputs, labels, tasks, n_known=n_known)
+    """Return the sum of the losses of all tasks, each times the weight of the task; see `compute_task_losses`."""
+    losses = compute_task_losses(outputs, labels, tasks, n_known=n_known)
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
 
 

@@ -81,7 +81,7 @@ def run_quickstart(
     run = train_run(container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress)
     metrics = read_json(run.path / "metrics.json")
     say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
-    top = _best_sequences(run, container, folder / "attention.tsv")
+    top = _find_best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
     report = {}
@@ -112,7 +112,7 @@ def run_quickstart(
     return summary
 
 
-def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
+def _find_best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
     """Write the top sequences of every repertoire; return the `TOP` test sequences with the largest contribution."""
     dataset = open_dataset(container)
     write_attention(table, iterate_attention(run.model, dataset, top=TOP))

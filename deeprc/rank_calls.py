@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["PackedFlags", "calling", "compute_parts", "count_parts", "divide_repertoires", "split_by_size"]
+__all__ = ["PackedFlags", "compute_parts", "count_parts", "divide_repertoires", "split_by_size", "use_caller"]
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -42,7 +42,7 @@ def _unpack(packed: NDArray[np.uint8], n: int) -> PackedFlags:
 
 
 @contextmanager
-def calling(caller: _Caller | None, n_parts: int) -> Iterator[None]:
+def use_caller(caller: _Caller | None, n_parts: int) -> Iterator[None]:
     """Let `compute_parts` pass its arguments on to a function, which needs `n_parts` parts; None: compute here."""
     global _caller, _n_parts  # a process is only one rank, so this is global
     before = _caller, _n_parts

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from deeprc.errors import InputError
-from deeprc.rank_calls import calling, split_by_size
+from deeprc.rank_calls import split_by_size, use_caller
 from deeprc.torchrun import Launch, read_launch
 
 __all__ = [
@@ -203,7 +203,7 @@ def compute_once(function: Callable[[], _Result], *, shared: Sequence[object] = 
 
 def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[object]) -> _Answer:
     """Call a function as the only rank, and give the other ranks its result."""
-    with _act_alone(group), calling(partial(_call, group, shared), group.launch.size):
+    with _act_alone(group), use_caller(partial(_call, group, shared), group.launch.size):
         answer = _answer(function)
     with _translate_lost_ranks():
         group.store.set(group.next_key(), _END)
@@ -228,7 +228,7 @@ def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
     work, own = _dumps(function, shared), [_dumps(part, shared) for part in parts]
     key = group.next_key()
-    with _rejoin(group), calling(None, 1):
+    with _rejoin(group), use_caller(None, 1):
         with _translate_lost_ranks():
             group.store.set(key, _CALL)
         answers = _take_part(group, shared, key, work, own)
@@ -342,7 +342,7 @@ def gather(items: Sequence[_Item]) -> list[_Item]:
     found: list[Any] = [None] * count()
     with _translate_lost_ranks():
         dist.all_gather_object(found, list(items))
-    return [item for of_rank in found for item in of_rank]
+    return [item for items_of_rank in found for item in items_of_rank]
 
 
 @torch.no_grad()

@@ -115,8 +115,8 @@ class Task:
     @property
     def title(self) -> str:
         """Name of the target, to which `=` and the positive class are added if it lacks them: `age_group=young`."""
-        told = self.kind != "binary" or self.name != self.column
-        return self.name if told else f"{self.name}={self.positive}"
+        is_complete = self.kind != "binary" or self.name != self.column
+        return self.name if is_complete else f"{self.name}={self.positive}"
 
     @property
     def n_outputs(self) -> int:
@@ -180,7 +180,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
             )
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
-        return _threshold_task(target, target.comparison, values, source)
+        return _make_threshold_task(target, target.comparison, values, source)
     found = sorted({value for value in format_labels(values) if value is not None})
     if len(found) < 2:
         raise InputError(
@@ -193,10 +193,10 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         positive = _guess_positive(target.column, found, values, source)
         classes = (*(value for value in found if value != positive), positive)
         return Task(target.column, target.column, "binary", classes, target.weight)
-    return _named_classes_task(target, found, source)
+    return _make_named_classes_task(target, found, source)
 
 
-def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
+def _make_named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
     others = tuple(value for value in found if value not in target.positive)
     if not others:
         raise InputError(f"{source}: target {quote(target.column)}: all its classes are positive; expected another one")
@@ -219,7 +219,7 @@ def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
+def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
     _check_numbers(target.column, values, source, "a threshold")
     number = f"{target.threshold:.15g}"
     known = values.dropna()
@@ -241,14 +241,16 @@ def _threshold_task(target: Target, comparison: Comparison, values: pd.Series[An
     )
 
 
-def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) -> None:
+def _check_numbers(column: str, values: pd.Series[Any], source: str, purpose: str) -> None:
     known = values.dropna()
     if len(known) and not pd.api.types.is_numeric_dtype(known):
-        raise InputError(f"{source}: target {quote(column)}: {what} needs numbers, found for example {known.iloc[0]!r}")
+        raise InputError(
+            f"{source}: target {quote(column)}: {purpose} needs numbers, found for example {known.iloc[0]!r}"
+        )
     largest = float(known.astype(np.float64).abs().max()) if len(known) else 0.0
     if largest > LARGEST_NUMBER:
         raise InputError(
-            f"{source}: target {quote(column)}: {what} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
+            f"{source}: target {quote(column)}: {purpose} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
         )
 
 
@@ -258,9 +260,9 @@ def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], s
         is_number = pd.api.types.is_numeric_dtype(values)
         ways = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
         ways += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
-        said = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
+        advice = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
         raise InputError(
-            f"{source}: target {quote(column)} has {len(found)} classes ({format_class_counts(values)}); say {said},"
+            f"{source}: target {quote(column)} has {len(found)} classes ({format_class_counts(values)}); say {advice},"
             " in quotes"
         )
     likely = [value for value in found if value.lower() in _POSITIVE]

@@ -26,7 +26,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.hopfield.analysis import metastable_sizes, summarise_heads
 from deeprc.nn import EncoderSettings
 from deeprc.nn.transformer import TransformerEncoder
-from deeprc.runs.several import RunPlan, train_runs
+from deeprc.runs.several import RunOptions, RunPlan, train_runs
 
 MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
 MASKED, HELD_OUT, BATCH, RATE, FOLDS = 0.15, 1000, 256, 2e-3, 5
@@ -164,7 +164,7 @@ def compare(
     rows = []
     for name, own in encoders.items():
         config = load_config(overrides=["composition=false", "clones=false", *own, *settings])
-        for folder in train_runs(cohort, output / name, plans, targets=target, config=config):
+        for folder in train_runs(cohort, output / name, plans, RunOptions(targets=(target,), config=config)):
             (test,) = json.loads((folder / "metrics.json").read_text())["test"].values()
             seconds = pd.read_csv(folder / "history.tsv", sep="\t")["seconds"].iloc[-1]
             rows.append({"encoder": name, "fold": folder.name, "auc": test["auc"], "seconds": round(seconds)})

@@ -200,35 +200,35 @@ def _group_range(
     n, positions = len(keys), np.zeros(0, np.int64)
     if first_position is not None:
         positions = first_position + np.cumsum(_find_repeated(keys, row_bits)) - 1
-    room = RangeClones(
+    buffers = RangeClones(
         np.empty(n // 2, np.int64),
         np.empty(n // 2, np.int32),
         np.empty(n, np.int32),
         np.zeros(len(repertoire_offsets) - 1, np.int64),
     )
-    n_clones, n_carriers = group_keys(KeyedSequences(arrays, positions), repertoire_offsets, keys, row_bits, room)
+    n_clones, n_carriers = group_keys(KeyedSequences(arrays, positions), repertoire_offsets, keys, row_bits, buffers)
     return RangeClones(
-        room.representative[:n_clones].copy(),
-        room.n_carriers[:n_clones].copy(),
-        room.carriers[:n_carriers].copy(),
-        room.n_private,
+        buffers.representative[:n_clones].copy(),
+        buffers.n_carriers[:n_clones].copy(),
+        buffers.carriers[:n_carriers].copy(),
+        buffers.n_private,
     )
 
 
 def _join_ranges(clones: list[RangeClones], n_repertoires: int) -> SharedClones:
     """Order the clones of all hash ranges by their first sequences; those of a range are freed one by one."""
-    representative = np.concatenate([np.zeros(0, np.int64), *(of_range.representative for of_range in clones)])
+    representative = np.concatenate([np.zeros(0, np.int64), *(range_clones.representative for range_clones in clones)])
     order = np.argsort(representative)
     position = invert_order(order)
-    n_carriers = np.concatenate([np.zeros(0, np.int64), *(of_range.n_carriers for of_range in clones)])
+    n_carriers = np.concatenate([np.zeros(0, np.int64), *(range_clones.n_carriers for range_clones in clones)])
     offsets = compute_offsets(n_carriers[order])
     carriers = np.empty(int(offsets[-1]), np.int32)
     n_private = np.zeros(n_repertoires, np.int64)
     stop = len(order)
     while clones:
-        of_range = clones.pop()
-        start = stop - len(of_range.representative)
-        n_private += of_range.n_private
-        copy_carriers(position[start:stop], offsets, of_range.n_carriers, of_range.carriers, carriers)
+        range_clones = clones.pop()
+        start = stop - len(range_clones.representative)
+        n_private += range_clones.n_private
+        copy_carriers(position[start:stop], offsets, range_clones.n_carriers, range_clones.carriers, carriers)
         stop = start
     return SharedClones(representative[order], offsets, carriers, n_private)

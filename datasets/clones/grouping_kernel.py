@@ -135,15 +135,15 @@ def group_keys(
     repertoire_offsets: NDArray[np.int64],
     keys: NDArray[np.uint64],
     row_bits: Any,
-    room: RangeClones,
+    buffers: RangeClones,
 ) -> tuple[int, int]:
     """Write the clones of sorted keys; return the number of shared clones, and of the carriers of all of them.
 
     Keys with equal hashes lie together, in the order of their sequences. The keys are changed. The caller makes the
-    arrays of `room`, because the functions that make arrays take longer to compile than this one.
+    arrays of `buffers`, because the functions that make arrays take longer to compile than this one.
     """
     arrays, positions = sequences.arrays, sequences.positions
-    representative, carriers = room.representative, room.carriers
+    representative, carriers = buffers.representative, buffers.carriers
     n = len(keys)
     row_mask = (uint64(1) << row_bits) - uint64(1)
     n_clones = n_carriers = 0
@@ -171,11 +171,11 @@ def group_keys(
                             carriers[end] = last_carrier
                             end += 1
             if end - n_carriers > 1:
-                representative[n_clones], room.n_carriers[n_clones] = row, end - n_carriers
+                representative[n_clones], buffers.n_carriers[n_clones] = row, end - n_carriers
                 n_clones += 1
                 n_carriers = end
             else:
-                room.n_private[last_carrier] += 1
+                buffers.n_private[last_carrier] += 1
         start = stop
     return n_clones, n_carriers
 

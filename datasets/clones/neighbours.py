@@ -117,12 +117,12 @@ class NeighbourSearch:
         first = repertoire.start
 
         def search(start: int, stop: int) -> Neighbours:
-            room = None if hashes is None else hashes[start:stop]
-            neighbours = self.find(sequences, table, first + start, first + stop, room)
+            block_hashes = None if hashes is None else hashes[start:stop]
+            neighbours = self.find(sequences, table, first + start, first + stop, block_hashes)
             return neighbours._replace(rows=neighbours.rows + start)
 
-        of_blocks = run_in_blocks(search, len(repertoire), _BLOCK) or [search(0, 0)]
-        return Neighbours(*map(np.concatenate, zip(*of_blocks, strict=True)))
+        block_results = run_in_blocks(search, len(repertoire), _BLOCK) or [search(0, 0)]
+        return Neighbours(*map(np.concatenate, zip(*block_results, strict=True)))
 
     def find(
         self, sequences: SequenceArrays, table: _Table, start: int, stop: int, hashes: NDArray[np.uint64] | None = None
@@ -131,11 +131,11 @@ class NeighbourSearch:
 
         The hashes of these sequences are written to `hashes`, (stop - start,).
         """
-        room = np.zeros(0, np.uint64) if hashes is None else hashes
+        known_hashes = np.zeros(0, np.uint64) if hashes is None else hashes
         written, row, capacity = [], start, _CAPACITY
         while True:
             pairs = np.empty((3, capacity), np.int64)
-            n, row = _find(sequences, start, row, stop, table, pairs, room, self._mask)
+            n, row = _find(sequences, start, row, stop, table, pairs, known_hashes, self._mask)
             written.append(pairs[:, :n])
             if row == stop:
                 return Neighbours(*(written[0] if len(written) == 1 else np.concatenate(written, axis=1)))

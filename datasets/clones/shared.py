@@ -17,13 +17,14 @@ __all__ = ["find_shared_clones"]
 def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> SharedClones:
     """Find the clones that at least two repertoires of the container carry.
 
-    All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
-    this work, because equal sequences meet in sorted ranges of all hashes. It takes about 0.4 GB of memory, and 40
-    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
-    container of one file that is larger than the available memory would be read from the disk once for every 33 million
-    sequences. So there, up to 2 GB, but at most a quarter of the available memory, hold hashes, 8 bytes for each
-    sequence, to read it fewer times. The sequences of a simulated cohort, which has no file, are made twice, and those
-    with equal hashes once more. All its hashes are in memory, 8 bytes each; with genes, all its sequences are.
+    All repertoires of the container are searched, not only those of `dataset`, and the result is cached. Several ranks
+    do not share this work, because the hashes of all repertoires are sorted together.
+
+    The search takes about 0.4 GB of memory, 40 bytes per shared clone and 8 bytes per carrier. If a container of one
+    file is larger than the available memory, it is read once for every 33 million sequences. To read it fewer times,
+    hashes are kept then, 8 bytes per sequence, in at most 2 GB and at most a quarter of the available memory. A
+    simulated cohort has no file, so its sequences are made two or three times, and all hashes are in memory (with
+    genes, all sequences).
 
     Parameters
     ----------

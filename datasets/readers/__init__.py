@@ -154,7 +154,7 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     completed, filled = fill_missing_columns(header, layout)
     remarks = []
     if others:
-        kinds = "; ".join(f"{each.name} finds {', '.join(of_other.kinds)}" for each, of_other in matching)
+        kinds = "; ".join(f"{each.name} finds {', '.join(layout_of_other.kinds)}" for each, layout_of_other in matching)
         remarks.append(f"the header fits {' and '.join(each.name for each, _ in matching)} ({kinds})")
     if filled:
         remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))

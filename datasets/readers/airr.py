@@ -35,8 +35,8 @@ class AirrReader:
         if junction_aa is None and cdr3_aa is None and junction is None:
             return None
         cell = header.find("cell_id")
-        of_cells = header.find("is_cell", _BD_RHAPSODY) is not None
-        if not of_cells and header.find("duplicate_count", "templates") is not None:
+        has_cells = header.find("is_cell", _BD_RHAPSODY) is not None
+        if not has_cells and header.find("duplicate_count", "templates") is not None:
             cell = None
         flags = _FLAGS if cell is None else (*_FLAGS, *_CELL_FLAGS)
         return Layout(

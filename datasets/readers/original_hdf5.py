@@ -226,11 +226,11 @@ def _convert_to_raw_texts(path: Path, dataset: Any, cells: Any, alphabet: NDArra
         return _convert_texts(path, dataset, cells)
     if cells.ndim != 2:
         raise _make_error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
-    inside = cells != -1  # (n, L)
-    lengths = inside.sum(axis=1)
+    is_residue = cells != -1  # (n, L)
+    lengths = is_residue.sum(axis=1)
     behind = np.arange(cells.shape[1]) >= lengths[:, None]  # (n, L)
-    values = cells[inside]
-    if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
+    values = cells[is_residue]
+    if (is_residue & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
         raise _make_error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
     return RawTexts(alphabet[values], compute_offsets(lengths))
 
@@ -239,8 +239,8 @@ def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
     if cells.dtype.kind == "S" and len(cells):
         width = cells.dtype.itemsize * int(np.prod(cells.shape[1:]))
         letters = np.ascontiguousarray(cells).view(np.uint8).reshape(len(cells), width)  # (n, L), 0 behind the end
-        inside = letters != 0
-        return RawTexts(letters[inside], compute_offsets(inside.sum(axis=1)))
+        is_letter = letters != 0
+        return RawTexts(letters[is_letter], compute_offsets(is_letter.sum(axis=1)))
     if cells.dtype.kind not in "SO" or dataset.ndim != 1:
         raise _make_error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
     texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in cells.tolist()]

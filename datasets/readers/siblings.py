@@ -64,5 +64,5 @@ def fill_missing_columns(header: Header, layout: Layout) -> tuple[Layout, dict[s
     column_or_none = {name: header.find(*names) for name, names in wanted.items() if not getattr(layout, name)}
     filled = {name: column for name, column in column_or_none.items() if column is not None}
     columns = {name: (column,) for name, column in filled.items()}
-    of_templates = filled.get("counts", "").lower() == _TEMPLATES
-    return replace(layout, **columns, negative_is_one=layout.negative_is_one or of_templates), filled  # type: ignore[arg-type]
+    counts_templates = filled.get("counts", "").lower() == _TEMPLATES
+    return replace(layout, **columns, negative_is_one=layout.negative_is_one or counts_templates), filled  # type: ignore[arg-type]

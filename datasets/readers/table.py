@@ -274,19 +274,19 @@ def find_repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[st
     return column, _choose_names([coded[column]], "repertoire")
 
 
-def _choose_names(columns: Sequence[Categorical], what: str) -> Categorical:
+def _choose_names(columns: Sequence[Categorical], field: str) -> Categorical:
     """Return the name of each row: the first of the columns that is not missing, otherwise "".
 
-    `what` is the field of `RawRows`. If genes have scores, the name is that of the best genes, without scores.
+    `field` is the field of `RawRows`. If genes have scores, the name is that of the best genes, without scores.
     """
 
     def clean(value: str) -> str:
-        return "" if what != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
+        return "" if field != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
 
     def clean_gene(value: str) -> str:
         return select_best_hits(clean(value))
 
-    cleaned = [list(map(clean_gene if what in ("v_call", "j_call") else clean, each.vocabulary)) for each in columns]
+    cleaned = [list(map(clean_gene if field in ("v_call", "j_call") else clean, each.vocabulary)) for each in columns]
     vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
     position = {name: code for code, name in enumerate(vocabulary)}
     codes = np.zeros(len(columns[0]), np.int32)
@@ -305,10 +305,10 @@ def _parse_counts(
     source = np.full(n, len(layout.counts), np.int8)
     for index, name in enumerate(layout.counts):
         column = coded[name]
-        of_value = [_parse_count(value, layout.negative_is_one) for value in column.vocabulary]
-        if not of_value:
+        count_of_value = [_parse_count(value, layout.negative_is_one) for value in column.vocabulary]
+        if not count_of_value:
             continue
-        parsed = np.array(of_value)[column.codes]
+        parsed = np.array(count_of_value)[column.codes]
         here = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):

@@ -100,8 +100,8 @@ def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
         archive = zipfile.ZipFile(raw)
     if "[Content_Types].xml" in archive.namelist():
         is_excel = any(name.startswith("xl/") for name in archive.namelist())
-        what = "an Excel file" if is_excel else "an Office document"
-        raise InputError(f"{path}: {what}, which is not read; save it as tab-separated text")
+        document = "an Excel file" if is_excel else "an Office document"
+        raise InputError(f"{path}: {document}, which is not read; save it as tab-separated text")
     members = [info for info in archive.infolist() if not info.filename.endswith("/")]
     members = [info for info in members if not info.filename.startswith("__MACOSX/")]
     if len(members) != 1:
@@ -137,8 +137,8 @@ def read_header(path: Path) -> Header:
         for block in _normalise_newlines(stream):
             start += block
             if start.startswith(_OLD_EXCEL):
-                what = "an Excel file" if path.suffix.lower() == ".xls" else "an Excel or another Office file"
-                raise NoTableError(f"{path}: {what}, which is not read; save it as tab-separated text")
+                kind = "an Excel file" if path.suffix.lower() == ".xls" else "an Excel or another Office file"
+                raise NoTableError(f"{path}: {kind}, which is not read; save it as tab-separated text")
             number = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
             if number is not None:
                 break
@@ -339,8 +339,8 @@ def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: He
     """Return whether every line has the header's number of fields, quotes being letters; blank lines do not count."""
     marks = np.flatnonzero(letters == ord(header.delimiter))
     fields = 1 + np.diff(np.searchsorted(marks, ends), prepend=0)
-    room = np.diff(ends, prepend=-1)
-    blank = (room == 1) | ((room == 2) & (letters[ends - 1] == ord("\r")))
+    widths = np.diff(ends, prepend=-1)
+    blank = (widths == 1) | ((widths == 2) & (letters[ends - 1] == ord("\r")))
     return bool(((fields == len(header.columns)) | blank).all())
 
 

@@ -209,14 +209,14 @@ class ClonePools:
         is_test
             Whether it is of the cohort's test part.
         """
-        of_signals = [
+        clones_of_signals = [
             source.draw_clones(key, repertoire, here, is_test=is_test)
             for source, key, here in zip(self.sources, self.keys, carries, strict=True)
         ]
-        signal = np.repeat(np.arange(len(of_signals)), [len(clones) for clones in of_signals])[:size]
-        clone = np.concatenate([first + clones for first, clones in zip(self.first[:-1], of_signals, strict=True)])[
-            :size
-        ]
+        signal = np.repeat(np.arange(len(clones_of_signals)), [len(clones) for clones in clones_of_signals])[:size]
+        clone = np.concatenate(
+            [first + clones for first, clones in zip(self.first[:-1], clones_of_signals, strict=True)]
+        )[:size]
         key = derive_key(self.keys[0], _ROWS, repertoire)
         rates = np.array([source.variant_rate for source in self.sources])[signal]
         sequences = _replace_by_variants(self.clones.take(clone), rates, key)

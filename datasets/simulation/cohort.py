@@ -119,10 +119,10 @@ class Cohort:
         if len({signal.name for signal in self.signals}) < len(self.signals):
             raise InputError("signals: expected a name of its own for each")
         for status in (_POSITIVE, _NEGATIVE):
-            of_class = [signal for signal in self.signals if signal.status == status]
-            if sum(signal.witness_rate for signal in of_class if isinstance(signal, MotifSignal)) > 1 + _SUM:
+            class_signals = [signal for signal in self.signals if signal.status == status]
+            if sum(signal.witness_rate for signal in class_signals if isinstance(signal, MotifSignal)) > 1 + _SUM:
                 raise InputError(f"signals: the witness rates of the {status} class sum to more than 1")
-            if self.exclusive and sum(signal.prevalence for signal in of_class) > 1 + _SUM:
+            if self.exclusive and sum(signal.prevalence for signal in class_signals) > 1 + _SUM:
                 raise InputError(f"signals: with exclusive, the prevalences of the {status} class sum to more than 1")
         if len(self.signals) > _MAX_SIGNALS:
             raise InputError(f"signals: expected at most {_MAX_SIGNALS}, found {len(self.signals)}")
@@ -286,8 +286,8 @@ class Cohort:
 
     def _find_gene_shifts(self, index: int) -> tuple[GeneShift | None, GeneShift | None]:
         """Return the shifts of a repertoire's class and of its batch."""
-        of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(index) else None
-        return self.gene_shift if self.is_positive(index) else None, of_batch
+        batch_shift = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(index) else None
+        return self.gene_shift if self.is_positive(index) else None, batch_shift
 
     @property
     def patterns(self) -> list[str]:
@@ -357,11 +357,11 @@ class Cohort:
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
         at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
-        which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
-        implants.signal[at] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[which]] + 1
-        implants.motif[at] = carried.clone[which] + sum(len(signal.motifs) for signal in self.motif_signals)
+        row_of = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
+        implants.signal[at] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[row_of]] + 1
+        implants.motif[at] = carried.clone[row_of] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[at] = 0
-        return replace_rows(drawn, at, carried.sequences.take(which)), implants
+        return replace_rows(drawn, at, carried.sequences.take(row_of)), implants
 
     def _draw_counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         if self.counts.exponent is None:

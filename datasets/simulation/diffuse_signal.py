@@ -100,13 +100,13 @@ class SequencePreference:
         n_kmers = np.maximum(drawn.lengths - self.k + 1, 0)
         sums = np.concatenate([[0.0], np.cumsum(self._weights[_encode_kmers(drawn.residues, self.k)])])
         first = np.minimum(drawn.offsets[:-1], len(sums) - 1)  # a sequence at the end may be shorter than k
-        of_kmers = (sums[first + n_kmers] - sums[first]) / np.sqrt(np.maximum(n_kmers, 1))
+        kmer_scores = (sums[first + n_kmers] - sums[first]) / np.sqrt(np.maximum(n_kmers, 1))
         genes = list(drawn.genes.values())
         if not genes:
-            return np.asarray(self.strength * of_kmers)
-        of_genes = np.sum([self._draw_gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
+            return np.asarray(self.strength * kmer_scores)
+        gene_scores = np.sum([self._draw_gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
         share = self.gene_share
-        return np.asarray(self.strength * (np.sqrt(1 - share) * of_kmers + np.sqrt(share) * of_genes))
+        return np.asarray(self.strength * (np.sqrt(1 - share) * kmer_scores + np.sqrt(share) * gene_scores))
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:

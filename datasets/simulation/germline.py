@@ -66,7 +66,10 @@ class GermlineBackground(Background):
         lengths = start_lengths[v] + loops + end_lengths[j]
         offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
-        ends_of_v, ends_of_j = _Ends(v, _pad_texts(starts), start_lengths), _Ends(j, _pad_texts(ends), end_lengths)
+        ends_of_v, ends_of_j = (
+            _GermlineEnds(v, _pad_texts(starts), start_lengths),
+            _GermlineEnds(j, _pad_texts(ends), end_lengths),
+        )
         run_in_blocks(_fill, len(sequence_keys), _BLOCK, sequence_keys, offsets, ends_of_v, ends_of_j, residues)
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
@@ -88,7 +91,7 @@ def _pad_texts(texts: list[str]) -> NDArray[np.uint8]:
     return table
 
 
-class _Ends(NamedTuple):
+class _GermlineEnds(NamedTuple):
     """One end of n sequences: the index of each one's gene, (n,), and residues, (G, L), and lengths, (G,), of genes."""
 
     gene: NDArray[np.int64]
@@ -102,8 +105,8 @@ def _fill(
     stop: int,
     sequence_keys: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    starts: _Ends,
-    ends: _Ends,
+    starts: _GermlineEnds,
+    ends: _GermlineEnds,
     residues: NDArray[np.uint8],
 ) -> None:
     """Write the ends, and between them a residue for each random number but the first three."""

@@ -25,11 +25,11 @@ def list_imgt_positions(length: int) -> list[str]:
         raise ValueError(f"a junction has at least 2 residues, found {length}")
     n = length - 2
     front, back = (n + 1) // 2, n // 2
-    room = _LAST_FROM_FRONT - _FIRST  # one less than the room from the back
-    before = [str(_FIRST + 1 + i) for i in range(min(front, room))]
-    before += [f"{_LAST_FROM_FRONT}.{i + 1}" for i in range(front - room)]
-    after = [f"{_FIRST_FROM_BACK}.{i}" for i in range(back - room + 1, 0, -1)]
-    after += [str(_LAST - i) for i in range(min(back, room - 1), 0, -1)]
+    n_front = _LAST_FROM_FRONT - _FIRST  # one less than the room from the back
+    before = [str(_FIRST + 1 + i) for i in range(min(front, n_front))]
+    before += [f"{_LAST_FROM_FRONT}.{i + 1}" for i in range(front - n_front)]
+    after = [f"{_FIRST_FROM_BACK}.{i}" for i in range(back - n_front + 1, 0, -1)]
+    after += [str(_LAST - i) for i in range(min(back, n_front - 1), 0, -1)]
     return [str(_FIRST), *before, *after, str(_LAST)]
 
 

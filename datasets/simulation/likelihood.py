@@ -79,9 +79,11 @@ class RecipeLikelihood:
         self.check(cohort)
         self.cohort = cohort
         self._sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
-        of_motifs = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
-        self._column = {i: column for column, i in enumerate(of_motifs)}
-        self._motifs = _compile_motifs(cohort.motif_signals, self._residue_frequencies) if of_motifs else None
+        motif_signal_indices = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
+        self._column = {i: column for column, i in enumerate(motif_signal_indices)}
+        self._motifs = (
+            _compile_motifs(cohort.motif_signals, self._residue_frequencies) if motif_signal_indices else None
+        )
 
     @staticmethod
     def check(cohort: Cohort) -> None:
@@ -104,8 +106,8 @@ class RecipeLikelihood:
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
         for status in ("positive", "negative"):
-            of_class = [each for each in signals if each.status == status and each.prevalence < 1]
-            if not cohort.exclusive and len(of_class) > _MAX_UNCERTAIN:
+            class_signals = [each for each in signals if each.status == status and each.prevalence < 1]
+            if not cohort.exclusive and len(class_signals) > _MAX_UNCERTAIN:
                 raise InputError(
                     f"{cohort.name}: expected at most {_MAX_UNCERTAIN} signals that only a part of a class carries"
                 )
@@ -219,17 +221,19 @@ class RecipeLikelihood:
 
 def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
     """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
-    of_class = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
+    signal_indices = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
     sets: list[tuple[float, tuple[int, ...]]]
     if cohort.exclusive:
-        sets = [(cohort.signals[i].prevalence, (i,)) for i in of_class]
+        sets = [(cohort.signals[i].prevalence, (i,)) for i in signal_indices]
         sets.append((1 - sum(probability for probability, _ in sets), ()))
     else:
         sets = []
-        for carries in product(*(((True,) if cohort.signals[i].prevalence == 1 else (True, False)) for i in of_class)):
-            shares = [cohort.signals[i].prevalence for i in of_class]
+        for carries in product(
+            *(((True,) if cohort.signals[i].prevalence == 1 else (True, False)) for i in signal_indices)
+        ):
+            shares = [cohort.signals[i].prevalence for i in signal_indices]
             probability = np.prod([p if here else 1 - p for p, here in zip(shares, carries, strict=True)])
-            sets.append((float(probability), tuple(i for i, here in zip(of_class, carries, strict=True) if here)))
+            sets.append((float(probability), tuple(i for i, here in zip(signal_indices, carries, strict=True) if here)))
     return [(probability, carried) for probability, carried in sets if probability > _LEAST]
 
 
@@ -301,12 +305,12 @@ def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
         elif signal.position == "centre":
             probabilities[length, (length - size) // 2] = 1
         elif length - 2 - size + 1 >= 1:
-            inside = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
+            possible_starts = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
             names = list_imgt_positions(length)
             wanted = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
-            for start in inside:
+            for start in possible_starts:
                 probabilities[length, start] = wanted.get(start, 0.0)
-            others = [start for start in inside if start not in wanted] or list(inside)
+            others = [start for start in possible_starts if start not in wanted] or list(possible_starts)
             probabilities[length, others] += (1 - probabilities[length].sum()) / len(others)
     return probabilities
 

@@ -218,7 +218,7 @@ def _begin(
 
 
 @njit(**_EXACT)
-def _move(lanes: _Lanes, source: int, to: int) -> None:
+def _move_lane(lanes: _Lanes, source: int, to: int) -> None:
     lanes.rows[to], lanes.positions[to] = lanes.rows[source], lanes.positions[source]
     lanes.tokens[to], lanes.keys[to] = lanes.tokens[source], lanes.keys[source]
     lanes.states[to], lanes.cells[to] = lanes.states[source], lanes.cells[source]
@@ -249,7 +249,7 @@ def _fill(
             following += 1
         elif lane < n:
             n -= 1
-            _move(lanes, n, lane)
+            _move_lane(lanes, n, lane)
         else:
             break
     return following, n

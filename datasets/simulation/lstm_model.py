@@ -130,10 +130,10 @@ def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
         raise InputError(f"{path}: expected a model of the alphabet {AMINO_ACIDS}")
 
 
-def check_hidden(hidden: int, what: str = "hidden") -> None:
+def check_hidden(hidden: int, name: str = "hidden") -> None:
     """Refuse a number of units for which the compiled recurrence is not written."""
     if hidden % _UNITS or not _UNITS <= hidden <= _MAX_UNITS:
-        raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MAX_UNITS}")
+        raise InputError(f"{name} has {hidden} units; expected a multiple of {_UNITS} up to {_MAX_UNITS}")
 
 
 def _format_names(names: Mapping[str, Any]) -> str:

@@ -43,13 +43,13 @@ def add_product(sums: _Array, states: _Array, weights: _Array, n: int) -> None:
     """
     n_blocks, H, _ = weights.shape
     for block in range(n_blocks):
-        of_block = weights[block]
+        block_weights = weights[block]
         for s in range(0, n, TILE_LANES):
             row = s * n_blocks + block  # of rows of 16 sums
             first, second = load(sums, row, COLUMNS), load(sums, row + n_blocks, COLUMNS)
             third, fourth = load(sums, row + 2 * n_blocks, COLUMNS), load(sums, row + 3 * n_blocks, COLUMNS)
             for k in range(uint64(H)):
-                factors = load(of_block, k, COLUMNS)
+                factors = load(block_weights, k, COLUMNS)
                 first += states[uint64(s), k] * factors
                 second += states[uint64(s + 1), k] * factors
                 third += states[uint64(s + 2), k] * factors

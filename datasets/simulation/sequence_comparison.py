@@ -35,10 +35,10 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
         raise ValueError("expected at least one count in each set")
     p, q = a / a.sum(), b / b.sum()
     mean = (p + q) / 2
-    return float((_relative_entropy(p, mean) + _relative_entropy(q, mean)) / 2)
+    return float((_compute_relative_entropy(p, mean) + _compute_relative_entropy(q, mean)) / 2)
 
 
-def _relative_entropy(p: NDArray[np.float64], mean: NDArray[np.float64]) -> float:
+def _compute_relative_entropy(p: NDArray[np.float64], mean: NDArray[np.float64]) -> float:
     present = p > 0
     return float((p[present] * np.log2(p[present] / mean[present])).sum())
 
@@ -65,11 +65,11 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
     """
     result = {f"{k}-mers": jensen_shannon(count_kmers(*a, range(k)), count_kmers(*b, range(k))) for k in (3, 4)}
     longest = int(max(a[1].max(), b[1].max()))
-    of_length = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
-    result["lengths"] = jensen_shannon(*of_length)
+    length_counts = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
+    result["lengths"] = jensen_shannon(*length_counts)
     result["positions"] = _compare_positions(*(_count_by_position(*each, longest) for each in (a, b)))
-    typical = int((of_length[0] / len(a[1]) + of_length[1] / len(b[1])).argmax())
-    if of_length[0][typical] and of_length[1][typical]:
+    typical = int((length_counts[0] / len(a[1]) + length_counts[1] / len(b[1])).argmax())
+    if length_counts[0][typical] and length_counts[1][typical]:
         chosen = (_select_length(*each, typical) for each in (a, b))
         result[f"positions of length {typical}"] = _compare_positions(
             *(_count_by_position(*each, typical) for each in chosen)

@@ -242,23 +242,23 @@ def _draw_start(
         return (length - size) // 2 if size <= length else -1
     if mode == _ANYWHERE:
         return int(draw_uniform(witness_key, _START) * (length - size + 1)) if size <= length else -1
-    room = length - 2 - size + 1  # the conserved residues at both ends stay
-    if room < 1 or length >= len(starts):
+    n_starts = length - 2 - size + 1  # the conserved residues at both ends stay
+    if n_starts < 1 or length >= len(starts):
         return -1
     drawn = _choose_index(bounds, 0, len(bounds), draw_uniform(witness_key, _START))
-    if drawn < len(bounds) and 1 <= starts[length, drawn] <= room:
+    if drawn < len(bounds) and 1 <= starts[length, drawn] <= n_starts:
         return starts[length, drawn]  # type: ignore[no-any-return]
     others = 0
-    for start in range(1, room + 1):
+    for start in range(1, n_starts + 1):
         others += not _is_one_of(start, starts[length])
     if others == 0:
-        return 1 + int(draw_uniform(witness_key, _OTHER_START) * room)
-    which = int(draw_uniform(witness_key, _OTHER_START) * others)
-    for start in range(1, room + 1):
+        return 1 + int(draw_uniform(witness_key, _OTHER_START) * n_starts)
+    rank = int(draw_uniform(witness_key, _OTHER_START) * others)
+    for start in range(1, n_starts + 1):
         if not _is_one_of(start, starts[length]):
-            if which == 0:
+            if rank == 0:
                 return start
-            which -= 1
+            rank -= 1
     return -1
 
 

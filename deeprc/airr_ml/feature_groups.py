@@ -38,8 +38,8 @@ def find_strongest_features(
     network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
     gradient = linearise_outputs(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
-    of_positive, of_negative = (((each - mean) * gradient).argmax(axis=1) for each in found)
-    return of_positive, of_negative
+    positive_features, negative_features = (((each - mean) * gradient).argmax(axis=1) for each in found)
+    return positive_features, negative_features
 
 
 def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:

@@ -214,8 +214,8 @@ class ImmuneStatePredictor:
                 columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in found[field]]
         table = _make_frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
         method = found["method"].where(found["method"] != "", self.method_)
-        why = found.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
-        return table, why.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
+        evidence = found.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
+        return table, evidence.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
 
     @property
     def _cores(self) -> int:

@@ -22,7 +22,7 @@ from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.datasets.sequence_hash import hash_sequences
-from deeprc.evaluation.excess import MIN_CONFIRMING, clone_null, compute_excess_shares
+from deeprc.evaluation.excess import MIN_CONFIRMING, compute_excess_shares, compute_expected_clones
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["RankedCohort", "Ranking", "make_ranking"]
@@ -30,7 +30,18 @@ __all__ = ["RankedCohort", "Ranking", "make_ranking"]
 
 @dataclass(frozen=True)
 class Ranking:
-    """A list of sequences, the best first, with the excess of each and the list from which it comes, (n,) each."""
+    """A list of sequences, the best first.
+
+    Attributes
+    ----------
+    best
+        The n sequences.
+    excess
+        Share of the sequences with about the score of each that chance does not explain, (n,), see
+        `deeprc.evaluation.excess`.
+    evidence
+        Name of the list from which each of them comes, (n,).
+    """
 
     best: BestSequences
     excess: Floats
@@ -106,7 +117,7 @@ class RankedCohort:
         """
         clones = find_shared_clones(self.X, fields)
         parts = run_over_clones(partial(count_clone_carriers, clones, units=self._units), len(clones))
-        return ((clones.representative[which], positive, carriers) for which, positive, carriers in parts)
+        return ((clones.representative[clone_rows], positive, carriers) for clone_rows, positive, carriers in parts)
 
     @cached_property
     def clones(self) -> Ranking:
@@ -135,10 +146,10 @@ class RankedCohort:
 
         best, n_clones = self.make_empty_list(), Counter[int]()
         for indices, positive, carriers in self._count_carriers(fields):
-            of_size = np.unique(carriers, return_counts=True)
-            n_clones.update(dict(zip(*(each.tolist() for each in of_size), strict=True)))
+            sizes_and_numbers = np.unique(carriers, return_counts=True)
+            n_clones.update(dict(zip(*(each.tolist() for each in sizes_and_numbers), strict=True)))
             scores = score(positive, carriers)
             found = np.flatnonzero(scores > 0)
             best.offer(indices[found], scores[found])
-        positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
+        positive, carriers, expected = compute_expected_clones(n_clones, n_positive, n_all)
         return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

@@ -249,11 +249,11 @@ def _estimate_confirmed_shares(
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
         first = int(X.container.repertoire_offsets[X.repertoire_indices[at]])
         for name, scores in compute_sequence_scores(estimator, X, at).items():
-            of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
-            found = np.flatnonzero(of_sequences)
+            sequence_excess = interpolate_excess(scores, lists[name].scores, excess[name])
+            found = np.flatnonzero(sequence_excess)
             if clones_have_list and name != CloneBranch.name:
                 found = found[~cohort.are_public(first + found)]
-            evidence[name].append(float(of_sequences[found].sum()) / max(len(scores), 1))
+            evidence[name].append(float(sequence_excess[found].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
     (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
     sizes = np.bincount(case.ravel())
@@ -284,6 +284,6 @@ def _find_best_by_scores(
         indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.repertoire_indices[at]]
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
-            of_name = best.setdefault(name, cohort.make_empty_list())
-            of_name.offer(indices[known], scores[known])
+            best_sequences = best.setdefault(name, cohort.make_empty_list())
+            best_sequences.offer(indices[known], scores[known])
     return best

@@ -100,8 +100,8 @@ def _sum_coefficients(estimator: LogisticRegression | GappedKmerLogisticRegressi
     for field, names in genes.items():
         calls = repertoire.genes.get(field)
         if calls is not None and len(names):
-            of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
-            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
+            coefficient_of_gene = dict(zip(names.tolist(), rest.tolist(), strict=False))
+            scores += np.array([coefficient_of_gene.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
         rest = rest[len(names) :]
     return scores
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from deeprc.arrays import Integers
 from deeprc.associations.columns import (
     CarrierCounts,
+    compute_odds_ratios,
+    compute_stratified_odds_ratios,
     make_carrier_columns,
-    odds_ratios,
     run_neighbour_tests,
-    stratified_odds_ratios,
 )
 from deeprc.associations.donors_by_class import DonorsByClass, find_donors_by_class
-from deeprc.associations.false_discoveries import permutation_q_values
-from deeprc.associations.generation import generation_probabilities
+from deeprc.associations.false_discoveries import compute_permutation_q_values
+from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers
 from deeprc.baselines.association_tests import benjamini_hochberg, fisher_p_values
@@ -76,7 +76,7 @@ class CloneAssociations:
         """Return the result as a few lines of text."""
         sizes = ", ".join(f"{n:,} of {name}" for name, n in self.class_sizes.items())
         ways = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
-        found = [f"{self.count(name):,} by {how}" for name, how in ways.items() if name in self.table]
+        found = [f"{self.count(name):,} by {evidence}" for name, evidence in ways.items() if name in self.table]
         if self.n_tested == 0:
             none = "tests: none, as no clone is carried by so many donors that its p-value could reach `max_p`"
             return [f"donors: {sizes}", *map(show_parameters, [*self.notes, none])]
@@ -168,7 +168,7 @@ def associate_clones(
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
     hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
-    probabilities = generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
+    probabilities = compute_generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
     if probabilities is not None:
         table["generation_probability"] = probabilities
     sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
@@ -214,7 +214,9 @@ def _find_hits(
     n_tested = sum(result.n_tested for result in results)
     q_values = {"q_value": benjamini_hochberg(p_values, n_tested)}
     if labels.shape[1] > 1:
-        q_values["q_permutation"] = permutation_q_values(bins, np.sum([result.counts for result in results], axis=0))
+        q_values["q_permutation"] = compute_permutation_q_values(
+            bins, np.sum([result.counts for result in results], axis=0)
+        )
     class_of_hit = np.repeat(codes, [len(result.indices) for result in results]).astype(np.int64)
     hit_clones = CloneSet(dataset.take_clones(clones.representative[indices], fields))
     order = np.lexsort((*hit_clones.to_frame().to_numpy(str).T[::-1], p_values))
@@ -236,7 +238,7 @@ def _count_carriers(clones: SharedClones, indices: Integers, donors: DonorsByCla
 def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
     names = donors.class_names
     counts = CarrierCounts(donors, hits.carriers, hits.codes)
-    ratios = odds_ratios(counts)
+    ratios = compute_odds_ratios(counts)
     totals = [column.sum(axis=1) for column in (counts.class_carriers, counts.all_carriers)]
     fisher = np.ones(len(hits.codes))
     for code in np.unique(hits.codes).tolist():
@@ -252,13 +254,13 @@ def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, 
         "p_value": fisher,
     }
     if is_stratified:
-        columns["odds_ratio_stratified"] = stratified_odds_ratios(counts)
+        columns["odds_ratio_stratified"] = compute_stratified_odds_ratios(counts)
         columns["p_value_stratified"] = hits.p_values
     columns |= hits.q_values
-    return hits.clones.to_frame().assign(**columns, **_metaclone_columns(dataset, donors, hits))
+    return hits.clones.to_frame().assign(**columns, **_make_metaclone_columns(dataset, donors, hits))
 
 
-def _metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits) -> dict[str, NDArray[Any]]:
+def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits) -> dict[str, NDArray[Any]]:
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
     kinds = find_carrier_kinds(dataset, donors.pair_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
@@ -267,7 +269,7 @@ def _metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: 
     columns: dict[str, NDArray[Any]] = dict(
         make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
     )
-    columns["metaclone_odds_ratio"] = odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
+    columns["metaclone_odds_ratio"] = compute_odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
     tests = run_neighbour_tests(CarrierCounts(donors, near, codes, exact))
     columns["p_neighbours"], columns["q_neighbours"] = tests
     rest = len(hits.codes) - n

@@ -12,17 +12,17 @@ from scipy.stats.contingency import odds_ratio
 
 from deeprc.arrays import Floats, Integers
 from deeprc.associations.donors_by_class import DonorsByClass
-from deeprc.associations.stratified_tests import stratified_p_values
+from deeprc.associations.stratified_tests import compute_stratified_p_values
 from deeprc.baselines.association_tests import benjamini_hochberg
 from deeprc.baselines.carrier_counts import MIN_CARRIERS
 
 __all__ = [
     "CarrierCounts",
+    "compute_odds_ratios",
     "compute_p_values",
+    "compute_stratified_odds_ratios",
     "make_carrier_columns",
-    "odds_ratios",
     "run_neighbour_tests",
-    "stratified_odds_ratios",
 ]
 
 
@@ -56,7 +56,7 @@ def make_carrier_columns(names: Sequence[str], carriers: Integers, prefix: str) 
     return {f"{prefix}:{name}": carriers[:, :, code].sum(axis=1) for code, name in enumerate(names)}
 
 
-def odds_ratios(counts: CarrierCounts) -> Floats:
+def compute_odds_ratios(counts: CarrierCounts) -> Floats:
     """Return the odds ratio and its 95% interval, (n, 3), without strata.
 
     It is the conditional maximum likelihood estimate. The interval is exact: it holds the ratios that neither one-sided
@@ -73,7 +73,7 @@ def odds_ratios(counts: CarrierCounts) -> Floats:
     return values[inverse.ravel()]
 
 
-def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
+def compute_stratified_odds_ratios(counts: CarrierCounts) -> Floats:
     """Return the odds ratio of Mantel and Haenszel over strata, (n,); NaN if no stratum has both classes."""
     a, n, n_class, n_all = counts.class_carriers, counts.all_carriers, counts.class_sizes, counts.sizes
     weights = 1.0 / np.maximum(n_all, 1)
@@ -88,7 +88,7 @@ def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
 def compute_p_values(counts: CarrierCounts) -> Floats:
     """Return the one-sided exact p-values over strata, (n,)."""
     columns = counts.class_carriers.sum(axis=1), counts.all_carriers, counts.class_sizes, counts.sizes
-    return stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
+    return compute_stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
 
 
 def run_neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:

@@ -106,7 +106,7 @@ def find_donors_by_class(
         raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
     labels = encode_labels([task], metadata)[:, 0]
     donor_of = _sort_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
-    kept, notes = _keep_repertoires(dataset, labels, donor_of)
+    kept, notes = _select_repertoires(dataset, labels, donor_of)
     (donors, codes), pair = _index_pairs(donor_of[kept], labels[kept])
     if len(np.unique(codes)) < 2:
         raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
@@ -137,23 +137,23 @@ def _index_pairs(donor_of: Integers, labels: NDArray[np.float64]) -> tuple[Integ
     return pairs, pair_of.ravel()
 
 
-def _keep_repertoires(
+def _select_repertoires(
     dataset: RepertoireDataset, labels: NDArray[np.float64], donor_of: Integers
 ) -> tuple[Integers, list[str]]:
     """Return the indices of the repertoires of donors with a class and sequences, and sentences about the donors."""
     labelled = np.flatnonzero(~np.isnan(labels))
     notes: list[str] = []
-    (donors, _), pair = _index_pairs(donor_of[labelled], labels[labelled])
-    is_empty = np.bincount(pair, dataset.n_sequences[labelled]) == 0
+    (donors, _), pair_of = _index_pairs(donor_of[labelled], labels[labelled])
+    is_empty = np.bincount(pair_of, dataset.n_sequences[labelled]) == 0
     if is_empty.any():
         notes.append(f"left out: {_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences")
-    n = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
-    if n:
+    n_repeated = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
+    if n_repeated:
         notes.append(
-            f"in several classes, once in each: {_count(n, 'donor')}; prefer q_permutation, which knows who they are; "
-            "to compare donors with themselves, give their column to `stratify`, too"
+            f"in several classes, once in each: {_count(n_repeated, 'donor')}; prefer q_permutation, "
+            "which knows who they are; to compare donors with themselves, give their column to `stratify`, too"
         )
-    return labelled[~is_empty[pair]], notes
+    return labelled[~is_empty[pair_of]], notes
 
 
 def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], pair_of: Integers, source: str) -> Integers:

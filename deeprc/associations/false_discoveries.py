@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["permutation_q_values"]
+__all__ = ["compute_permutation_q_values"]
 
 _ROUNDING = 1e-9
 
 
-def permutation_q_values(bins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def compute_permutation_q_values(bins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the q-value of each test, (n,).
 
     At each limit of the p-value, the mean number of tests that reach it over all labellings, permuted and not, is

@@ -18,13 +18,13 @@ from deeprc.compilation import open_threads
 from deeprc.datasets.simulation.recombination import load_model
 from deeprc.progress import track
 
-__all__ = ["generation_probabilities"]
+__all__ = ["compute_generation_probabilities"]
 
 _CHAINS = ("trb", "tra", "igh")
 _LOCUS = re.compile("(TR[AB]|IGH)[VJ]")
 
 
-def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
+def compute_generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     """Return the probability of each clone among productive human rearrangements, by the index of the table.
 
     If its V or J gene is known, it is the probability of the junction with this gene. The result is None without

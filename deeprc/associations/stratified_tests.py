@@ -23,7 +23,7 @@ from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 from deeprc.datasets.clones.grouping import SharedClones
 
-__all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
+__all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values"]
 
 _BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
 
@@ -67,7 +67,7 @@ class ClassTest(NamedTuple):
         return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)), float(max_p))
 
 
-class Tested(NamedTuple):
+class TestedClones(NamedTuple):
     """The n clones whose p-value is low enough, and the distribution of low p-values for all labellings.
 
     Attributes
@@ -95,7 +95,7 @@ class Tested(NamedTuple):
     counts: Integers
 
 
-def compare_carriers(clones: SharedClones, test: ClassTest) -> Tested:
+def compare_carriers(clones: SharedClones, test: ClassTest) -> TestedClones:
     """Return the clones with a p-value of at most `test.max_p`, of those that at least two donors carry.
 
     A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
@@ -109,11 +109,11 @@ def compare_carriers(clones: SharedClones, test: ClassTest) -> Tested:
         counts += block.counts
         n_tested += block.n_tested
     indices, class_carriers, carriers, bins = np.concatenate(columns, axis=1)
-    return Tested(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
+    return TestedClones(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
 
 
 class _Block(NamedTuple):
-    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); the others as in `Tested`."""
+    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); others as in `TestedClones`."""
 
     columns: Integers
     p_values: Floats
@@ -128,7 +128,9 @@ def _test_block(clones: SharedClones, test: ClassTest, start: int, stop: int) ->
     return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
 
 
-def stratified_p_values(class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers) -> Floats:
+def compute_stratified_p_values(
+    class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers
+) -> Floats:
     """Return one-sided p-values of M tables over K strata, (M,), for more carriers in the class than by chance.
 
     Parameters
@@ -143,19 +145,19 @@ def stratified_p_values(class_carriers: Integers, carriers: Integers, class_size
     largest = int(sizes.sum(axis=1).max(initial=0))
     logs = log_factorials(largest)
     p_values = np.empty(len(carriers))
-    room = np.zeros((2, largest + 1))
-    _p_values(class_carriers, carriers, class_sizes, sizes, logs, room, p_values)
+    buffer = np.zeros((2, largest + 1))
+    _fill_p_values(class_carriers, carriers, class_sizes, sizes, logs, buffer, p_values)
     return p_values
 
 
 @njit(nogil=True)
-def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, room: Floats) -> Any:
+def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, buffer: Floats) -> Any:
     """Write the p-value of each possible number of carriers of the class to room[0]; return the smallest, and how many.
 
     `carriers` is the number of carriers in each stratum, (K,).
     """
     low, length = 0, 1
-    room[0, 0] = 1.0
+    buffer[0, 0] = 1.0
     for k in range(len(carriers)):
         n = carriers[k]
         if n == 0:
@@ -163,37 +165,37 @@ def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs
         first, last = max(0, n - (sizes[k] - class_sizes[k])), min(n, class_sizes[k])
         low += first
         for i in range(length + last - first):
-            room[1, i] = 0.0
+            buffer[1, i] = 0.0
         for x in range(first, last + 1):
             probability = np.exp(log_pmf(x, n, class_sizes[k], sizes[k], logs))
             for i in range(length):
-                room[1, i + x - first] += room[0, i] * probability
+                buffer[1, i + x - first] += buffer[0, i] * probability
         length += last - first
         for i in range(length):
-            room[0, i] = room[1, i]
+            buffer[0, i] = buffer[1, i]
     for i in range(length - 2, -1, -1):  # from the end, so that small values are precise
-        room[0, i] += room[0, i + 1]
-    room[0, 0] = 1.0
+        buffer[0, i] += buffer[0, i + 1]
+    buffer[0, 0] = 1.0
     return low, length
 
 
 @njit(nogil=True)
-def _p_values(
+def _fill_p_values(
     class_carriers: Integers,
     carriers: Integers,
     class_sizes: Integers,
     sizes: Integers,
     logs: Floats,
-    room: Floats,
+    buffer: Floats,
     p_values: Floats,
 ) -> None:
     for m in range(len(carriers)):
-        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, room)
-        p_values[m] = min(room[0, class_carriers[m] - low], 1.0)
+        low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, buffer)
+        p_values[m] = min(buffer[0, class_carriers[m] - low], 1.0)
 
 
 @njit(nogil=True)
-def _lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
+def _find_lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
     """Return the logarithm of the p-value if as many carriers as possible are of the class."""
     total = 0.0
     for k in range(len(carriers)):
@@ -224,7 +226,7 @@ def _test(
     n_donors, n_labels = test.is_of_class.shape
     last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
     clone_donors, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
-    carriers, room = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
+    carriers, buffer = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
     log_limit, n_found, n_tested = log(test.max_p) + 1e-9, 0, 0
     for clone in range(start, stop):
         n = 0
@@ -240,12 +242,12 @@ def _test(
             carriers[k] = 0
         for i in range(n):
             carriers[test.strata[clone_donors[i]]] += 1
-        if _lowest_log_p(carriers, test) > log_limit:
+        if _find_lowest_log_p(carriers, test) > log_limit:
             continue
         n_tested += 1
-        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, room)
+        low, length = _write_tail(carriers, test.class_sizes, test.sizes, test.logs, buffer)
         needed = low + length  # the smallest number of carriers of the class with a low p-value
-        while needed > low and room[0, needed - 1 - low] <= test.max_p:
+        while needed > low and buffer[0, needed - 1 - low] <= test.max_p:
             needed -= 1
         for j in range(n_labels):
             sums[j] = 0
@@ -255,7 +257,7 @@ def _test(
                 sums[j] += members[j]
         for j in range(n_labels):
             if sums[j] >= needed:
-                p_value = room[0, sums[j] - low]
+                p_value = buffer[0, sums[j] - low]
                 index = _find_bin(p_value, counts.shape[1])
                 counts[j, index] += 1
                 if j == 0:

@@ -22,11 +22,11 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
-__all__ = ["CrossFitted", "are_mixed", "assign_mixed_folds", "compute_fold_aucs", "cross_fit"]
+__all__ = ["CrossFittedSetting", "are_mixed", "assign_mixed_folds", "compute_fold_aucs", "cross_fit"]
 
 
 @dataclass(frozen=True)
-class CrossFitted:
+class CrossFittedSetting:
     """The best setting of a method, with its AUC and cross-fitted scores.
 
     Attributes
@@ -53,7 +53,7 @@ def cross_fit(
     y: NDArray[np.int64],
     fold_of: NDArray[np.int64],
     groups: NDArray[np.int64] | None = None,
-) -> CrossFitted:
+) -> CrossFittedSetting:
     """Fit a method for each fold and setting, to all other folds, and return the scores of the best setting.
 
     Parameters
@@ -96,7 +96,7 @@ def cross_fit(
             scores[np.ix_(rows, is_scored)] = (fold_scores[:, is_scored] - mean) / sd
     aucs = compute_fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())
-    return CrossFitted(settings[best], float(aucs[best]), scores[best])
+    return CrossFittedSetting(settings[best], float(aucs[best]), scores[best])
 
 
 def assign_mixed_folds(

@@ -164,7 +164,7 @@ class Execution:
         return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
     def _make_choices_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        names = [f"{what}_{self.scoring.measure_name}" for what in ("validation", "refit")]
+        names = [f"{part}_{self.scoring.measure_name}" for part in ("validation", "refit")]
         rows = [
             (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
             for job, outcome in self._iterate_outcomes(finals)

@@ -12,10 +12,10 @@ from deeprc.benchmarking.tables import (
     collapse_whitespace,
     describe_incomplete_methods,
     format_metric,
-    probability_rows,
-    table_columns,
-    table_legend,
-    table_rows,
+    list_headings,
+    make_probability_rows,
+    make_table_legend,
+    make_table_rows,
 )
 from deeprc.errors import show_parameters
 
@@ -48,11 +48,13 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
     The captions have the text that is below the tables in Markdown, without the chosen settings. The label of the first
     table is `label`, and that of the table of probabilities, if there is one, `label` and "-probabilities".
     """
-    groups = [[[_render_cell(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
+    groups = [
+        [[_render_cell(cell) for cell in row] for row in rows] for rows in make_table_rows(result).values() if rows
+    ]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
-    text += _render_float(table_columns(result.scoring), groups, _format_caption(result), label)
+    text += _render_float(list_headings(result.scoring), groups, _format_caption(result), label)
     if len(result.probabilities):
-        *rows, base_rate = [[_render_cell(cell) for cell in row] for row in probability_rows(result)]
+        *rows, base_rate = [[_render_cell(cell) for cell in row] for row in make_probability_rows(result)]
         caption = [*_format_title(result), PROBABILITY_LEGEND]
         text += "\n" + _render_float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
     return text
@@ -87,7 +89,7 @@ def _format_caption(result: BenchmarkResult) -> list[str]:
     missing = describe_incomplete_methods(result.comparison, result.methods, result.failures)
     return [
         *_format_title(result),
-        *table_legend(result.comparison, result.methods, result.scoring),
+        *make_table_legend(result.comparison, result.methods, result.scoring),
         *(each.text for each in result.cautions),
         *([f"Not complete: {'; '.join(missing)}."] if missing else []),
     ]

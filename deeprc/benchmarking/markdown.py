@@ -16,11 +16,11 @@ from deeprc.benchmarking.tables import (
     describe_incomplete_methods,
     describe_members,
     format_metric,
-    probability_rows,
+    list_headings,
+    make_probability_rows,
+    make_table_legend,
+    make_table_rows,
     summarise_chosen_settings,
-    table_columns,
-    table_legend,
-    table_rows,
 )
 from deeprc.errors import PARAMETER, show_parameters
 
@@ -38,15 +38,15 @@ def render_markdown(result: BenchmarkResult) -> str:
 
     Rows are in the order of `result.methods`: methods, then controls, then methods that know the ground truth.
     """
-    columns = table_columns(result.scoring)
+    columns = list_headings(result.scoring)
     rows: list[list[str]] = []
-    for kind, group in table_rows(result).items():
+    for kind, group in make_table_rows(result).items():
         if group and kind in _HEADINGS:
             rows.append([_HEADINGS[kind], *[""] * (len(columns) - 1)])
         rows += [[_render_cell(cell) for cell in row] for row in group]
     parts = [f"# {collapse_whitespace(result.title)}"] if result.title else []
     parts.append(_align_table([columns, *rows]))
-    legend = " ".join(table_legend(result.comparison, result.methods, result.scoring))
+    legend = " ".join(make_table_legend(result.comparison, result.methods, result.scoring))
     parts.append(_wrap_text(legend))
     settings = summarise_chosen_settings(result.choices, result.methods, result.scoring)
     has_validation = any(each.validation for each in settings)
@@ -80,7 +80,7 @@ def _format_bullets(lines: Sequence[str]) -> str:
 def _render_probabilities(result: BenchmarkResult) -> str:
     if result.probabilities.empty:
         return ""
-    rows = [[_escape_text(cell) for cell in row] for row in probability_rows(result)]
+    rows = [[_escape_text(cell) for cell in row] for row in make_probability_rows(result)]
     return f"{_align_table([PROBABILITY_COLUMNS, *rows])}\n\n{_wrap_text(PROBABILITY_LEGEND)}"
 
 

@@ -246,8 +246,8 @@ class _Preset:
         listed = entry.get("estimator")
         if listed not in _list_method_classes():
             if isinstance(listed, str) and ":" in listed:
-                why = f"code is run only where the call names it: `methods={name}={listed}`"
-                raise InputError(f"{self.source}: {name}.estimator: {why}")
+                reason = f"code is run only where the call names it: `methods={name}={listed}`"
+                raise InputError(f"{self.source}: {name}.estimator: {reason}")
             raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
         return self.complete(name, _instantiate(import_estimator_class(listed), listed))
 

@@ -123,7 +123,7 @@ class NestedPlan:
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         estimator_class = type(method.estimator)
-        what = (
+        key_parts = (
             f"{estimator_class.__module__}:{estimator_class.__qualname__}",
             _get_source_code(estimator_class),
             method.estimator.get_params(),
@@ -137,7 +137,7 @@ class NestedPlan:
         read = _list_read_columns(method.estimator, self.dataset.metadata)
         division += ([[str(name), self.dataset.metadata[name].map(str).tolist()] for name in read],) if read else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
-        key = make_job_key(method.name, outcome, *what, division, self.content, package_version("deeprc"))
+        key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
         return Job(
             key=key,

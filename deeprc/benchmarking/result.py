@@ -141,7 +141,7 @@ class BenchmarkResult:
         """Yield, for columns that predict the target, a warning with the AUCs among repertoires of equal values."""
         auc_of = self.comparison.set_index("method")[self.scoring.estimate_column]
         for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():
-            told, details = [], {}
+            method_texts, details = [], {}
             for method in self.methods:
                 rows = self.predictions[self.predictions["method"] == method.name]
                 ids = rows["repertoire_id"].tolist()
@@ -150,12 +150,12 @@ class BenchmarkResult:
                 label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
                 within = auc_within(column, values, label, score, donors, folds=rows["fold"].tolist())
                 if within is not None:
-                    told.append(f"{method.label} {within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
+                    method_texts.append(f"{method.label} {within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
                     details[method.name] = within.to_dict()
-            if told:
+            if method_texts:
                 text = (
-                    f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(told)}. A method "
-                    f"that has learned {column!r} instead of the target has 0.5 there."
+                    f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(method_texts)}. A "
+                    f"method that has learned {column!r} instead of the target has 0.5 there."
                 )
                 yield Caution("warning", text, "controls", "auc-within", details)
 

@@ -74,12 +74,14 @@ class ResultStore:
         for name in _SAME if earlier else ():
             if earlier is not None and earlier.get(name) != header[name]:
                 was = "another one" if name in ("content", "folds") else repr(earlier.get(name))
-                what = {
+                described = {
                     "content": "the cohort's content",
                     "folds": "the assignment to folds",
                     "n_folds": "the number of folds",
                 }.get(name, name)
-                raise InputError(f"{folder}: holds a {kind.words} in which {what} is {was}; choose another `output`")
+                raise InputError(
+                    f"{folder}: holds a {kind.words} in which {described} is {was}; choose another `output`"
+                )
         methods = {**(earlier or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
             to_plain({"format": kind.format, "version": VERSION, **header, "methods": methods}),

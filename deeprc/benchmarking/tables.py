@@ -35,11 +35,11 @@ __all__ = [
     "estimate_refit",
     "format_metric",
     "format_results_tsv",
-    "probability_rows",
+    "list_headings",
+    "make_probability_rows",
+    "make_table_legend",
+    "make_table_rows",
     "summarise_chosen_settings",
-    "table_columns",
-    "table_legend",
-    "table_rows",
 ]
 
 VALIDATED = {"binary": "AUC", "multiclass": "macro AUC", "regression": "r²"}
@@ -94,21 +94,21 @@ def format_results_tsv(result: BenchmarkResult) -> str:
         by = ["method", "fold"]
         by_task = costs.groupby([*by, "task"], as_index=False)["seconds"].sum()
         parts.append(by_task.assign(metric=by_task["task"] + "_seconds", value=by_task["seconds"]))
-        for metric, how in (("seconds", "sum"), ("cpu_seconds", "sum"), ("peak_memory_mb", "max")):
-            total = costs.groupby(by, as_index=False)[metric].agg(how)
+        for metric, aggregation in (("seconds", "sum"), ("cpu_seconds", "sum"), ("peak_memory_mb", "max")):
+            total = costs.groupby(by, as_index=False)[metric].agg(aggregation)
             parts.append(total.assign(metric=metric, value=total[metric]))
     table = pd.concat([part[["method", "fold", "metric", "value"]] for part in parts], ignore_index=True)
     table = table.sort_values(["method", "fold"], kind="stable")
     return table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n")
 
 
-def table_columns(scoring: Scoring) -> list[str]:
+def list_headings(scoring: Scoring) -> list[str]:
     """Return the headings of the columns of the table."""
     main, *others = scoring.headings.values()
     return ["Method", main, "95% interval", "p", "p (Holm)", REFIT_HEADING, *others, "Time", "Memory"]
 
 
-def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
+def make_table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     """Return the rows of the table by kind of method; methods without a measured fold have no row."""
     by_name, scoring = _index_by_method(result.comparison), result.scoring
     eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
@@ -128,7 +128,7 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     return rows
 
 
-def probability_rows(result: BenchmarkResult) -> list[list[str]]:
+def make_probability_rows(result: BenchmarkResult) -> list[list[str]]:
     """Return the rows of the table of probabilities as text; the last row is the base rate."""
     labels, table = {method.name: method.label for method in result.methods}, result.probabilities
     names = ("brier", "log_loss", "calibration_error")
@@ -180,7 +180,7 @@ def estimate_refit(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricE
     return {str(name): MetricEstimate(float(means[name]), float(sds[name]), is_best=False) for name in means.index}
 
 
-def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[str]:
+def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[str]:
     """Return sentences that explain the numbers of the table."""
     if not comparison["n_folds"].any():
         return ["No method has a fold yet."]

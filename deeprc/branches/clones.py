@@ -272,14 +272,14 @@ class CloneBranch(Branch):
         frame["output"] = np.repeat([output_names[memory.output] for memory in memories], n_clones).astype(object)
         frame["direction"] = np.repeat([memory.direction for memory in memories], n_clones).astype(object)
         frame["match"] = np.array([_MATCH_NAMES[match] for match in to_array(self.is_ball).tolist()], dtype=object)
-        of_number = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
+        is_numeric = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
         for column, name in enumerate(_CARRIERS):
-            if not of_number.all():
+            if not is_numeric.all():
                 frame[name] = pd.array(carriers[:, column], dtype="Int64")
-                frame.loc[of_number, name] = pd.NA
-        if of_number.any():
+                frame.loc[is_numeric, name] = pd.NA
+        if is_numeric.any():
             frame["carriers"] = pd.array(carriers[:, 0], dtype="Int64")
-            frame.loc[~of_number, "carriers"] = pd.NA
+            frame.loc[~is_numeric, "carriers"] = pd.NA
         frame["p_value"], frame["q_value"] = to_array(self.tests).T
         return frame
 

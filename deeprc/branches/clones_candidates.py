@@ -253,8 +253,8 @@ def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float
         chosen = _choose_matches(by_fold, selection)
         passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
         for held_out, fold in np.argwhere(selections.selection_of == selection).tolist():
-            inside = np.flatnonzero(repertoires.fold == fold)
-            _count(by_fold.carried, inside, chosen.matches, passed, counts[:, held_out])
+            held_out_rows = np.flatnonzero(repertoires.fold == fold)
+            _count(by_fold.carried, held_out_rows, chosen.matches, passed, counts[:, held_out])
     return count_by_threshold(counts, repertoires, by_fold.search.dataset)
 
 

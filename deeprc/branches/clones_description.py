@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, evidence_sign
+from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import validate
 from deeprc.errors import InputError
@@ -38,7 +38,7 @@ class MemoryDescription:
     @property
     def sign(self) -> float:
         """Factor of the evidence in the score of the output, 1 or -1."""
-        return evidence_sign(self.kind, self.direction)
+        return choose_evidence_sign(self.kind, self.direction)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ __all__ = [
     "N_PARAMETERS",
     "EvidenceDirection",
     "EvidenceKind",
-    "HeldOut",
+    "HeldOutEvidence",
+    "choose_evidence_sign",
     "compute_evidence",
     "compute_loss",
-    "evidence_sign",
     "fit_evidence",
     "hold_out",
 ]
@@ -39,7 +39,7 @@ N_PARAMETERS = 4
 repertoires together, 0."""
 
 
-def evidence_sign(kind: EvidenceKind, direction: EvidenceDirection) -> float:
+def choose_evidence_sign(kind: EvidenceKind, direction: EvidenceDirection) -> float:
     """Return the factor of evidence in a score: -1 for odds of the direction `down`, else 1."""
     return -1.0 if kind == "odds" and direction == "down" else 1.0
 
@@ -91,7 +91,7 @@ def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
     return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
 
 
-class HeldOut(NamedTuple):
+class HeldOutEvidence(NamedTuple):
     """The evidence for held-out repertoires by several alternatives.
 
     Attributes
@@ -108,7 +108,7 @@ class HeldOut(NamedTuple):
 
 def hold_out(
     kind: EvidenceKind, counts: NDArray[np.int64], n: NDArray[np.int64], values: Floats, folds: NDArray[np.int64]
-) -> HeldOut:
+) -> HeldOutEvidence:
     """Return the evidence for each repertoire by parameters that were fitted without its fold.
 
     Parameters
@@ -130,7 +130,7 @@ def hold_out(
         for alternative, k in enumerate(counts[:, :, fold]):
             parameters = fit_evidence(kind, k[~out], n[~out], kept)
             scores[alternative, out] = compute_evidence(kind, parameters, k[out], n[out])
-    return HeldOut(scores, baseline_outputs)
+    return HeldOutEvidence(scores, baseline_outputs)
 
 
 def compute_loss(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:

@@ -32,10 +32,10 @@ from deeprc.branches.clones_candidates import (
     count_held_out_matches,
     find_candidates,
 )
-from deeprc.branches.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
+from deeprc.branches.clones_evidence import HeldOutEvidence, compute_loss, fit_evidence, hold_out
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
-from deeprc.branches.donors import association_z
+from deeprc.branches.donors import compute_association_z
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
 from deeprc.datasets.clones.shared import find_shared_clones
@@ -78,7 +78,7 @@ class _SearchResult:
     search: CloneSearch
     counts: Integers
     final_matches: ChosenMatches
-    held_out: HeldOut
+    held_out: HeldOutEvidence
     best: int
     scores: Floats
 
@@ -86,10 +86,10 @@ class _SearchResult:
     def is_useful(self) -> bool:
         """Whether scores of held-out repertoires are associated with labels, by the z-score of Spearman's correlation.
 
-        Repertoires of one donor are not independent, see `association_z`.
+        Repertoires of one donor are not independent, see `compute_association_z`.
         """
         scores, values = rankdata(self.scores), rankdata(self.search.values)
-        return association_z(scores, values, self.search.groups) > _MIN_Z
+        return compute_association_z(scores, values, self.search.groups) > _MIN_Z
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:

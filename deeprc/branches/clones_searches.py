@@ -14,7 +14,7 @@ from deeprc.arrays import Floats
 from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
 from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, evidence_sign
+from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.datasets.dataset import RepertoireDataset
@@ -74,7 +74,7 @@ class CloneSearch:
     @property
     def sign(self) -> float:
         """Factor of the evidence in the score of the output, 1 or -1."""
-        return evidence_sign(self.kind, self.direction)
+        return choose_evidence_sign(self.kind, self.direction)
 
     @property
     def n_folds(self) -> int:
@@ -89,14 +89,17 @@ def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
         for class_index, output in enumerate(range(outputs.start, outputs.stop)):
-            searches += _make_both_searches(cohort, task, class_index, output, rows, labels[rows])
+            searches += _make_searches_of_output(cohort, task, class_index, output, rows, labels[rows])
     return searches
 
 
-def _make_both_searches(
+def _make_searches_of_output(
     cohort: TrainingCohort, task: Task, class_index: int, output: int, rows: NDArray[np.int64], labels: Floats
 ) -> list[CloneSearch]:
-    """Return both searches of one output; if the task has several classes, the output is that of one class."""
+    """Return the searches of one output for clones that raise it and that lower it; none if there are too few cases.
+
+    If the task has several classes, the output is that of one class.
+    """
     dataset, is_number = cohort.dataset[rows], task.kind == "regression"
     if is_number and len(labels):
         positive = labels > np.median(labels)
@@ -115,8 +118,11 @@ def _make_both_searches(
     for direction in directions:
         is_up = direction == "up"
         if is_number:
-            of_donor = _average_by_donor(labels, groups)
-            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (labels - task.mean) / task.scale
+            donor_means = _average_by_donor(labels, groups)
+            ranks, values = (
+                compute_whole_ranks(donor_means if is_up else -donor_means),
+                (labels - task.mean) / task.scale,
+            )
             units = CountedUnits.of(dataset, ranks, groups)
             searches.append(
                 CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ K = 4
 """Number of residues of a k-mer."""
 
 NOISE_SEQUENCES = 1000
-"""Number of sequences, m: the score of a repertoire with so many sequences is halved."""
+"""Number of sequences, m, at which the score of a repertoire is halved."""
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
@@ -62,6 +62,26 @@ class _Description:
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
     abundances: bool = False  # models of earlier versions do not say it
+
+
+class _Terms(NamedTuple):
+    """What the k-mers and genes of one sequence of a repertoire add to the scores.
+
+    Attributes
+    ----------
+    kmer_weights, scale
+        Weights of the 4-mers, (T, M), and their common factor.
+    constants
+        Amount that every sequence adds to each score, (T,).
+    v_shares, j_shares
+        Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
+    """
+
+    kmer_weights: NDArray[np.float32]
+    scale: float
+    constants: Floats
+    v_shares: Floats
+    j_shares: Floats
 
 
 class CompositionBranch(Branch):
@@ -134,33 +154,38 @@ class CompositionBranch(Branch):
         InputError
             If genes have weights and the repertoire's container lacks them.
         """
-        n, constants = len(repertoire), -to_array(self.kmer_constants)
-        found = np.zeros((len(constants), n))
-        if n == 0:
-            return found.T
-        sequences = repertoire.sequences
-        tables = []
-        for field, names in self.genes.items():
-            table, of_absent = np.zeros((len(constants), 0)), np.zeros(len(constants))
-            if names:
-                if field not in sequences.genes:
-                    where = f"{repertoire.container.path}: has no {field}"
-                    raise InputError(f"{where}, from which the model reads the composition of repertoires")
-                calls = sequences.genes[field]
-                check_some_genes_known(repertoire.container.path, field, names, calls.vocabulary)
-                table, of_absent = self._gene_shares(field, calls)
-            tables.append(table)
-            constants = constants + of_absent
-        arrays = sequences.arrays([field for field, names in self.genes.items() if names])
-        scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
-        constants, tables = constants * scale, [table * (n * scale) for table in tables]
-        weights = to_array(self.kmer_weights)
-        run_in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
-        if self.abundances:
-            found += n * scale * self._contribute_counts(sequences.counts)
-        return found.T
+        n, n_outputs = len(repertoire), len(self.kmer_constants)
+        contributions = np.zeros((n_outputs, n))
+        if n > 0:
+            terms = self._compute_terms(repertoire)
+            arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
+            run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
+            if self.abundances:
+                contributions += n * terms.scale * self._share_count_scores(repertoire.counts)
+        return contributions.T
 
-    def _contribute_counts(self, counts: NDArray[np.uint32]) -> Floats:
+    def _compute_terms(self, repertoire: Repertoire) -> _Terms:
+        """Return what the k-mers and genes of a sequence of a repertoire add to the scores."""
+        genes, path = repertoire.sequences.genes, repertoire.container.path
+        constants = -to_array(self.kmer_constants)
+        shares = []
+        for field, names in self.genes.items():
+            share = np.zeros((len(constants), 0))
+            if names:
+                if field not in genes:
+                    raise InputError(
+                        f"{path}: has no {field}, from which the model reads the composition of repertoires"
+                    )
+                check_some_genes_known(path, field, names, genes[field].vocabulary)
+                share, absent_sum = self._share_gene_scores(field, genes[field])
+                constants = constants + absent_sum
+            shares.append(share)
+        n = len(repertoire)
+        scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
+        v_share, j_share = (share * (n * scale) for share in shares)
+        return _Terms(to_array(self.kmer_weights), scale, constants * scale, v_share, j_share)
+
+    def _share_count_scores(self, counts: NDArray[np.uint32]) -> Floats:
         """Return what each sequence adds to the linear function by its count, (T, N)."""
         weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
         log_top_shares = compute_log_top_shares(counts)
@@ -168,7 +193,7 @@ class CompositionBranch(Branch):
             return np.zeros((len(weights), len(counts)))
         return np.asarray((weights * (log_top_shares - centre)) @ divide_top_shares(counts))
 
-    def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
+    def _share_gene_scores(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
         """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).
 
         The second result is the sum of the parts of genes that no sequence has, (T,).
@@ -179,11 +204,11 @@ class CompositionBranch(Branch):
         codes = np.array([code_of.get(name, -1) for name in names], np.int64)
         counts = np.where(codes >= 0, occurrences[codes], 0)
         weights, centre = (to_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
-        terms = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
-        present = counts > 0
-        table = np.zeros((len(terms), len(calls.vocabulary)))
-        table[:, codes[present]] = terms[:, present] / counts[present]
-        return table, terms[:, ~present].sum(axis=1)
+        gene_scores = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
+        is_present = counts > 0
+        shares = np.zeros((len(gene_scores), len(calls.vocabulary)))
+        shares[:, codes[is_present]] = gene_scores[:, is_present] / counts[is_present]
+        return shares, gene_scores[:, ~is_present].sum(axis=1)
 
     def describe(self) -> dict[str, Any]:
         """Return the names of the genes, by field, and whether counts have weights; see `Branch`."""
@@ -224,39 +249,17 @@ def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: ND
 
 
 @njit(nogil=True)
-def _contribute(
-    start: int,
-    stop: int,
-    sequences: SequenceArrays,
-    weights: NDArray[np.float32],
-    scale: float,
-    constants: Floats,
-    v_shares: Floats,
-    j_shares: Floats,
-    found: Floats,
-) -> None:
-    """Write the contribution of each sequence from `start` to `stop` to each score, (T, N).
-
-    Parameters
-    ----------
-    sequences
-        The sequences; without gene codes if genes have no weights.
-    weights, scale
-        Weights of the 4-mers, (T, M), and their common factor.
-    constants
-        Amount that every sequence adds to each score, (T,).
-    v_shares, j_shares
-        Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
-    """
+def _add_terms(start: int, stop: int, sequences: SequenceArrays, terms: _Terms, contributions: Floats) -> None:
+    """Write the contribution of each sequence from `start` to `stop` to each score, (T, N)."""
     residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
-    has_v, has_j = v_shares.shape[1] > 0, j_shares.shape[1] > 0
-    for output in range(len(found)):
-        table = weights[output]
+    has_v, has_j = terms.v_shares.shape[1] > 0, terms.j_shares.shape[1] > 0
+    for output in range(len(contributions)):
+        weights = terms.kmer_weights[output]
         for row in range(start, stop):
-            total = _sum_weights(residues, offsets[row], offsets[row + 1], table)
-            share = constants[output] + scale * total
+            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights)
+            total = terms.constants[output] + terms.scale * weight_sum
             if has_v:
-                share += v_shares[output, v[row]]
+                total += terms.v_shares[output, v[row]]
             if has_j:
-                share += j_shares[output, j[row]]
-            found[output, row] = share
+                total += terms.j_shares[output, j[row]]
+            contributions[output, row] = total

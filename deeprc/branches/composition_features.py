@@ -58,7 +58,8 @@ class CompositionFeatures:
     Attributes
     ----------
     size_weights
-        Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences.
+        Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences and m is
+        `NOISE_SEQUENCES`.
     genes
         Names of the genes that occur, by field.
     products
@@ -69,7 +70,7 @@ class CompositionFeatures:
 
     def __init__(self, dataset: RepertoireDataset) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
-        self._kmers = self._kmer_columns(dataset)
+        self._kmers = self._count_kmers(dataset)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         ratios = [
             centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
@@ -89,7 +90,7 @@ class CompositionFeatures:
         of_kinds = zip(get_args(Kind), (kmer_products, gene_products, abundance_products), strict=True)
         self.products: dict[Kind, Floats] = {kind: found for kind, found in of_kinds if found is not None}
 
-    def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
+    def _count_kmers(self, dataset: RepertoireDataset) -> list[Columns]:
         """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
         rows = np.asarray(compute_kmer_frequencies(dataset, range(K)))
         columns = [Columns(rows, scale="common", weights=self.size_weights)]

@@ -208,10 +208,10 @@ def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floa
 
 def _score_fold(problem: _Problem, models: Models, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
     """Return the scores of the repertoires of one fold, (V, n of the fold), by models that are fitted without it."""
-    inside, outside = folds != fold, folds == fold
-    if len(np.unique(target[inside])) < 2:
-        return np.zeros((len(models.Cs), int(outside.sum())))
-    return models.score_left_out(target[inside], problem.known[inside], problem.known[outside])
+    is_fitted, is_left_out = folds != fold, folds == fold
+    if len(np.unique(target[is_fitted])) < 2:
+        return np.zeros((len(models.Cs), int(is_left_out.sum())))
+    return models.score_left_out(target[is_fitted], problem.known[is_fitted], problem.known[is_left_out])
 
 
 def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:

@@ -128,7 +128,7 @@ class DenseModels(Models):
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         present = _mark_present(len(self.products), left_out)
-        moved = _centre_at(self.products, self.features.size_weights, present)
+        moved = _centre_products(self.products, self.features.size_weights, present)
         gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(left_out, learned)]
         return np.stack([across @ solution.weights for solution in self._path(gram, target, self.Cs)])
 
@@ -141,7 +141,7 @@ class DenseModels(Models):
 
     @property
     def _path(self) -> Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]:
-        return _ridge_path if self.is_number else _logistic_path
+        return _fit_ridge_path if self.is_number else _fit_logistic_path
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,12 @@ class SparseGeneModels(Models):
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         genes = self.features.centre_genes(_mark_present(len(self.features.size_weights), left_out))
-        return _lasso_path(genes[learned], target, self.Cs) @ genes[left_out].T
+        return _fit_lasso_path(genes[learned], target, self.Cs) @ genes[left_out].T
 
     def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         genes = self.features.centre_genes(np.ones(len(self.features.size_weights), bool))
-        (weights,) = slope * _lasso_path(genes[learned], target, [C])
+        (weights,) = slope * _fit_lasso_path(genes[learned], target, [C])
         return FittedFunction(self.features.make_gene_function(weights), genes @ weights)
 
 
@@ -177,7 +177,7 @@ def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
     return present
 
 
-def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
+def _centre_products(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
     The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
@@ -190,7 +190,7 @@ def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_
     )
 
 
-def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+def _fit_logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
     """Yield the logistic regression for each C; each one starts from the solution before."""
     solution = None
     for C in Cs:
@@ -198,13 +198,13 @@ def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterato
         yield solution
 
 
-def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+def _fit_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
     """Yield the ridge regression for each C; the intercept has no penalty."""
     half = gram - gram.mean(axis=0)
     return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
 
 
-def _lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
+def _fit_lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
     """Return the weights of the genes by the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
     factor = np.where(spread > _MIN_SPREAD, 1 / np.maximum(spread, _MIN_SPREAD), 0)

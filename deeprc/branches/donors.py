@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 
-__all__ = ["association_z", "count_cases", "renumber_donors"]
+__all__ = ["compute_association_z", "count_cases", "renumber_donors"]
 
 _ROUNDING = 1e-12
 
@@ -41,7 +41,7 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
     return len(np.unique(donors if classes is None else 2 * donors + (classes == 1)))
 
 
-def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
+def compute_association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
     """Return a z-score of the association between scores and values: the sum of their products, standardised.
 
     Mean and standard deviation are those of the permutation distribution: donors exchange the means of their values,

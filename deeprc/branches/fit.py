@@ -57,7 +57,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     if not sought:
         return "The network has no branch besides its attention."
     used: list[str] = []
-    what = "lowers the loss on left-out repertoires by"
+    phrase = "lowers the loss on left-out repertoires by"
     for each in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
@@ -65,8 +65,8 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
             if decrease > 0
         ]
         if useful:
-            used.append(f"{each.branch.name} ({what} {' and '.join(useful)})")
-            what = "by"
+            used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)})")
+            phrase = "by"
         else:
             used.append(each.branch.name)
     unused = [name for name in sought if name not in {each.branch.name for each in fitted}]
@@ -86,7 +86,7 @@ def describe_branches(branches: Branches | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _BranchesDescription:
     """The description that `describe_branches` returns."""
 
     members: dict[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def attach_described_branches(network: DeepRC, described: Any, where: str) -> No
         If `described` is not a description of branches.
     """
     where = f"{where}: branches"
-    found: _Described = validate(described, _Described, where)
+    found: _BranchesDescription = validate(described, _BranchesDescription, where)
     unknown = sorted(found.members.keys() - _TYPES.keys())
     if unknown:
         raise InputError(f"{where}: expected some of {', '.join(_TYPES)}, found {abbreviate(unknown[0])}")

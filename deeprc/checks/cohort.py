@@ -175,7 +175,7 @@ def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, al
         found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
     if plan.repertoires_without_row:
         holders = [file.name for file in plan.repertoires_without_row]
-        unknown = tuple(name for of_file in plan.repertoires_without_row.values() for name in of_file)
+        unknown = tuple(name for names_in_file in plan.repertoires_without_row.values() for name in names_in_file)
         where = name_few(holders, "file", "files")
         message = f"the sheet has no row for {name_few(unknown, 'repertoire', 'repertoires')}, in {where}"
         paths = tuple(map(str, plan.repertoires_without_row))

@@ -119,6 +119,7 @@ def _make_profile(
     odd: set[str],
     mice: set[str],
 ) -> RepertoireProfile:
+    """Return the profile of the repertoire at a row; `odd` has the unrecognised names, and `mice` those of mice."""
     usage = {}
     for field in _FIELDS:
         if names[field]:
@@ -264,6 +265,7 @@ def _sum_hashes(
     j_codes: NDArray[np.uint16],
     hashes: NDArray[np.uint64],
 ) -> None:
+    """Write the hash of each sequence: the sum of the hashes of its residues at their positions and of its genes."""
     for n in range(len(hashes)):
         total = np.uint64(0)
         start = offsets[n]

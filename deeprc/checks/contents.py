@@ -109,46 +109,50 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 
 def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    some = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
-    many = [each for each in some if each.contradicting > _MANY * each.kept]
-    for severity, which in (("error", many), ("warning", [each for each in some if each not in many])):
-        if which:
-            n, kept = sum(each.contradicting for each in which), sum(each.kept for each in which)
+    contradicting = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
+    mostly_contradicting = [each for each in contradicting if each.contradicting > _MANY * each.kept]
+    for severity, affected in (
+        ("error", mostly_contradicting),
+        ("warning", [each for each in contradicting if each not in mostly_contradicting]),
+    ):
+        if affected:
+            n, kept = sum(each.contradicting for each in affected), sum(each.kept for each in affected)
             yield Finding(
                 "error" if severity == "error" else "warning",
                 "chain-contradiction",
                 f"{n:,} of {kept:,} sequences have a V or J gene of a different chain than the locus column, `locus` "
-                f"or the other gene says, in {_name_repertoires(which)}",
+                f"or the other gene says, in {_name_repertoires(affected)}",
                 "Find out whether the locus column or the gene columns are right. Correct these files, or leave them "
                 "out.",
-                _list_files(which),
-                _list_ids(which),
+                _list_files(affected),
+                _list_ids(affected),
             )
 
 
 def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
-    of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
+    mouse_profiles = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
         each
         for each in profiles
-        if each not in of_mice and max(map(each.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
+        if each not in mouse_profiles and max(map(each.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
     ]
     single = [each for each in others if each.of_mice]
-    if of_mice:
-        names = sorted({name for each in of_mice for name in each.of_mice})
+    if mouse_profiles:
+        names = sorted({name for each in mouse_profiles for name in each.of_mice})
         example = f"genes that only mice have, such as {', '.join(names[:3])}"
         if others:
             yield Finding(
                 "error",
                 "mixed-species",
-                f"{example}, in {_name_repertoires(of_mice)}; the other {len(others)} repertoires have few or none",
+                f"{example}, in {_name_repertoires(mouse_profiles)}; the other {len(others)} repertoires have few or "
+                "none",
                 "Use only one species in a container.",
-                _list_files(of_mice),
-                _list_ids(of_mice),
+                _list_files(mouse_profiles),
+                _list_ids(mouse_profiles),
             )
         else:
             advice = "Nothing, if these are mice. Their gene names are kept as they are, not translated to IMGT's."
-            yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(of_mice)}", advice)
+            yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(mouse_profiles)}", advice)
     if single:
         names = sorted({name for each in single for name in each.of_mice})
         n = sum(sum(each.of_mice.values()) for each in single)
@@ -223,7 +227,7 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
             _list_ids([*without, *partly]),
         )
     if len(sources) > 1:
-        shown = _describe_sources({repr(name): which for name, which in sources.items()})
+        shown = _describe_sources({repr(name): profiles_with for name, profiles_with in sources.items()})
         yield Finding(
             "warning",
             "different-count-columns",
@@ -260,7 +264,7 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             _list_files(rounded),
             _list_ids(rounded),
         )
-    for code, which, what, advice in (
+    for code, affected, problem, advice in (
         (
             "saturated-counts",
             [each for each in profiles if each.largest_count == LARGEST_COUNT],
@@ -274,9 +278,14 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             "Check for a spike-in, a leukaemic clone or a failed sample. A strong immune response can look the same.",
         ),
     ):
-        if which:
+        if affected:
             yield Finding(
-                "warning", code, f"{what} in {_name_repertoires(which)}", advice, _list_files(which), _list_ids(which)
+                "warning",
+                code,
+                f"{problem} in {_name_repertoires(affected)}",
+                advice,
+                _list_files(affected),
+                _list_ids(affected),
             )
 
 

@@ -132,12 +132,12 @@ def make_sheet_features(sheet: Metadata, rows: Sequence[int], donors: SheetDonor
             continue
         code: Code = "label-from-column"
         numbers = _parse_numbers(values)
-        what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
+        name = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
         if numbers is None or is_category(pd.Series(_parse_numbers(sheet.table[column])), donor_of):
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
-            features.append(Feature(what, code, text, column))
+            features.append(Feature(name, code, text, column))
             continue
-        features.append(Feature(what, code, numbers, column))
+        features.append(Feature(name, code, numbers, column))
         if values.isna().any():
             given = np.array([_MISSING if missing else "given" for missing in values.isna()], object)
             features.append(Feature(f"whether column {column!r} has a value", code, given, column))

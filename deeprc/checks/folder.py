@@ -108,7 +108,7 @@ def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
         n_repertoires=[len(each.repertoires) for each in found.findings],
         n_files=[len(each.files) for each in found.findings],
     )
-    of_findings = pd.DataFrame(
+    finding_table = pd.DataFrame(
         [
             (i, each.code, kind, name)
             for i, each in enumerate(found.findings, start=1)
@@ -123,7 +123,7 @@ def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
     )
     return {
         "findings": findings,
-        "finding_repertoires": of_findings,
+        "finding_repertoires": finding_table,
         "groups": _group_table(found),
         "similar_pairs": _make_pair_table(found),
         "closer_to_other_class": _make_comparison_table(found),
@@ -164,8 +164,8 @@ def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
     rows = []
     for each in found.similar:
         first, second = each.names
-        of_pair = (group_of[first], first, second, donor.get(first), donor.get(second), each.measure)
-        rows.append((*of_pair, each.pair.shared, *each.pair.sizes, each.pair.overlap, each.usual, each.expected))
+        pair_cells = (group_of[first], first, second, donor.get(first), donor.get(second), each.measure)
+        rows.append((*pair_cells, each.pair.shared, *each.pair.sizes, each.pair.overlap, each.usual, each.expected))
     names = ["group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure", "shared"]
     names += ["compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"]
     return pd.DataFrame(rows, columns=names).sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
@@ -174,9 +174,11 @@ def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
 def _make_comparison_table(found: CohortCheck) -> pd.DataFrame:
     rows = []
     for each in found.comparisons:
-        of_both = (each.names[0], each.classes[0], each.names[1], each.classes[1])
+        side_cells = (each.names[0], each.classes[0], each.names[1], each.classes[1])
         across = (each.across.shared, each.across.overlap)
-        rows.append((each.target, each.donor, *of_both, *across, each.within.shared, each.within.overlap, each.p_value))
+        rows.append(
+            (each.target, each.donor, *side_cells, *across, each.within.shared, each.within.overlap, each.p_value)
+        )
     names = ["target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"]
     names += ["shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"]
     return pd.DataFrame(rows, columns=names)

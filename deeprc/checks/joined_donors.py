@@ -32,10 +32,10 @@ def name_joined_donors(found: CohortCheck) -> list[str]:
     row_of = {name: row for row, name in enumerate(ids)}
     donor_of = dict(found.donor_of)
     together = [group for each in found.findings for group in each.groups]
-    of_donor: dict[str, list[str]] = {}
+    repertoires_of_donor: dict[str, list[str]] = {}
     for name, donor in donor_of.items():
-        of_donor.setdefault(donor, []).append(name)
-    pairs = [(group[0], name) for group in [*together, *of_donor.values()] for name in group[1:]]
+        repertoires_of_donor.setdefault(donor, []).append(name)
+    pairs = [(group[0], name) for group in [*together, *repertoires_of_donor.values()] for name in group[1:]]
     ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
     component = index_connected(ends, len(ids)).tolist()
     first = {part: row for row, part in reversed(list(enumerate(component)))}

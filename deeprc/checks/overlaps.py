@@ -80,17 +80,20 @@ def shorten_sketches(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArra
     return [sketch[:size] for sketch in sketches], is_sampled
 
 
-def find_sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
-    """Return the pairs of repertoires that share a sampled sequence (junction and genes), or `every` pair."""
-    return find_overlaps(*shorten_sketches(profiles), every=every)
+def find_sampled_overlaps(profiles: Sequence[RepertoireProfile], *, with_disjoint: bool = False) -> list[Pair]:
+    """Return the pairs of repertoires that share a sampled sequence (junction and genes); see `find_overlaps`."""
+    return find_overlaps(*shorten_sketches(profiles), with_disjoint=with_disjoint)
 
 
 def find_overlaps(
-    sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False
+    sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, with_disjoint: bool = False
 ) -> list[Pair]:
-    """Return the pairs of sketches that share at least one hash, or `every` pair; see `iterate_overlap_blocks`."""
+    """Return the pairs of sketches that share at least one hash, and `with_disjoint` also those that share none.
+
+    See `iterate_overlap_blocks`.
+    """
     found = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.pairs()]
-    if not every:
+    if not with_disjoint:
         return found
     known = {(pair.first, pair.second): pair for pair in found}
     end = _find_sketch_ends(sketches, sampled)
@@ -148,6 +151,6 @@ def _count_hashes_of_pairs(
     order = np.argsort(positions, kind="stable")
     bounds = np.flatnonzero(np.diff(positions[order], prepend=-1, append=-1))
     for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        mine = order[begin:stop]
-        sizes[mine] = np.searchsorted(sketches[positions[mine[0]]], limit[mine], side="right")
+        own_pairs = order[begin:stop]
+        sizes[own_pairs] = np.searchsorted(sketches[positions[own_pairs[0]]], limit[own_pairs], side="right")
     return sizes

@@ -262,10 +262,10 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
     `v` and `j` are codes of `encode_locus`, (N,).
     """
     named = [name for name in report.loci if name]
-    said = encode_locus(report.locus or (named[0] if len(named) == 1 else ""))
-    wrong_j = (j != 0) & (said != 0) & (j != said)
+    stated_locus = encode_locus(report.locus or (named[0] if len(named) == 1 else ""))
+    wrong_j = (j != 0) & (stated_locus != 0) & (j != stated_locus)
     contradicting: NDArray[np.bool_] = (
-        wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, said))
+        wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, stated_locus))
     )
     return contradicting
 

@@ -245,6 +245,7 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[Question, Feature]]) -> list[tupl
 
 
 def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcut:
+    """Return how well a feature predicts the labels: the AUC of the class that it predicts best, or Cramér's V."""
     values = aggregate_by_unit(question, feature)
     if feature.is_text:
         return _test_categories(question, feature, values, alpha)
@@ -323,6 +324,7 @@ def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -
 
 
 def _test_categories(question: Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
+    """Return how well the categories of a feature predict the classes: Cramér's V, with a permutation test."""
     levels, names = pd.factorize(values, sort=True)
     counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
     np.add.at(counts, (levels, question.codes), 1)

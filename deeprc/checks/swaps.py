@@ -131,18 +131,18 @@ def _iterate_comparisons(
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
-    for pair in find_sampled_overlaps(members, every=True):
+    for pair in find_sampled_overlaps(members, with_disjoint=True):
         if members[pair.first].fingerprints.digest != members[pair.second].fingerprints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
-    for i, (member, mine) in enumerate(zip(members, pairs_of, strict=True)):
-        own = [pair for j, pair in mine.items() if label[j] == label[i]]
-        others = [j for j in mine if label[j] != label[i]]
+    for i, (member, own_pairs) in enumerate(zip(members, pairs_of, strict=True)):
+        own = [pair for j, pair in own_pairs.items() if label[j] == label[i]]
+        others = [j for j in own_pairs if label[j] != label[i]]
         if own and others:
-            j = max(others, key=lambda other: _compute_similarity(mine[other]))
+            j = max(others, key=lambda other: _compute_similarity(own_pairs[other]))
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
             within = max(own, key=_compute_similarity)
-            yield ClassComparison(task.name, donor, names, classes, within, mine[j], len(others))
+            yield ClassComparison(task.name, donor, names, classes, within, own_pairs[j], len(others))
 
 
 def _is_sign_test_significant(donors: Sequence[Sequence[ClassComparison]]) -> bool:

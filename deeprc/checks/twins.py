@@ -101,7 +101,7 @@ def _find_similar_pairs(
         enough = (
             (block.shared >= MIN_SHARED)
             & (block.overlap > min_overlap)
-            & (_odds(block.overlap) > _MIN_ODDS_RATIO * _odds(usual))
+            & (_compute_odds(block.overlap) > _MIN_ODDS_RATIO * _compute_odds(usual))
         )
         for pair in block.pairs(np.asarray(enough)):
             first, second = profiles[pair.first], profiles[pair.second]
@@ -110,7 +110,7 @@ def _find_similar_pairs(
                 yield SimilarPair(names, measure, pair, usual)
 
 
-def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
         return np.asarray(share / (1 - np.asarray(share)))
 
@@ -157,13 +157,16 @@ def _make_similar_findings(
     groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
     numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
-    for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred most abundant")):
-        of_measure = [each for each in similar if each.measure == measure]
-        if of_measure:
-            highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
+    for measure, measure_phrase in (
+        (_SAMPLED, "of the smaller one's sequences"),
+        (_LARGEST, "of their hundred most abundant"),
+    ):
+        pairs_of_measure = [each for each in similar if each.measure == measure]
+        if pairs_of_measure:
+            highest, usual = max(each.pair.overlap for each in pairs_of_measure), pairs_of_measure[0].usual
             numbers[f"highest overlap of {measure}"] = highest
             numbers[f"usual overlap of {measure}"] = usual
-            texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
+            texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     whose = "of different donors " if donors_known else "(no column names their donors) "
     yield _make_group_finding(

@@ -173,7 +173,7 @@ def _describe_performance(target: str, metrics: Mapping[str, Any]) -> Iterator[s
     interval = "" if limits is None else f" (95% interval {limits[0]:.3f} to {limits[1]:.3f})"
     repeats = "" if metrics["n_repeats"] == 1 else f" in {metrics['n_repeats']} repeats"
     if measure == "r2":
-        what = f"r2 of the out-of-fold predictions of {metrics['n']:,} repertoires"
+        measured = f"r2 of the out-of-fold predictions of {metrics['n']:,} repertoires"
     else:
-        what = f"mean AUC of {metrics['n_folds']} test folds"
-    yield f"{target}: {what}{repeats} {value:.3f}{interval}"
+        measured = f"mean AUC of {metrics['n_folds']} test folds"
+    yield f"{target}: {measured}{repeats} {value:.3f}{interval}"

@@ -123,7 +123,7 @@ def _measure_cohort(
 ) -> None:
     """Measure and print the learning curves of a cohort."""
     from deeprc.errors import InputError
-    from deeprc.power.files import jobs_folder, write_curves
+    from deeprc.power.files import get_jobs_folder, write_curves
     from deeprc.power.learning_curve import PowerOptions, measure_learning_curve
 
     target = given.pop("target", None)
@@ -135,7 +135,7 @@ def _measure_cohort(
             container,
             target=target,
             methods=methods or ["gapped-logistic"],
-            output=None if output is None else jobs_folder(output),
+            output=None if output is None else get_jobs_folder(output),
             options=chosen,
             resume=resume,
             progress=progress,
@@ -151,7 +151,7 @@ def _measure_cohort(
 def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
     """Print the AUC that a planned study can expect."""
     from deeprc.errors import InputError
-    from deeprc.power.files import jobs_folder, write_study
+    from deeprc.power.files import get_jobs_folder, write_study
     from deeprc.power.planning import PlannedStudy, SearchRule, simulate_study
 
     missing = [name for name in ("repertoires", "depth", "witness_rate") if name not in given]
@@ -169,7 +169,7 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
             study,
             methods=methods or ["gapped-logistic", "known-recipe"],
             n_cohorts=n_cohorts,
-            output=None if output is None else jobs_folder(output),
+            output=None if output is None else get_jobs_folder(output),
             options=options,
             resume=resume,
             progress=progress,

@@ -33,6 +33,6 @@ def quickstart(output: str) -> None:
         f"{summary['witnesses_in_top_100']} carry the motif {summary['motif']}."
     )
     click.echo(f"Took {summary['seconds']} seconds. Look at:")
-    for what, path in summary["files"].items():
-        click.echo(f"  {path:<36} {what}")
+    for content, path in summary["files"].items():
+        click.echo(f"  {path:<36} {content}")
     click.echo(f"  {output + '/summary.json':<36} these figures")

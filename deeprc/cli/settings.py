@@ -51,8 +51,8 @@ def format_settings(config: Config) -> str:
         lines += [_TITLES[section], ""]
         for each in group:
             value, default = each.text(config.value(each.name)), each.text(each.default)
-            told = f" [default: {default}]" if value != default else ""
-            lines.append(f"  {each.name}={value}{told} ({each.kind})")
+            default_text = f" [default: {default}]" if value != default else ""
+            lines.append(f"  {each.name}={value}{default_text} ({each.kind})")
             lines += textwrap.wrap(each.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
         lines.append("")
     return "\n".join(lines)

@@ -83,8 +83,8 @@ def cohort(
 
     if show:
         width = max(map(len, list_recipes()))
-        for name, what in list_recipes().items():
-            click.echo(f"{name:{width}}  {what}")
+        for name, description in list_recipes().items():
+            click.echo(f"{name:{width}}  {description}")
         return
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")

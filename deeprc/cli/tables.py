@@ -88,13 +88,13 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
     """Yield a line with the AUCs of each target within the values of metadata columns."""
     for part, targets in metrics.items():
         for target, values in targets.items():
-            told = [
+            column_texts = [
                 f"{each['column']}: {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
                 for each in values.get("within", [])
             ]
-            if told:
+            if column_texts:
                 among = _name_repertoires(part)
-                yield f"AUC of {target} among {among} with the same {', with the same '.join(told)}"
+                yield f"AUC of {target} among {among} with the same {', with the same '.join(column_texts)}"
 
 
 def _name_repertoires(part: str) -> str:

@@ -262,7 +262,7 @@ def _train_several(
     """Train a run for each validation fold, or for each value of a column that is left out, and show their results."""
     from deeprc import ranks
     from deeprc.jobs import Workers
-    from deeprc.runs.several import plan_left_out, plan_validations, train_runs
+    from deeprc.runs.several import RunOptions, plan_left_out, plan_validations, train_runs
 
     if ranks.count() > 1:
         raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
@@ -275,8 +275,9 @@ def _train_several(
             plans = plan_left_out(
                 container, column, seed=seed, group_by=split["group_by"], adjust_for=split["adjust_for"]
             )
-        progress = _make_printer(common["config"])
-        runs = train_runs(container, output, plans, workers=Workers(scheduler=scheduler), progress=progress, **common)
+        options, workers = RunOptions(**common), Workers(scheduler=scheduler)
+        progress = _make_printer(options.config)
+        runs = train_runs(container, output, plans, options, workers=workers, progress=progress)
     _show_several(runs, left_out=left_out)
 
 

@@ -27,7 +27,7 @@ from deeprc.arrays import Floats
 from deeprc.datasets.categories import is_category
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.significance import is_few
+from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
@@ -178,7 +178,7 @@ def find_adjustment_cautions(
     n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
     if are_known and kind != "regression":
         n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
-    few = is_few(kind, n_smallest)
+    few = are_few_repertoires(kind, n_smallest)
     left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until this says nothing "

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata, t
 
-from deeprc.evaluation.auc_intervals import auc_influences, clustered_variance, degrees_of_freedom
+from deeprc.evaluation.auc_intervals import compute_auc_influences, compute_clustered_variance, count_degrees_of_freedom
 
 __all__ = [
     "PairedTest",
     "adjust_by_holm",
-    "delong_covariance",
+    "compute_delong_covariance",
     "midrank_aucs",
     "paired_auc_test",
     "paired_error_test",
@@ -47,7 +47,7 @@ class PairedTest(NamedTuple):
     test: str
 
 
-def delong_covariance(
+def compute_delong_covariance(
     label: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the AUCs of several scores of the same repertoires, and their covariance.
@@ -112,23 +112,25 @@ def paired_auc_test(
     seed
         Seed of the random permutations.
     """
-    parts = [delong_covariance(label, np.stack([a, b])) for label, a, b in zip(labels, first, second, strict=True)]
+    parts = [
+        compute_delong_covariance(label, np.stack([a, b])) for label, a, b in zip(labels, first, second, strict=True)
+    ]
     difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "DeLong")
-    freedom = np.inf
+    n_degrees = np.inf
     if donors is None:
         variance = sum(float(c[0, 0] + c[1, 1] - 2 * c[0, 1]) for _, c in parts) / len(parts) ** 2
     else:
-        influence = auc_influences(labels, first)[1] - auc_influences(labels, second)[1]
+        influence = compute_auc_influences(labels, first)[1] - compute_auc_influences(labels, second)[1]
         donor = np.unique(np.concatenate(donors), return_inverse=True)[1]
         positive = np.concatenate(labels) == 1
-        variance = clustered_variance(influence, positive, donor) / len(parts) ** 2
-        freedom = degrees_of_freedom(positive, donor)
-        if freedom == 0:
+        variance = compute_clustered_variance(influence, positive, donor) / len(parts) ** 2
+        n_degrees = count_degrees_of_freedom(positive, donor)
+        if n_degrees == 0:
             return PairedTest(difference, 1.0, "none")
-    if variance > 1e-14:  # NaN is not
-        return PairedTest(difference, float(2 * t.sf(abs(difference) / variance**0.5, freedom)), "DeLong")
+    if variance > 1e-14:  # false if the variance is NaN
+        return PairedTest(difference, float(2 * t.sf(abs(difference) / variance**0.5, n_degrees)), "DeLong")
     return PairedTest(
         difference, _compute_permutation_p(labels, first, second, donors, difference, seed), "permutation"
     )
@@ -142,6 +144,7 @@ def _compute_permutation_p(
     difference: float,
     seed: int,
 ) -> float:
+    """Return the p-value of a difference of mean AUCs if the ranks of both methods are exchanged for random donors."""
     swaps = _draw_swaps(labels, donors, seed)
     total = np.zeros(_PERMUTATIONS)
     for label, a, b, swap in zip(labels, first, second, swaps, strict=True):

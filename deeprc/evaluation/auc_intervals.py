@@ -25,11 +25,11 @@ from deeprc.arrays import Floats, Integers
 
 __all__ = [
     "FoldAucs",
-    "auc_influences",
     "auc_interval",
     "check_donors_of_repeats",
-    "clustered_variance",
-    "degrees_of_freedom",
+    "compute_auc_influences",
+    "compute_clustered_variance",
+    "count_degrees_of_freedom",
     "fold_aucs_interval",
     "measure_design_effect",
     "measure_overlap",
@@ -141,11 +141,11 @@ def fold_aucs_interval(
         If there are repeats without donors.
     """
     check_donors_of_repeats(donors, repeats)
-    aucs, _ = auc_influences(labels, scores)
+    aucs, _ = compute_auc_influences(labels, scores)
     sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
     factor = measure_variance_factor(labels, scores, donors, repeats)
     if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
-        factor += _variance_of_failed_trainings(aucs, repeats, variance) / variance
+        factor += _estimate_variance_of_failures(aucs, repeats, variance) / variance
     return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
 
 
@@ -199,19 +199,19 @@ def measure_overlap(
     n_folds
         Number of test folds in each repeat; None: `labels` has one array for each.
     weights
-        The weight of each array in the mean, see `auc_influences`.
+        The weight of each array in the mean, see `compute_auc_influences`.
     """
     repeat, n_repeats = np.asarray(repeats), len(set(repeats))
     factor = overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
     if n_repeats == 1:
         return factor
-    aucs, influence = auc_influences(labels, scores, weights)
+    aucs, influence = compute_auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     repeat_of_score = np.repeat(repeat, [len(label) for label in labels])
     in_repeat = [repeat_of_score == index for index in set(repeats)]
     n_single = len(aucs) / n_repeats
-    whole = clustered_variance(influence, positive, donor) / len(aucs) ** 2
-    variances = [clustered_variance(influence[rows], positive[rows], donor[rows]) for rows in in_repeat]
+    whole = compute_clustered_variance(influence, positive, donor) / len(aucs) ** 2
+    variances = [compute_clustered_variance(influence[rows], positive[rows], donor[rows]) for rows in in_repeat]
     single = np.mean(variances) / n_single**2
     if not np.isfinite(single) or not whole >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
@@ -219,7 +219,7 @@ def measure_overlap(
     return (common * factor + (float(single) - common) / n_repeats) / whole
 
 
-def _variance_of_failed_trainings(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
+def _estimate_variance_of_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
     """Return the variance that failed trainings add to the mean AUC over several repeats.
 
     If whole trainings fail by chance, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes
@@ -262,25 +262,25 @@ def measure_design_effect(
     labels, scores, donors
         The same as in `fold_aucs_interval`.
     weights
-        The weight of each array in the mean, see `auc_influences`.
+        The weight of each array in the mean, see `compute_auc_influences`.
     """
-    _, influence = auc_influences(labels, scores, weights)
+    _, influence = compute_auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     largest = int(np.bincount(2 * donor + positive).max())
-    alone = clustered_variance(influence, positive, np.arange(len(donor)))
-    together = clustered_variance(influence, positive, donor)
+    alone = compute_clustered_variance(influence, positive, np.arange(len(donor)))
+    together = compute_clustered_variance(influence, positive, donor)
     if largest == 1 or alone < _ROUNDING or np.isnan(together):
         return float(largest)
-    widening = (t.ppf(_QUANTILE, degrees_of_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
+    widening = (t.ppf(_QUANTILE, count_degrees_of_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
     return float(np.clip(together / alone * widening, 1, largest))
 
 
-def degrees_of_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
+def count_degrees_of_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
     """Return the number of donors in the class that has fewer, minus 1; both arrays are (B,)."""
     return min(len(np.unique(donor[in_class])) for in_class in (positive, ~positive)) - 1
 
 
-def auc_influences(
+def compute_auc_influences(
     labels: Sequence[Integers], scores: Sequence[Floats], weights: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """Return the AUC of each fold, (F,), and the amount that each repertoire of all folds adds to their sum, (all B,).
@@ -305,8 +305,8 @@ def auc_influences(
     return aucs, influences
 
 
-def clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
-    """Return the variance of a sum of `auc_influences` if donors are independent (Obuchowski 1997).
+def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
+    """Return the variance of a sum of `compute_auc_influences` if donors are independent (Obuchowski 1997).
 
     It is NaN if a class has one donor only.
 

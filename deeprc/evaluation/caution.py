@@ -62,7 +62,7 @@ def read_cautions(folder: Path) -> Sequence[Caution]:
     file = folder / CAUTIONS_FILE
     if not file.exists():
         return []
-    stored: _Stored = validate(read_json(file), _Stored, str(file))
+    stored: _StoredCautions = validate(read_json(file), _StoredCautions, str(file))
     if (stored.format, stored.version) != (_FORMAT, _VERSION):
         seen = f"{abbreviate(stored.format)} version {stored.version}"
         raise InputError(f"{file}: expected format {_FORMAT!r} version {_VERSION}, found {seen}")
@@ -70,7 +70,7 @@ def read_cautions(folder: Path) -> Sequence[Caution]:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredCautions:
     """The content of `warnings.json`."""
 
     format: str

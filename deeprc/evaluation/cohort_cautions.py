@@ -99,8 +99,8 @@ def find_donor_cautions(
     text = f"{where}{counted} ({column!r})".strip()
     text = text[:1].upper() + text[1:]
     if few:
-        what = "predicts the number" if kind == "regression" else "separates the classes"
-        text += f". What {what} may be these few donors, not the target: the metrics are uncertain."
+        achievement = "predicts the number" if kind == "regression" else "separates the classes"
+        text += f". What {achievement} may be these few donors, not the target: the metrics are uncertain."
     else:
         text += ". Intervals and p-values take donors, not repertoires, as independent."
     by_class = {name: {"n_repertoires": n, "n_subjects": n_donors} for name, (n, n_donors) in sizes.items()}

@@ -18,7 +18,13 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
 from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, classify_difference, format_p_value, is_few, p_in_words
+from deeprc.evaluation.significance import (
+    HOW_TO_LEAVE_OUT,
+    are_few_repertoires,
+    classify_difference,
+    format_p_in_words,
+    format_p_value,
+)
 
 __all__ = [
     "MethodInfo",
@@ -100,8 +106,8 @@ def _refuse_incomplete_folds(table: pd.DataFrame, is_incomplete: pd.Series[bool]
     if not is_incomplete.any():
         return
     method, fold = table.loc[is_incomplete, ["method", "fold"]].iloc[0]
-    of_fold = table[table["fold"] == fold]
-    missing = set(of_fold["repertoire_id"]) - set(of_fold.loc[of_fold["method"] == method, "repertoire_id"])
+    fold_table = table[table["fold"] == fold]
+    missing = set(fold_table["repertoire_id"]) - set(fold_table.loc[fold_table["method"] == method, "repertoire_id"])
     raise InputError(
         f"predictions: method {method!r} has no prediction for some repertoires of fold {fold} that another method "
         f"predicts, such as {min(missing)!r}"
@@ -298,7 +304,7 @@ def find_comparison_cautions(
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
     lines += _make_control_cautions(controls, best, label, scoring, few_donors)
     n = int(best["n_smallest"])
-    if is_few(scoring.kind, n):
+    if are_few_repertoires(scoring.kind, n):
         smallest = "The smaller class has" if scoring.kind == "binary" else "The smallest class has"
         text = (
             f"{'There are' if scoring.kind == 'regression' else smallest} only {n} repertoires in all test folds "
@@ -320,22 +326,22 @@ def _make_control_cautions(
     controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_donors: bool
 ) -> list[Caution]:
     """Return a warning for each control that is not worse than the best method, or one note where all are worse."""
-    what = scoring.heading
+    measure = scoring.heading
     if controls.empty:
-        text = f"No control method was run, so it is not known whether this {what} needs receptor sequences."
+        text = f"No control method was run, so it is not known whether this {measure} needs receptor sequences."
         return [Caution("note", text, "controls", "no-control")]
     name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate_column]), [], []
     for _, row in controls.iterrows():
         own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
-        numbers = f"{p_in_words(row['p_value'])}{where}"
+        numbers = f"{format_p_in_words(row['p_value'])}{where}"
         verdict = classify_difference(difference, float(row["p_value"]))
         if verdict == "worse":
-            beaten.append(f"{own} ({what} {found:.3f}, difference {difference:.3f}, {numbers})")
+            beaten.append(f"{own} ({measure} {found:.3f}, difference {difference:.3f}, {numbers})")
             continue
         text = (
             f"{own}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, {name} "
-            f"({what} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that receptor "
+            f"({measure} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that receptor "
             f"sequences add information beyond {_begin_lower(own)}."
             f"{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
@@ -348,7 +354,7 @@ def _make_control_cautions(
             "p_value": float(row["p_value"]),
         }
         lines.append(Caution("warning", text, "controls", "control-not-worse", values))
-    best_one = f"the best method, {name} ({what} {value:.3f})"
+    best_one = f"the best method, {name} ({measure} {value:.3f})"
     text = f"Every control method is significantly worse than {best_one}: {'; '.join(beaten)}."
     if few_donors:
         text += " The repertoires come from few donors, so this may be chance."

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MEAN",
     "binarize_predictions",
+    "compute_precision_recall_corners",
+    "compute_roc_corners",
     "draw_curves",
     "draw_curves_figure",
     "make_curves_table",
-    "precision_recall_corners",
-    "roc_corners",
 ]
 
 MEAN = "mean"
@@ -70,7 +70,7 @@ def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.Data
         ids = predictions["repertoire_id"].astype(str) + f" ({name})"
         table = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
         table["label"] = (predictions["label"].astype(str) == name).astype(int)
-        table["score"], table["probability"] = (predictions[f"{what}={name}"] for what in ("score", "probability"))
+        table["score"], table["probability"] = (predictions[f"{column}={name}"] for column in ("score", "probability"))
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -89,7 +89,7 @@ def make_curves_table(
     parts = [
         _compute_points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
-        for curve, curve_of in (("roc", roc_corners), ("precision-recall", precision_recall_corners))
+        for curve, curve_of in (("roc", compute_roc_corners), ("precision-recall", compute_precision_recall_corners))
     ]
     parts = [part for part in parts if len(part)]  # pandas 2 warns of empty parts
     columns = ["method", "fold", "curve", "x", "y"]
@@ -108,7 +108,7 @@ def _compute_points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDA
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["fold", "x", "y"])
 
 
-def roc_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+def compute_roc_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
     """Return the false and the true positive rates at the corners of the ROC curve, one array each.
 
     Parameters
@@ -122,8 +122,8 @@ def roc_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
     return x, y
 
 
-def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
-    """Return recall and precision at the corners of the steps, one array each; parameters as in `roc_corners`."""
+def compute_precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve:
+    """Return recall and precision at the corners of the steps, one array each; see `compute_roc_corners`."""
     precision, recall, _ = precision_recall_curve(label, score)
     precision, recall = precision[-2::-1], recall[-2::-1]  # strictest threshold first, without the point at no recall
     reaches = np.diff(recall, prepend=0.0) > 0
@@ -211,7 +211,7 @@ def draw_curves(
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _MethodCurves:
     """A method as it is drawn: the points of its curves, its metrics by fold, and the style of its lines."""
 
     label: str
@@ -230,7 +230,10 @@ class _Drawn:
         return f"{self.mean(metric):.3f}" + ("" if np.isnan(spread) else f" ± {spread:.3f}")
 
 
-def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame) -> list[_Drawn]:
+def _prepare_curves(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame
+) -> list[_MethodCurves]:
+    """Return what is drawn of each method that has a ROC curve."""
     metrics = fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
@@ -244,7 +247,7 @@ def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], ta
             rows = metrics[metrics["method"] == each.name]
             by_fold = rows.pivot_table(index="fold", columns="metric", values="value")
             prevalence = float(shares.loc[each.name].mean())
-            drawn.append(_Drawn(each.label, stem, roc, precision_recall, by_fold, prevalence, styles[each.name]))
+            drawn.append(_MethodCurves(each.label, stem, roc, precision_recall, by_fold, prevalence, styles[each.name]))
     return drawn
 
 
@@ -274,7 +277,7 @@ def _make_file_stems(names: Sequence[str]) -> list[str]:
     return stems
 
 
-def _draw_one(one: _Drawn) -> Figure:
+def _draw_one(one: _MethodCurves) -> Figure:
     """Draw a thin line for every fold, and a thick one for their mean."""
     figure, (left, right) = _make_panels()
     figure.suptitle(shorten_name(one.label, 80), y=1.02, fontsize=11)
@@ -294,7 +297,7 @@ def _draw_one(one: _Drawn) -> Figure:
     return figure
 
 
-def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
+def _draw_all(drawn: Sequence[_MethodCurves]) -> Figure:
     """Draw the mean curves of all methods, with a legend in the order of their AUC."""
     ordered = sorted(drawn, key=lambda one: -one.mean("auc"))
     figure, (left, right) = _make_panels()

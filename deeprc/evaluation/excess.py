@@ -23,9 +23,9 @@ from deeprc.arrays import Floats, Integers
 
 __all__ = [
     "MIN_CONFIRMING",
-    "bin_ends",
-    "clone_null",
+    "choose_bin_ends",
     "compute_excess_shares",
+    "compute_expected_clones",
     "estimate_confirmed_share",
     "find_tie_ends",
     "interpolate_excess",
@@ -61,7 +61,7 @@ def compute_excess_shares(
     n = len(scores)
     if n == 0:
         return np.zeros(0)
-    ends = bin_ends(n)
+    ends = choose_bin_ends(n)
     starts = np.concatenate([[0], ends[:-1]])
     observed = np.diff(ends, prepend=0)
     chance = np.diff(_count_by_chance(scores, null_scores, null_weights)[ends], prepend=0.0)
@@ -114,7 +114,9 @@ def estimate_confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> f
     return 1 - 1 / z**2 if z > 1 else 0.0
 
 
-def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int) -> tuple[Integers, Integers, Floats]:
+def compute_expected_clones(
+    n_clones: Mapping[int, int], n_positive: int, n_repertoires: int
+) -> tuple[Integers, Integers, Floats]:
     """Return the expected number of clones for each number of carriers, if labels are exchanged at random.
 
     Parameters
@@ -137,7 +139,7 @@ def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int)
     return np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected)
 
 
-def bin_ends(n: int) -> Integers:
+def choose_bin_ends(n: int) -> Integers:
     """Return the ranks at which bins of n sequences end, (G,); the last is n."""
     ends = [min(_MIN_BIN, n)]
     while ends[-1] < n:

@@ -79,7 +79,7 @@ def r2_interval(
     squares_without[squares_without < _ROUNDING * total_squares] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.log(squared_errors.sum() / total_squares)
-        limits = _jackknife_interval(whole, np.log(_sum_all_but_each(squared_errors) / squares_without), level)
+        limits = _compute_jackknife_interval(whole, np.log(_sum_all_but_each(squared_errors) / squares_without), level)
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 
@@ -99,7 +99,7 @@ def mean_error_interval(
         return None
     errors = _sum_by_donor(np.abs(label - predicted), donor)
     with np.errstate(divide="ignore"):
-        limits = _jackknife_interval(
+        limits = _compute_jackknife_interval(
             np.log(errors.sum() / len(label)), np.log(_sum_all_but_each(errors) / (len(label) - n)), level
         )
     return None if limits is None else (float(np.exp(limits[0])), float(np.exp(limits[1])))
@@ -146,7 +146,7 @@ def _sum_by_donor(values: Floats, donor: NDArray[np.int64]) -> Floats:
     return np.asarray(np.bincount(donor, values), np.float64)
 
 
-def _jackknife_interval(whole: Floats, without: Floats, level: float) -> Interval | None:
+def _compute_jackknife_interval(whole: Floats, without: Floats, level: float) -> Interval | None:
     """Return the jackknife interval of a statistic.
 
     `whole` is the statistic of all repertoires, `without` (G,) that of all repertoires except those of one donor. The

@@ -33,12 +33,12 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["binary_metrics", "macro_auc", "macro_metrics", "task_metrics"]
+__all__ = ["compute_binary_metrics", "compute_macro_metrics", "macro_auc", "task_metrics"]
 
 _Measure = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None], dict[str, Any]]
 
 
-def binary_metrics(
+def compute_binary_metrics(
     label: NDArray[Any],
     probability: NDArray[np.float64],
     *,
@@ -106,9 +106,13 @@ def task_metrics(
     the loss, that of calibrated probabilities. A metric that is not defined, such as the AUC where there is one class
     only, is None.
     """
-    from deeprc.outputs import activate, calibrate, task_losses  # torch, which the comparison of methods does not need
+    from deeprc.outputs import (  # torch, which the comparison of methods does not need
+        activate,
+        calibrate,
+        compute_task_losses,
+    )
 
-    losses = task_losses(calibrate(outputs, tasks), labels, tasks)
+    losses = compute_task_losses(calibrate(outputs, tasks), labels, tasks)
     predictions = activate(outputs, tasks)
     metrics: dict[str, dict[str, Any]] = {}
     for i, task in enumerate(tasks):
@@ -145,7 +149,9 @@ def _measure_probabilities(label: NDArray[np.float64], probability: NDArray[np.f
     }
 
 
-def _auc_limits(label: NDArray[Any], score: NDArray[np.float64], donors: NDArray[np.int64] | None) -> list[float]:
+def _compute_auc_limits(
+    label: NDArray[Any], score: NDArray[np.float64], donors: NDArray[np.int64] | None
+) -> list[float]:
     """Return the 95% interval of the AUC of one trained model."""
     interval = fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
     return [interval.low, interval.high]
@@ -156,10 +162,10 @@ def _measure_binary(
 ) -> dict[str, Any]:
     n_positive = int(label.sum())
     both = 0 < n_positive < len(label)
-    measured = binary_metrics(label, probability, cutoff=cutoff)
+    measured = compute_binary_metrics(label, probability, cutoff=cutoff)
     return {
         "auc": measured["auc"] if both else None,
-        "auc_ci": _auc_limits(label, probability, donors) if both else None,
+        "auc_ci": _compute_auc_limits(label, probability, donors) if both else None,
         "cutoff": cutoff,
         "f1": measured["f1"] if n_positive else None,
         "balanced_accuracy": measured["balanced_accuracy"] if both else None,
@@ -174,17 +180,19 @@ def _measure_multiclass(
     one_vs_rest = _compute_aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
     limits = [
-        _auc_limits(label == c, probability[:, c], donors) for c, auc in enumerate(one_vs_rest) if auc is not None
+        _compute_auc_limits(label == c, probability[:, c], donors)
+        for c, auc in enumerate(one_vs_rest)
+        if auc is not None
     ]
     return {
         "auc": float(np.mean(defined)) if defined else None,
         "auc_ci": np.mean(limits, axis=0).tolist() if limits else None,
         "auc_by_class": one_vs_rest,
-        **macro_metrics(label, probability),
+        **compute_macro_metrics(label, probability),
     }
 
 
-def macro_metrics(label: NDArray[Any], probability: NDArray[np.float64]) -> dict[str, float]:
+def compute_macro_metrics(label: NDArray[Any], probability: NDArray[np.float64]) -> dict[str, float]:
     """Return f1 and balanced_accuracy (means over the classes that occur) and accuracy of the likeliest class.
 
     Parameters

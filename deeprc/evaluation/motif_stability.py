@@ -56,7 +56,9 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     rows = [
         _describe(output, alike) | n_all
         for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
-        for _, alike in in_direction.groupby(cluster_motifs([_letter_heights(m) for m in in_direction["motif"]]))
+        for _, alike in in_direction.groupby(
+            cluster_motifs([_compute_letter_heights(m) for m in in_direction["motif"]])
+        )
     ]
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
@@ -80,6 +82,6 @@ def _describe(output: object, alike: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def _letter_heights(motif: str) -> NDArray[np.float64]:
+def _compute_letter_heights(motif: str) -> NDArray[np.float64]:
     """Return the letter heights of a motif, (W, 20): 1 for the residue of each position, 0 where any may stand."""
     return np.array([[float(letter == residue) for residue in AMINO_ACIDS] for letter in motif])

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from deeprc.arrays import Floats
 
-__all__ = ["MEASURES", "calibration_bins", "calibration_error", "judge_probabilities", "wilson_interval"]
+__all__ = ["MEASURES", "calibration_bins", "calibration_error", "compute_wilson_interval", "judge_probabilities"]
 
 MEASURES = ("brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error")
 """The names of the measures that `judge_probabilities` returns."""
@@ -22,7 +22,7 @@ _MIN_REPERTOIRES = 10  # with fewer there is no calibration error
 _SMALLEST = float(np.finfo(np.float64).eps)
 
 
-def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+def compute_wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Return Wilson's interval of a share, n_positive of n (Journal of the American Statistical Association, 1927)."""
     z = float(norm.ppf(0.5 + level / 2))
     share = n_positive / n
@@ -53,7 +53,7 @@ def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None =
     for i in np.unique(bin_of):
         in_bin = bin_of == i
         n, n_positive = int(in_bin.sum()), int(label[in_bin].sum())
-        lower, upper = wilson_interval(n_positive, n)
+        lower, upper = compute_wilson_interval(n_positive, n)
         rows.append((float(probability[in_bin].mean()), n_positive / n, lower, upper, n))
     return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
 

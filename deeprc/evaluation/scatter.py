@@ -52,7 +52,7 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
 
     table = validate_predictions(predictions, methods, _SCORING)
     parts = {each: table[table["method"] == each.name] for each in methods}
-    ranked = sorted(((_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
+    ranked = sorted(((_compute_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
     if not ranked:
         raise NoCurveError("predictions: no method has a fold, so there is no curve")
     n_columns = min(len(ranked), _MAX_COLUMNS)
@@ -118,7 +118,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
     return paths
 
 
-def _r2(part: pd.DataFrame) -> float:
+def _compute_r2(part: pd.DataFrame) -> float:
     return _SCORING.estimate_over_folds([part]).value
 
 

@@ -24,7 +24,7 @@ from deeprc.evaluation.auc_comparison import (
 )
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import compute_r2, r2_interval, rank_correlation
-from deeprc.evaluation.metrics import binary_metrics, macro_auc, macro_metrics
+from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metrics, macro_auc
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring_base import (
     KEY_COLUMNS,
@@ -91,11 +91,11 @@ class BinaryScoring(Scoring):
         return bool(0 < fold["label"].sum() < len(fold))
 
     def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
-        """Return every metric of one fold, see `binary_metrics`."""
+        """Return every metric of one fold, see `compute_binary_metrics`."""
         # ranks, because a score may be infinite
         score = rankdata(fold["score"])
         label, probability, cutoff = (fold[name].to_numpy() for name in ("label", "probability", "cutoff"))
-        return binary_metrics(label, probability, score=score, cutoff=cutoff)
+        return compute_binary_metrics(label, probability, score=score, cutoff=cutoff)
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
         """Return how good the probabilities of a table are, see `judge_probabilities`."""
@@ -155,7 +155,7 @@ class MulticlassScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
+        scores, probabilities = ([f"{prefix}={name}" for name in self.classes] for prefix in ("score", "probability"))
         return (*KEY_COLUMNS, "label", *scores, *probabilities)
 
     def validate(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -182,7 +182,7 @@ class MulticlassScoring(Scoring):
         """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
         index, scores = self._arrays(fold)
         judged = self.judge_probabilities(fold)
-        metrics = {"auc": macro_auc(index, scores), **macro_metrics(index, self._probabilities(fold))}
+        metrics = {"auc": macro_auc(index, scores), **compute_macro_metrics(index, self._probabilities(fold))}
         return {**metrics, "log_loss": judged["log_loss"], "brier": judged["brier"]}
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:

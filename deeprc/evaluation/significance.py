@@ -13,10 +13,10 @@ __all__ = [
     "SIGNIFICANCE_LEVEL",
     "Relation",
     "are_few_donors",
+    "are_few_repertoires",
     "classify_difference",
+    "format_p_in_words",
     "format_p_value",
-    "is_few",
-    "p_in_words",
 ]
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -53,8 +53,8 @@ def classify_difference(difference: float, p_value: float) -> Relation:
     return "better" if difference > 0 else "worse"
 
 
-def is_few(kind: str, n_smallest: int) -> bool:
-    """Return whether a measure over so few repertoires says little.
+def are_few_repertoires(kind: str, n_smallest: int) -> bool:
+    """Return whether repertoires are so few that a measure over them is uncertain.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def is_few(kind: str, n_smallest: int) -> bool:
 
 def are_few_donors(kind: str, n_repertoires: int, n_donors: int) -> bool:
     """Return whether donors have several repertoires, and are few or at most half as many as the repertoires."""
-    return n_donors < n_repertoires and (is_few(kind, n_donors) or 2 * n_donors <= n_repertoires)
+    return n_donors < n_repertoires and (are_few_repertoires(kind, n_donors) or 2 * n_donors <= n_repertoires)
 
 
 def format_p_value(p_value: float) -> str:
@@ -80,6 +80,6 @@ def format_p_value(p_value: float) -> str:
     return f"{p_value:.3f}" if p_value < 0.1 else f"{p_value:.2f}"
 
 
-def p_in_words(p_value: float) -> str:
+def format_p_in_words(p_value: float) -> str:
     """Return "p = 0.032" or "p < 0.001"."""
     return f"p = {format_p_value(p_value)}".replace("= <", "< ")

@@ -186,14 +186,14 @@ def read_clones(path: Path) -> pd.DataFrame:
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `predictions.tsv`; raises as `read_table`, and where a method predicts a repertoire twice."""
-    columns = {name: _prediction_column(name) for name in scoring.columns}
+    columns = {name: _make_prediction_column(name) for name in scoring.columns}
     label = {"binary": Column("integer", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
     table = read_table(path, {**columns, "label": label})
     _refuse(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
     return table
 
 
-def _prediction_column(name: str) -> Column:
+def _make_prediction_column(name: str) -> Column:
     if name == "fold":
         return _COUNT
     if name.split("=")[0] == "score":
@@ -228,7 +228,7 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
     measured = {
-        f"{what}_{scoring.measure_name}": Column("number", may_be_empty=True) for what in ("validation", "refit")
+        f"{part}_{scoring.measure_name}": Column("number", may_be_empty=True) for part in ("validation", "refit")
     }
     return read_table(path, {"method": Column(), "fold": _COUNT, **measured, "settings": Column()})
 

@@ -17,9 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.auc_intervals import (
-    auc_influences,
     auc_interval,
     check_donors_of_repeats,
+    compute_auc_influences,
     measure_variance_factor,
 )
 from deeprc.evaluation.sheet_control import find_categories, select_control_columns
@@ -122,7 +122,7 @@ def auc_within(
     sizes = np.array([(int(classes.sum()), int((1 - classes).sum())) for classes in labels])  # (S, 2)
     pairs = sizes.prod(axis=1)
     weights = pairs / pairs.sum()
-    auc = float(weights @ auc_influences(labels, scores)[0])
+    auc = float(weights @ compute_auc_influences(labels, scores)[0])
     repeat = np.zeros(len(fold_of), np.int64) if repeats is None else np.asarray(repeats)
     donors_in_strata = None if donors is None else [donors[indices] for indices in rows]
     repeat_of = [int(repeat[indices[0]]) for indices in rows]

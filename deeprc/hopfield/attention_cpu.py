@@ -75,18 +75,18 @@ def _split_into_pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     return sets, np.stack([first, np.minimum(first + _PIECE_ROWS, offsets[sets + 1])], axis=1)
 
 
-def _run(serial: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array) -> None:
-    """Call the serial or the parallel form, with as many threads as torch has; by default numba uses all cores."""
+def _run(serial_form: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array) -> None:
+    """Call the parallel form of a function with torch's number of threads, or the serial one if `size` is small."""
     threads = torch.get_num_threads()
     if threads == 1 or size < _MIN_SIZE_FOR_THREADS:
-        serial(*arrays)
+        serial_form(*arrays)
         return
-    own = numba.get_num_threads()
-    numba.set_num_threads(min(threads, own))
+    numba_threads = numba.get_num_threads()
+    numba.set_num_threads(min(threads, numba_threads))
     try:
         parallel_form(*arrays)
     finally:
-        numba.set_num_threads(own)
+        numba.set_num_threads(numba_threads)
         torch.set_num_threads(threads)
 
 

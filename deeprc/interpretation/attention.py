@@ -264,12 +264,12 @@ def _compute_attention(
     dataset, outputs = inferences[0].collator.dataset, output_names(model.tasks)
     attended = _read_attention(model, inferences, positions)
     max_rows = selection.max_sequences if selection.is_by_weight else None
-    ranked = [rank_repertoire(of_members, max_rows) for of_members in attended]
+    ranked = [rank_repertoire(member_attention, max_rows) for member_attention in attended]
     rows = [each.rows if selection.is_by_weight else None for each in ranked]
     scores = _score_sequences(model, inferences, positions, attended, rows)
     return [
-        _make_repertoire_attention(dataset[position], of_members, own_scores, ranked_rows, outputs, selection)
-        for position, of_members, own_scores, ranked_rows in zip(positions, attended, scores, ranked, strict=True)
+        _make_repertoire_attention(dataset[position], member_attention, own_scores, ranked_rows, outputs, selection)
+        for position, member_attention, own_scores, ranked_rows in zip(positions, attended, scores, ranked, strict=True)
     ]
 
 
@@ -283,13 +283,13 @@ def _read_attention(
     InputError
         If a weight or a logit is not finite.
     """
-    of_members = [list(iterate_head_attention(inference, positions)) for inference in inferences]
+    attention_of_members = [list(iterate_head_attention(inference, positions)) for inference in inferences]
     dataset = inferences[0].collator.dataset
-    for member, of_member in zip(model.members, of_members, strict=True):
-        for position, each in zip(positions, of_member, strict=True):
+    for member, member_attention in zip(model.members, attention_of_members, strict=True):
+        for position, each in zip(positions, member_attention, strict=True):
             for numbers in (each.weights, each.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
-    return list(zip(*of_members, strict=True))
+    return list(zip(*attention_of_members, strict=True))
 
 
 def _score_sequences(
@@ -300,13 +300,13 @@ def _score_sequences(
     rows: Sequence[NDArray[np.int64] | None],
 ) -> list[SequenceScores]:
     """Return the scores of the model for the sequences at some rows of each repertoire; None for all rows."""
-    of_members = []
-    for member, inference, of_member in zip(model.members, inferences, zip(*attended, strict=True), strict=True):
-        scores = list(score_rows(inference, positions, of_member, rows))
+    scores_of_members = []
+    for member, inference, member_attention in zip(model.members, inferences, zip(*attended, strict=True), strict=True):
+        scores = list(score_rows(inference, positions, member_attention, rows))
         for each in scores:
             member.check_scores(each)
-        of_members.append(scores)
-    return [model.combine_scores(of_repertoire) for of_repertoire in zip(*of_members, strict=True)]
+        scores_of_members.append(scores)
+    return [model.combine_scores(repertoire_scores) for repertoire_scores in zip(*scores_of_members, strict=True)]
 
 
 def _make_repertoire_attention(

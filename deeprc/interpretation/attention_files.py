@@ -98,24 +98,25 @@ def write_attention(
 
 def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
     """Join consecutive small tables and yield them, because to make a data frame takes time, however short it is."""
-    some: list[Columns] = []
+    waiting: list[Columns] = []
     n = 0
     for columns in pieces:
-        some.append(columns)
+        waiting.append(columns)
         n += len(columns["sequence_id"])
-        if n >= PIECE or len(some) == _TABLES:
-            yield pd.DataFrame(concatenate_columns(some))
-            some, n = [], 0
-    if some:
-        yield pd.DataFrame(concatenate_columns(some))
+        if n >= PIECE or len(waiting) == _TABLES:
+            yield pd.DataFrame(concatenate_columns(waiting))
+            waiting, n = [], 0
+    if waiting:
+        yield pd.DataFrame(concatenate_columns(waiting))
 
 
 def _collect_head_rows(
     attention: Iterable[RepertoireAttention], heads: list[tuple[str, int, int, int, str]]
 ) -> Iterator[RepertoireAttention]:
-    for one in attention:
-        heads += one.head_rows
-        yield one
+    """Yield the attention of each repertoire unchanged, and add the rows of its heads to the list `heads`."""
+    for repertoire_attention in attention:
+        heads += repertoire_attention.head_rows
+        yield repertoire_attention
 
 
 class _TableWriter:

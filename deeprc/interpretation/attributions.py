@@ -202,11 +202,11 @@ def _attribute_with(
     repertoires = list(index.group_by_repertoire())
     order = np.concatenate([np.zeros(0, np.int64), *(at for _, at in repertoires)])
     lengths = _make_batch(inference, index, repertoires).sequences.lengths.cpu().numpy()
-    inside = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
-    inside[order] = np.arange(inside.shape[1]) < lengths[:, None]  # (n, L)
+    is_residue = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
+    is_residue[order] = np.arange(is_residue.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
-    whole = AttributionArrays(np.where(inside, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
-    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * inside.shape[1] * D))
+    whole = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
+    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
     for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
         at = np.concatenate([each.at for each in group])
         batch = _make_batch(inference, index, [(each.position, each.at) for each in group])
@@ -224,7 +224,7 @@ def _make_batch(
     return inference.collator.take_together([i for i, _ in repertoires], rows).to(inference.device)
 
 
-class _Placed(NamedTuple):
+class _SurroundedSequences(NamedTuple):
     """Sequences of one repertoire of the dataset, by their indices among the n, (m,), and their surroundings."""
 
     position: int
@@ -237,7 +237,7 @@ def _find_surroundings(
     index: SequenceIndex,
     repertoires: Sequence[tuple[int, NDArray[np.int64]]],
     advance: Callable[[int], None],
-) -> Iterator[_Placed]:
+) -> Iterator[_SurroundedSequences]:
     """Yield the sequences of each repertoire that the top fraction keeps, with their surroundings."""
     pooled = explained.inference.iterate_pooled_with_logits([position for position, _ in repertoires])
     for (position, at), (average, logits) in zip(repertoires, pooled, strict=True):
@@ -246,13 +246,13 @@ def _find_surroundings(
         chosen = at[kept[index.rows[at]]]
         if len(chosen):
             around = explained.surround(position, index.rows[chosen], kept, average, logits)
-            yield _Placed(position, chosen, around)
+            yield _SurroundedSequences(position, chosen, around)
         advance(len(at))
 
 
-def _group_by_size(placed: Iterable[_Placed], size: int) -> Iterator[list[_Placed]]:
+def _group_by_size(placed: Iterable[_SurroundedSequences], size: int) -> Iterator[list[_SurroundedSequences]]:
     """Yield lists with at most `size` sequences together."""
-    group: list[_Placed] = []
+    group: list[_SurroundedSequences] = []
     n = 0
     for position, at, surroundings in placed:
         for first in range(0, len(at), size):
@@ -260,7 +260,7 @@ def _group_by_size(placed: Iterable[_Placed], size: int) -> Iterator[list[_Place
             if group and n + len(at[piece]) > size:
                 yield group
                 group, n = [], 0
-            group.append(_Placed(position, at[piece], surroundings.take(piece)))
+            group.append(_SurroundedSequences(position, at[piece], surroundings.take(piece)))
             n += len(at[piece])
     if group:
         yield group

@@ -29,8 +29,8 @@ def compute_clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
     found = find_shared_clones(dataset, dataset.gene_fields)
     n = len(found.n_private)
     clones = np.repeat(np.arange(len(found), dtype=np.int64), np.diff(found.offsets))
-    of_container = csr_matrix((np.ones(len(clones)), (found.carriers, clones)), shape=(n, len(found)))
-    carried = of_container[dataset.repertoire_indices]
+    is_carrier = csr_matrix((np.ones(len(clones)), (found.carriers, clones)), shape=(n, len(found)))
+    carried = is_carrier[dataset.repertoire_indices]
     shared = np.asarray((carried @ carried.T).todense(), np.float64)
     sizes = np.maximum(shared.diagonal() + found.n_private[dataset.repertoire_indices], 1)
     np.fill_diagonal(shared, sizes)

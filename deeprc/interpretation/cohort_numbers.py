@@ -63,10 +63,10 @@ def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list
     if np.isnan(known).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {target}")
     ids = dataset.repertoire_ids.tolist()
-    of_id = choose_drawn_classes(tasks[0], ids, known)
+    class_of_id = choose_drawn_classes(tasks[0], ids, known)
     colour_of_class = index_drawn_classes(tasks, tasks[0], known)
-    return [of_id.get(str(name), "") for name in ids], {
-        name: colour_of_class.get(name, 0) for name in dict.fromkeys(of_id.values())
+    return [class_of_id.get(str(name), "") for name in ids], {
+        name: colour_of_class.get(name, 0) for name in dict.fromkeys(class_of_id.values())
     }
 
 

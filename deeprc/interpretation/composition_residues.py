@@ -42,8 +42,8 @@ def attribute_composition(
     """
     scales, _ = model.units
     members = zip(model.members, scales[:, output].tolist(), strict=True)
-    weights = sum(scale * _kmer_weights(member, output) for member, scale in members) / len(model.members)
-    weights = weights - _mean_weight(np.asarray(weights), background)
+    weights = sum(scale * _compute_kmer_weights(member, output) for member, scale in members) / len(model.members)
+    weights = weights - _compute_mean_weight(np.asarray(weights), background)
     found: list[Floats] = [np.zeros(0)] * len(index)
     for position, at in index.group_by_repertoire():
         repertoire = dataset[position]
@@ -55,7 +55,7 @@ def attribute_composition(
     return whole
 
 
-def _kmer_weights(member: TrainedModel, output: int) -> Floats:
+def _compute_kmer_weights(member: TrainedModel, output: int) -> Floats:
     """Return the weights of the 4-mers in a network times the gain of the branch, (M,); 0 without this branch."""
     weights = np.zeros(len(AMINO_ACIDS) ** K)
     branches = member.network.branches
@@ -66,7 +66,7 @@ def _kmer_weights(member: TrainedModel, output: int) -> Floats:
     return weights
 
 
-def _mean_weight(weights: Floats, background: Floats) -> float:
+def _compute_mean_weight(weights: Floats, background: Floats) -> float:
     """Return the expected weight of a 4-mer of independent residues with these frequencies, (20,)."""
     mean = weights.reshape([len(AMINO_ACIDS)] * K)  # (M,) -> (20, 20, 20, 20)
     for _ in range(K):

@@ -86,5 +86,5 @@ def find_direction(tasks: Sequence[Task], name: str | None, *, target: str | Non
     expected = ", ".join(each.name for each in chosen or directions)
     if chosen:
         raise InputError(f"several targets have the class {name!r}: expected one of {expected}")
-    of_target = "" if target is None else f" of the target {target!r}"
-    raise InputError(f"no class {name!r}{of_target}: expected one of {expected}")
+    target_phrase = "" if target is None else f" of the target {target!r}"
+    raise InputError(f"no class {name!r}{target_phrase}: expected one of {expected}")

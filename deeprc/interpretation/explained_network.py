@@ -120,7 +120,7 @@ class ExplainedNetwork:
         rest = kept.copy()
         rest[chosen] = False
         own = logits[torch.from_numpy(chosen)].double()
-        logsumexp = _logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
+        logsumexp = _compute_logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
         if self.quantity.of == "output":
             average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(logsumexp), logsumexp)
             return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
@@ -142,10 +142,10 @@ class ExplainedNetwork:
         head, the average beside it is computed separately.
         """
         network = self.inference.network
-        of_rest = PooledAccumulator(network)
+        other_pooled = PooledAccumulator(network)
         for batch in self.inference.iterate_batches(position, rest):
-            of_rest.add(*(result.double() for result in network.attend(batch)))
-        average, logsumexp_of_rest = of_rest.compute_pooled(), of_rest.compute_logsumexp()
+            other_pooled.add(*(result.double() for result in network.attend(batch)))
+        average, logsumexp_of_rest = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
         batches = self.inference.iterate_batches(position, chosen)
         values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
         highest = torch.maximum(own, logsumexp).amax(dim=0)  # (H,)
@@ -208,7 +208,7 @@ class ExplainedNetwork:
         return self.quantity.scale * outputs[:, self.quantity.output]
 
 
-def _logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
+def _compute_logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
     """Return the logsumexp of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
     The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.
@@ -217,8 +217,8 @@ def _logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
     before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
     after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
     parts = [part.double().logsumexp(dim=0) for part in rest.split(_LOGITS_AT_A_TIME)]
-    of_rest = torch.stack(parts).logsumexp(dim=0)
-    return torch.stack([of_rest.expand_as(chosen), before, after]).logsumexp(dim=0)
+    logsumexp = torch.stack(parts).logsumexp(dim=0)
+    return torch.stack([logsumexp.expand_as(chosen), before, after]).logsumexp(dim=0)
 
 
 def _sum_all_others(terms: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from scipy.stats import rankdata
 
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.excess import bin_ends, compute_excess_shares, find_tie_ends
+from deeprc.evaluation.excess import choose_bin_ends, compute_excess_shares, find_tie_ends
 from deeprc.groups import index_groups
 from deeprc.interpretation.motifs.carriers import find_new_donors, split_by_direction
 from deeprc.training.model import Model
@@ -162,7 +162,7 @@ class FalseDiscoveryReference:
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
         place = np.searchsorted(rows, positions[is_counted])
         ties = find_tie_ends(scores[is_counted])
-        ends = np.unique(ties[np.searchsorted(ties, bin_ends(len(place)))])
+        ends = np.unique(ties[np.searchsorted(ties, choose_bin_ends(len(place)))])
         counts = np.zeros((len(rows), len(ends)))
         start = 0
         for g, end in enumerate(ends.tolist()):

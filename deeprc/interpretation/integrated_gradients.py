@@ -37,7 +37,7 @@ def average_gradient(
     steps
         Number of points at which the gradient is computed.
     """
-    points, weights = (torch.from_numpy(each).to(start) for each in _gauss_legendre(steps))
+    points, weights = (torch.from_numpy(each).to(start) for each in _compute_gauss_legendre(steps))
     line = torch.cat([start + point * (end - start) for point in points]).requires_grad_()  # (steps * n, ...)
     repeated = [each.repeat(steps, *[1] * (each.ndim - 1)) for each in fixed]
     (gradient,) = torch.autograd.grad(function(line, *repeated).sum(), line)
@@ -46,7 +46,7 @@ def average_gradient(
 
 
 @cache
-def _gauss_legendre(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _compute_gauss_legendre(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the points of the Gauss-Legendre rule on [0, 1] and their weights, which sum to 1, (steps,) each."""
     points, weights = np.polynomial.legendre.leggauss(steps)
     return (1 + points) / 2, weights / 2

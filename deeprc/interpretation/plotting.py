@@ -334,18 +334,18 @@ def make_figure(
     """
     if kind not in _KINDS:
         raise InputError(f"no figure {kind!r}; one of {', '.join(KINDS)}")
-    how = _KINDS[kind]
+    figure_kind = _KINDS[kind]
     paths = tuple(Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source))
-    if how.cohort == "needed" and cohort is None:
+    if figure_kind.cohort == "needed" and cohort is None:
         raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {' '.join(map(str, paths))} COHORT")
-    if how.cohort == "unused" and cohort is not None:
+    if figure_kind.cohort == "unused" and cohort is not None:
         raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
     options = options or FigureOptions()
     given = {"class" if name == "class_name" else name: value for name, value in vars(options).items()}
-    stray = [name for name, value in given.items() if value is not None and name not in how.options]
+    stray = [name for name, value in given.items() if value is not None and name not in figure_kind.options]
     if stray:
         raise InputError(f"{kind} has no --{stray[0]}")
-    return how.draw(_Request(paths, cohort, options, device))
+    return figure_kind.draw(_Request(paths, cohort, options, device))
 
 
 def find_classes(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
@@ -385,5 +385,7 @@ def draw_benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
     predictions = read_method_predictions(Path(folder) / "predictions.tsv", scoring)
     done = set(predictions["method"])
-    known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]
+    known = [
+        MethodInfo(name, settings["label"], settings["kind"]) for name, settings in methods.items() if name in done
+    ]
     return draw_curves_figure(predictions, known, scoring)

@@ -171,13 +171,13 @@ def witness_ranking(
         If the container does not know which sequences carry the signal.
     """
     chosen = list(range(len(dataset)) if positions is None else positions)
-    ranking = WitnessRanking(witness_step(dataset, chosen), output=output, sign=sign)
+    ranking = WitnessRanking(choose_witness_step(dataset, chosen), output=output, sign=sign)
     for position in chosen:
         ranking.add(dataset[position], model.score_sequences(dataset, position))
     return ranking.table()
 
 
-def witness_step(dataset: RepertoireDataset, positions: Sequence[int]) -> int:
+def choose_witness_step(dataset: RepertoireDataset, positions: Sequence[int]) -> int:
     """Return the number of sequences without a signal of which a `WitnessRanking` of some repertoires keeps one."""
     return max(1, -(-int(dataset.n_sequences[list(positions)].sum()) // _MAX_OTHERS))
 
@@ -188,7 +188,7 @@ class WitnessRanking:
     Parameters
     ----------
     step
-        See `witness_step`.
+        See `choose_witness_step`.
     output, sign
         Direction of the signal, see `witness_ranking`.
     """
@@ -213,8 +213,8 @@ class WitnessRanking:
 
     def join(self, other: WitnessRanking) -> None:
         """Add the scores that another collector has of the repertoires that follow."""
-        for own, of_other in zip(self._tallies, other._tallies, strict=True):
-            own.join(of_other)
+        for own, other_tally in zip(self._tallies, other._tallies, strict=True):
+            own.join(other_tally)
 
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""

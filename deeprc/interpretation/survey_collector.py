@@ -19,7 +19,7 @@ from deeprc.interpretation.attention import RepertoireAttention
 from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.directions import Direction, list_directions
 from deeprc.interpretation.false_sequences import HighestScores
-from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
+from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, choose_witness_step
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.nn.contributions import OutputParts
 from deeprc.training.model import Model
@@ -63,7 +63,7 @@ class SurveyPlan:
     def of(cls, model: Model, dataset: RepertoireDataset, top: int, witnesses_among: Sequence[int]) -> SurveyPlan:
         """Return the plan of `deeprc.interpretation.survey.survey_cohort`, whose parameters these are."""
         known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
-        step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
+        step = choose_witness_step(dataset, witnesses_among) if len(witnesses_among) else None
         return cls(list_directions(model.tasks), top, bool(model.branch_names), dict(known), step)
 
 
@@ -138,8 +138,8 @@ class SurveyCollector:
         self.residues.join(other.residues)
         for field, genes in self._usage.items():
             genes.join(other._usage[field])
-        for ranking, of_other in zip(self._witnesses, other._witnesses, strict=True):
-            ranking.join(of_other)
+        for ranking, other_ranking in zip(self._witnesses, other._witnesses, strict=True):
+            ranking.join(other_ranking)
         self._best.join(other._best, start, parts)
 
     def best(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
@@ -194,8 +194,10 @@ class _BestSequences:
             split = {} if parts is None else {"split": np.array(parts, object)[positions]}
             return {**columns, **split, POSITION: positions}
 
-        for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
-            own.join(of_other, move)
+        for own, other_ranking in zip(
+            [*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True
+        ):
+            own.join(other_ranking, move)
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 

@@ -185,7 +185,7 @@ def backward(
     """
     N, n_layers, widest = len(grad_logits), len(layers.weights), gradients.biases.shape[2]
     for block in numba.prange(N_SUM_BLOCKS):
-        of_block = Gradients(
+        block_gradients = Gradients(
             gradients.residues[block],
             gradients.positions[block],
             gradients.layers[block],
@@ -197,10 +197,12 @@ def backward(
         block_stop = (block + 1) * N // N_SUM_BLOCKS
         for first in range(block * N // N_SUM_BLOCKS, block_stop, SEQUENCES_PER_CHUNK):
             stop = min(first + SEQUENCES_PER_CHUNK, block_stop)
-            _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, of_block, grad_sums)
-            _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, of_block, grad_sums)
+            _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, block_gradients, grad_sums)
+            _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, block_gradients, grad_sums)
             window, grad_windows = cache.window[first:stop], grad_sums[0]
-            add_windows(sequences, first, window, grad_windows, first_row, of_block.residues, of_block.positions)
+            add_windows(
+                sequences, first, window, grad_windows, first_row, block_gradients.residues, block_gradients.positions
+            )
 
 
 @njit(**FAST)

@@ -204,10 +204,10 @@ def load_gene_columns(
         vocabularies = [container.gene_names]
     return [
         [
-            (code, torch.from_numpy(gene_names.index_names(of_part.get(field, ("",)), field)).to(device))
+            (code, torch.from_numpy(gene_names.index_names(gene_names_of_part.get(field, ("",)), field)).to(device))
             for code, field in zip(codes, GENE_FIELDS, strict=True)
         ]
-        for codes, of_part in zip(by_device[device], vocabularies, strict=True)
+        for codes, gene_names_of_part in zip(by_device[device], vocabularies, strict=True)
     ]
 
 

@@ -318,13 +318,13 @@ def _add_branches(
     """Return the scores of a repertoire's sequences at `rows`, with the contributions through branches added."""
     if network.branches is None:
         return scores
-    of_all = network.branches.compute_contributions(repertoire)  # (Q, N, T)
-    of_rows = of_all if rows is None else of_all[:, rows]
+    contributions = network.branches.compute_contributions(repertoire)  # (Q, N, T)
+    selected = contributions if rows is None else contributions[:, rows]
     return replace(
         scores,
-        contributions=scores.contributions + of_rows.sum(axis=0),
-        outputs=scores.outputs + of_all.sum(axis=(0, 1)),
-        beside_attention=dict(zip(network.branches.names, of_rows, strict=True)),
+        contributions=scores.contributions + selected.sum(axis=0),
+        outputs=scores.outputs + contributions.sum(axis=(0, 1)),
+        beside_attention=dict(zip(network.branches.names, selected, strict=True)),
     )
 
 
@@ -337,8 +337,8 @@ def _iterate_values(
         yield (network.attend(batch)[0].cpu() for batch in inference.iterate_batches(positions[0], rows[0]))
         return
     selected = [
-        np.arange(collator.count_sequences(position)) if of_repertoire is None else of_repertoire
-        for position, of_repertoire in zip(positions, rows, strict=True)
+        np.arange(collator.count_sequences(position)) if repertoire_rows is None else repertoire_rows
+        for position, repertoire_rows in zip(positions, rows, strict=True)
     ]
     batch = collator.take_together(positions, selected).to(inference.device)
     for values in network.attend(batch)[0].cpu().split([len(each) for each in selected]):

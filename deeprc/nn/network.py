@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from deeprc.encoders import find_encoder
 from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
-from deeprc.nn.attend_cpu import NetworkWeights, attend, compute_logits
+from deeprc.nn import attend_cpu
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.branches import Branch, Branches
 from deeprc.nn.digest import digest_tensors
@@ -52,7 +52,8 @@ class RunningStandardisation(nn.Module):
     n_features
         Number of pooled values of a repertoire, H * S.
     memory
-        Number of updates over which the moments are averaged.
+        Number of updates over which the moments are averaged. After that many updates, each new one has the weight
+        1 / `memory`.
     """
 
     def __init__(self, n_features: int, *, memory: int = 100) -> None:
@@ -91,8 +92,10 @@ class RunningStandardisation(nn.Module):
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
         self.mean.lerp_(average_rows(pooled), share)
-        spread = average_rows((pooled - before) * (pooled - self.mean))
-        self.variance.lerp_(spread, share).clamp_(min=0)  # rounding may make it negative if a feature is constant
+        squared_deviation = average_rows((pooled - before) * (pooled - self.mean))
+        self.variance.lerp_(squared_deviation, share).clamp_(
+            min=0
+        )  # rounding may make it negative if a feature is constant
 
 
 class DeepRC(nn.Module):
@@ -186,80 +189,6 @@ class DeepRC(nn.Module):
         self.n_outputs = n_outputs
         self.branches: Branches | None = None
 
-    def attach_branches(self, branches: Sequence[Branch], identities: Sequence[str] = ()) -> None:
-        """Let branches add to the outputs, with gains of 1; without branches, nothing changes.
-
-        Parameters
-        ----------
-        branches
-            The branches.
-        identities
-            Identities of the repertoires from which the branches learned; see `Branches`.
-        """
-        if branches:
-            self.branches = Branches(branches, self.n_outputs, identities).to(self.pooling.queries.device)
-
-    @property
-    def gene_names(self) -> GeneNames | None:
-        """Genes that the network knows, for `Collator`; None if it reads no genes."""
-        return None if self.gene_embedding is None else self.gene_embedding.names
-
-    def embed_genes(self, batch: RepertoireBatch) -> Tensor:
-        """Return the embeddings of the V and J genes, (N, 2 G), which follow the numbers of h1 in the sequence values.
-
-        Raises
-        ------
-        ValueError
-            If the network reads genes and the batch has none.
-        """
-        if self.gene_embedding is None:
-            return batch.sequences.residue_scale.new_empty((batch.sequences.n_sequences, 0))
-        if batch.genes is None:
-            raise ValueError("the network reads genes: expected batches of a Collator that was given its gene_names")
-        embedded: Tensor = self.gene_embedding(batch.genes)
-        return embedded
-
-    def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
-        """Return the sequence values, (N, S), and the attention logits, (N, H)."""
-        if (weights := self._fused_weights(batch.sequences)) is not None:
-            return attend(batch.sequences, self.embed_genes(batch), weights)
-        values: Tensor = self.embedding(batch.sequences)
-        if self.gene_embedding is not None:
-            values = torch.cat([values, self.embed_genes(batch)], dim=1)
-        return values, self.key_network(values) @ self._scaled_queries().T  # (N, d_k) @ (d_k, H)
-
-    @torch.no_grad()
-    def compute_logits(self, batch: RepertoireBatch) -> Tensor:
-        """Return the attention logits without gradients, (N, H); memory does not grow with N S."""
-        weights = self._fused_weights(batch.sequences)
-        if weights is not None and self.gene_embedding is None:
-            return compute_logits(batch.sequences, self.embed_genes(batch), weights)
-
-        def compute_chunk(chunk: RepertoireBatch) -> Tensor:
-            if weights is None:
-                return self.attend(chunk)[1]
-            return compute_logits(chunk.sequences, self.embed_genes(chunk), weights)
-
-        parts = [compute_chunk(chunk) for chunk in batch.iterate_chunks(choose_chunk_size(batch.sequences.device))]
-        return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
-
-    def _fused_weights(self, sequences: SequenceBatch) -> NetworkWeights | None:
-        """Return the weights if the compiled pass may compute these sequences instead of the operations of `attend`."""
-        scales = (sequences.residue_scale, sequences.position_scale)
-        if sequences.device.type != "cpu" or any(scale.requires_grad for scale in scales):
-            return None
-        modules = (self.embedding, self.key_network, *self.key_network)
-        if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
-            return None  # a hook needs the operations one by one
-        kernels = self.embedding.fused_weights()
-        if kernels is None:
-            return None
-        layers = [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)]
-        return NetworkWeights(*kernels, self._scaled_queries(), layers)
-
-    def _scaled_queries(self) -> Tensor:
-        return self.pooling.scaled_queries()[:, 0]  # (H, 1, d_k) -> (H, d_k)
-
     def forward(
         self,
         batch: RepertoireBatch,
@@ -309,19 +238,29 @@ class DeepRC(nn.Module):
             pooled = unattended_summary.add_to(pooled, logits, batch.offsets)
         return self.compute_outputs(pooled, batch.branch_scores)
 
-    def digest_pooling_weights(self) -> str:
-        """Return a digest, as hexadecimal text, of the weights on which pooled values depend.
+    def attend(self, batch: RepertoireBatch) -> tuple[Tensor, Tensor]:
+        """Return the sequence values, (N, S), and the attention logits, (N, H)."""
+        if (weights := self._collect_fused_weights(batch.sequences)) is not None:
+            return attend_cpu.attend(batch.sequences, self.embed_genes(batch), weights)
+        values: Tensor = self.embedding(batch.sequences)
+        if self.gene_embedding is not None:
+            values = torch.cat([values, self.embed_genes(batch)], dim=1)
+        return values, self.key_network(values) @ self._scale_queries().T  # (N, d_k) @ (d_k, H)
 
-        These are all weights but those of the output network and of the branches.
+    def embed_genes(self, batch: RepertoireBatch) -> Tensor:
+        """Return the embeddings of the V and J genes, (N, 2 G), the last part of the sequence values.
+
+        Raises
+        ------
+        ValueError
+            If the network reads genes and the batch has none.
         """
-        left_out = ("output_network.", "branches.")
-        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(left_out)})
-
-    @property
-    def linear_output(self) -> nn.Linear | None:
-        """The output layer, if it is the only one."""
-        first, *later = [layer for layer in self.output_network if isinstance(layer, nn.Linear)]
-        return None if later else first
+        if self.gene_embedding is None:
+            return batch.sequences.residue_scale.new_empty((batch.sequences.n_sequences, 0))
+        if batch.genes is None:
+            raise ValueError("the network reads genes: expected batches of a Collator that was given its gene_names")
+        embedded: Tensor = self.gene_embedding(batch.genes)
+        return embedded
 
     def compute_outputs(self, pooled: Tensor, branch_scores: Tensor | None) -> Tensor:
         """Return the outputs, (B, T), from the pooled values, (B, H, S), and the scores of the branches, (B, Q, T).
@@ -350,6 +289,71 @@ class DeepRC(nn.Module):
         values, logits = self.attend(batch)
         rows, bounds = select_top_rows(logits, batch.offsets, fraction, max_rows)
         return batch.take(rows, bounds), summarise_unattended(values, logits, batch.offsets, rows, bounds)
+
+    @torch.no_grad()
+    def compute_logits(self, batch: RepertoireBatch) -> Tensor:
+        """Return the attention logits without gradients, (N, H), without keeping the N S values in memory."""
+        weights = self._collect_fused_weights(batch.sequences)
+        if weights is not None and self.gene_embedding is None:
+            return attend_cpu.compute_logits(batch.sequences, self.embed_genes(batch), weights)
+
+        def compute_chunk(chunk: RepertoireBatch) -> Tensor:
+            if weights is None:
+                return self.attend(chunk)[1]
+            return attend_cpu.compute_logits(chunk.sequences, self.embed_genes(chunk), weights)
+
+        parts = [compute_chunk(chunk) for chunk in batch.iterate_chunks(choose_chunk_size(batch.sequences.device))]
+        return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
+
+    def _collect_fused_weights(self, sequences: SequenceBatch) -> attend_cpu.NetworkWeights | None:
+        """Return the weights if the compiled pass can compute these sequences; None if torch's operations must."""
+        scales = (sequences.residue_scale, sequences.position_scale)
+        if sequences.device.type != "cpu" or any(scale.requires_grad for scale in scales):
+            return None
+        modules = (self.embedding, self.key_network, *self.key_network)
+        if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+            return None  # a hook needs the operations one by one
+        kernels = self.embedding.fused_weights()
+        if kernels is None:
+            return None
+        layers = [(layer.weight, layer.bias) for layer in self.key_network if isinstance(layer, nn.Linear)]
+        return attend_cpu.NetworkWeights(*kernels, self._scale_queries(), layers)
+
+    def _scale_queries(self) -> Tensor:
+        """Return the queries times beta, (H, d_k)."""
+        return self.pooling.scaled_queries()[:, 0]  # (H, 1, d_k) -> (H, d_k)
+
+    def attach_branches(self, branches: Sequence[Branch], identities: Sequence[str] = ()) -> None:
+        """Add the scores of branches to the outputs, with gains of 1; an empty list of branches changes nothing.
+
+        Parameters
+        ----------
+        branches
+            The branches.
+        identities
+            Identities of the repertoires from which the branches learned; see `Branches`.
+        """
+        if branches:
+            self.branches = Branches(branches, self.n_outputs, identities).to(self.pooling.queries.device)
+
+    @property
+    def gene_names(self) -> GeneNames | None:
+        """Genes that the network knows, for `Collator`; None if it reads no genes."""
+        return None if self.gene_embedding is None else self.gene_embedding.names
+
+    @property
+    def linear_output(self) -> nn.Linear | None:
+        """The output layer, if it is the only one."""
+        first, *later = [layer for layer in self.output_network if isinstance(layer, nn.Linear)]
+        return None if later else first
+
+    def digest_pooling_weights(self) -> str:
+        """Return a digest, as hexadecimal text, of the weights on which pooled values depend.
+
+        These are all weights but those of the output network and of the branches.
+        """
+        left_out = ("output_network.", "branches.")
+        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(left_out)})
 
 
 def choose_chunk_size(device: torch.device) -> int:

@@ -71,6 +71,7 @@ def _draw_rows(
     rows: NDArray[np.int64],
     segments: NDArray[np.int64],
 ) -> None:
+    """Write the drawn rows, one from each stratum of consecutive rows, and the index of the repertoire of each."""
     for b in numba.prange(len(sizes)):
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
@@ -180,6 +181,7 @@ def _select_kth_smallest(values: NDArray[np.float64], k: int) -> float:
 def _select_top_rows(
     logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:
+    """Write the rows with the highest logits of each repertoire; of equal rows, the first are taken."""
     H = logits.shape[1]
     for b in numba.prange(len(offsets) - 1):
         first, stop, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]

@@ -241,7 +241,9 @@ def _compute_inverse_std(dataset: RepertoireDataset, position: int, abundance: A
 
 def _take_genes(gene_columns: list[tuple[Tensor, Tensor]], rows: Tensor) -> Tensor:
     """Return the indices of the V and J genes, (N, 2), of the sequences at these rows of the columns, (N,)."""
-    indices = [of_codes[codes.index_select(0, rows).long() & _UNSIGNED_16] for codes, of_codes in gene_columns]
+    indices = [
+        index_of_code[codes.index_select(0, rows).long() & _UNSIGNED_16] for codes, index_of_code in gene_columns
+    ]
     return torch.stack(indices, dim=1)
 
 

@@ -36,7 +36,7 @@ class TransformerEncoder(SequenceEncoder):
     Attributes
     ----------
     width, n_layers, n_heads, n_positions
-        W, the number of layers, H, and the number of positions from either end that are told apart.
+        W, the number of layers, H, and the number of positions from either end that have embeddings of their own.
     """
 
     width, n_layers, n_heads, n_positions = 64, 4, 4, 40
@@ -45,7 +45,7 @@ class TransformerEncoder(SequenceEncoder):
         super().__init__(settings.out_features)
         W, options = self.width, {"dropout": 0.0, "batch_first": True, "norm_first": True}
         self.embed = nn.Linear(N_AMINO_ACIDS, W)
-        self.output = nn.Linear(W, N_AMINO_ACIDS)  # predicts masked residues: who trains the layers needs it
+        self.output = nn.Linear(W, N_AMINO_ACIDS)  # predicts masked residues while the layers are trained
         self.from_start, self.from_end = (nn.Embedding(self.n_positions, W) for _ in range(2))
         layers = (HopfieldEncoderLayer(W, self.n_heads, 2 * W, **options) for _ in range(self.n_layers))  # type: ignore[arg-type]
         self.layers = nn.ModuleList(layers)
@@ -131,11 +131,11 @@ class TransformerEncoder(SequenceEncoder):
         result = self.embed.weight.new_empty((len(sequences.residues), self.width))
         for sequence_rows in sequences.lengths.argsort(stable=True).split(_BLOCK):
             starts, lengths = sequences.starts[sequence_rows], sequences.lengths[sequence_rows]
-            inside = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
+            is_residue = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
             residue_rows = starts.repeat_interleave(lengths) + _count_up(lengths)  # (r,), sequence by sequence
-            one_hot = self.embed.weight.new_zeros((*inside.shape, N_AMINO_ACIDS))
-            one_hot[inside] = functional.one_hot(sequences.residues[residue_rows].long(), N_AMINO_ACIDS).to(one_hot)
-            result[residue_rows] = self.patterns(one_hot, lengths)[inside]
+            one_hot = self.embed.weight.new_zeros((*is_residue.shape, N_AMINO_ACIDS))
+            one_hot[is_residue] = functional.one_hot(sequences.residues[residue_rows].long(), N_AMINO_ACIDS).to(one_hot)
+            result[residue_rows] = self.patterns(one_hot, lengths)[is_residue]
         return result
 
 

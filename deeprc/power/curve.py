@@ -48,16 +48,16 @@ class LearningCurve:
         """Return the result as a few lines of text."""
         lines = [f"{self.method}:"]
         for row in self.table.to_dict("records"):
-            how = "" if row["kind"] == "measured" else ", extrapolated"
+            remark = "" if row["kind"] == "measured" else ", extrapolated"
             limits = f"95% interval {row['auc_low']:.3f} to {row['auc_high']:.3f}"
-            lines.append(f"  {row['n_cohort']:>6,.0f} repertoires: AUC {row['auc']:.3f} ({limits}{how})")
+            lines.append(f"  {row['n_cohort']:>6,.0f} repertoires: AUC {row['auc']:.3f} ({limits}{remark})")
         if self.law.deficit < 1e-3:
             lines.append("  The AUC does not rise with the number of repertoires")
         smallest = float(self.table["n_cohort"].min())
         lines.append(f"  {self._describe_need(smallest)}, if the curve goes on like this")
         if self.n_permutations:
-            what = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
-            lines.append(f"  Does it find anything? {what}")
+            test_result = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
+            lines.append(f"  Does it find anything? {test_result}")
         return lines
 
     def _describe_need(self, smallest: float) -> str:

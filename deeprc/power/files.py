@@ -16,12 +16,12 @@ from deeprc.power.curve import LearningCurve
 from deeprc.power.figure import draw_learning_curve_figure, draw_study_figure
 from deeprc.power.planning import SimulatedStudy
 
-__all__ = ["check_power_folder", "jobs_folder", "write_curves", "write_study"]
+__all__ = ["check_power_folder", "get_jobs_folder", "write_curves", "write_study"]
 
 _TABLE, _PICTURE, _JOBS = "power.tsv", "power.png", "jobs"
 
 
-def jobs_folder(folder: str | os.PathLike[str]) -> Path:
+def get_jobs_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder with the outcomes of the jobs."""
     return Path(folder) / _JOBS
 
@@ -36,8 +36,8 @@ def check_power_folder(folder: str | os.PathLike[str], *, resume: bool) -> None:
     """
     if find_spec("matplotlib") is None:
         raise InputError("the picture needs matplotlib: pip install 'deeprc[plots]'")
-    if not (resume and jobs_folder(folder).is_dir()):
-        hint = "continue it with `resume`, or " if jobs_folder(folder).is_dir() else ""
+    if not (resume and get_jobs_folder(folder).is_dir()):
+        hint = "continue it with `resume`, or " if get_jobs_folder(folder).is_dir() else ""
         check_new_folder(Path(folder), hint=hint)
 
 

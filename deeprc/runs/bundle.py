@@ -129,13 +129,13 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
 
 
 @contextmanager
-def _translate_write_errors(what: Path | str) -> Iterator[None]:
+def _translate_write_errors(source: Path | str) -> Iterator[None]:
     """Replace errors of writing into the folder for temporary files by an InputError."""
     try:
         yield
     except OSError as error:
         folder = tempfile.gettempdir() if tempfile.tempdir else "the folder of temporary files"
-        raise InputError(f"{what}: cannot be unpacked into {folder}: {error.strerror or error}") from error
+        raise InputError(f"{source}: cannot be unpacked into {folder}: {error.strerror or error}") from error
 
 
 def _list_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

@@ -24,7 +24,7 @@ from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import find_categories, format_column_names
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
+from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, format_p_in_words
 from deeprc.runs.performance import PART_NAMES, AllClasses, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -125,9 +125,9 @@ class Controls:
 
     def sentence(self, name: str) -> str:
         """Return a sentence that says what follows from a control."""
-        row, what = self._rows[name], self.scoring.heading
+        row, measure = self._rows[name], self.scoring.heading
         value, network = self.measures[name], self.measures["network"]
-        numbers = f"{what} {value:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
+        numbers = f"{measure} {value:.3f} against {network:.3f}, {format_p_in_words(row['p_value'])}"
         sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
         control, named, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
         if relation == "worse":
@@ -135,21 +135,21 @@ class Controls:
         if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
             return (
                 f"Neither the network{named} nor a {control} is significantly better than chance "
-                f"({what} {network:.3f} and {value:.3f})."
+                f"({measure} {network:.3f} and {value:.3f})."
             )
         if relation == "equal" and not self.is_above_chance(name):
             return (
                 f"There are too few tested repertoires to tell whether the network{named} is better than a "
                 f"{control.removesuffix(',')} ({numbers})."
             )
-        how = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
+        verdict = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
         motifs, advice = "", HOW_TO_LEAVE_OUT if name == "sheet" else ""
         if self.is_above_chance(name):
             differ = "values" if isinstance(self.contrast, NumericTarget) else "classes"
             motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
         return (
-            f"A {control} {how} the network{named} ({numbers}). These repertoires do not show that receptor sequences "
-            f"add information{motifs}.{advice}"
+            f"A {control} {verdict} the network{named} ({numbers}). These repertoires do not show that receptor "
+            f"sequences add information{motifs}.{advice}"
         )
 
     def to_list(self) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from deeprc.evaluation.intervals import (
     rank_correlation,
     rank_correlation_interval,
 )
-from deeprc.evaluation.metrics import binary_metrics, macro_metrics
+from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.outputs import output_slices
 from deeprc.runs.out_of_fold import FoldPrediction
@@ -175,9 +175,9 @@ def _judge_calls(folds: Sequence[FoldPrediction], index: int) -> dict[str, float
     if task.kind == "binary":
         cutoffs = [each.tasks[index].calibration.min_probability for each in folds]
         cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in is_known])
-        calls = binary_metrics(label, probability, cutoff=cutoff)
+        calls = compute_binary_metrics(label, probability, cutoff=cutoff)
     else:
-        calls = macro_metrics(label, probability)
+        calls = compute_macro_metrics(label, probability)
     probability_metrics = judge_probabilities(label.astype(np.int64), probability)
     values = {name: calls[name] for name in _CALLS} | {
         name: probability_metrics[key] for name, key in _PROBABILITIES.items()

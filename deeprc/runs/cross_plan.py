@@ -22,13 +22,14 @@ from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT, parse_left_out_column
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.runs.several import RunPlan
-from deeprc.tasks import Task
+from deeprc.tasks import Task, parse_tasks
 from deeprc.versions import package_version
 
 __all__ = [
     "RUNS",
     "CrossValidationFolds",
     "CrossValidationHeader",
+    "PreparedCrossValidation",
     "RunIndex",
     "assign_test_folds",
     "begin_cross_validation",
@@ -36,6 +37,7 @@ __all__ = [
     "holds_cross_validation",
     "index_runs",
     "plan_cross_validation",
+    "prepare_cross_validation",
     "read_header",
 ]
 
@@ -79,6 +81,35 @@ class CrossValidationHeader:
         return CrossValidationFolds(self.folds, self.left_out)
 
 
+@dataclass(frozen=True)
+class PreparedCrossValidation:
+    """What a cross-validation starts from.
+
+    Attributes
+    ----------
+    folder, header
+        Folder of the results, and content of its `cv.yaml`.
+    dataset, tasks
+        The cohort, and the tasks of the targets.
+    test_folds
+        Index of the test fold of each repertoire in each repeat, (B, number of repeats); -1 if it is in none.
+    plans
+        Split and seed of each run, by the name of its directory.
+    """
+
+    folder: Path
+    header: CrossValidationHeader
+    dataset: RepertoireDataset
+    tasks: list[Task]
+    test_folds: NDArray[np.int64]
+    plans: dict[str, RunPlan]
+
+    @property
+    def run_folders(self) -> dict[Path, RunIndex]:
+        """Repeat, test fold and validation fold of each run, by its directory."""
+        return {self.folder / RUNS / name: run for name, run in index_runs(self.header).items()}
+
+
 class RunIndex(NamedTuple):
     """Indices of the repeat, the test fold and the validation fold of a run."""
 
@@ -113,6 +144,29 @@ class CrossValidationFolds(NamedTuple):
     def n_validation_folds(self) -> int:
         """Number of folds, without the test fold, each of which can be the validation fold."""
         return self.n - 1 if self.left_out is None else N_FOLDS
+
+
+def prepare_cross_validation(
+    folder: Path, header: CrossValidationHeader, dataset: RepertoireDataset, *, source: str
+) -> PreparedCrossValidation:
+    """Plan the runs of a cross-validation, and assign repertoires to test folds; nothing is written.
+
+    Parameters
+    ----------
+    folder, header, dataset
+        See `PreparedCrossValidation`.
+    source
+        Name of the cohort for error messages.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or the targets or folds do not fit the cohort.
+    """
+    plans = plan_cross_validation(header, dataset)
+    tasks = parse_tasks(header.targets, dataset.metadata, source=source)
+    folds = [assign_test_folds(dataset, tasks, header, header.seed + repeat) for repeat in range(header.repeats)]
+    return PreparedCrossValidation(folder, header, dataset, tasks, np.stack(folds, axis=1), plans)
 
 
 def assign_test_folds(

@@ -3,60 +3,46 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
-from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.config import Config, load_config
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import find_adjustment_cautions, to_column_names
-from deeprc.evaluation.caution import Caution, read_cautions, write_cautions
-from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions
-from deeprc.evaluation.donors import DonorColumn
+from deeprc.datasets.dataset import open_dataset
+from deeprc.evaluation.adjustment import to_column_names
+from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.evaluation.significance import is_few
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_start_motifs
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, get_result, run_jobs
 from deeprc.progress import open_step
 from deeprc.rich import render_details, render_interval, render_table
+from deeprc.runs.cross_cautions import find_cross_validation_cautions
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import make_folds_table
 from deeprc.runs.cross_plan import (
     RUNS,
     CrossValidationFolds,
     CrossValidationHeader,
-    assign_test_folds,
+    PreparedCrossValidation,
     begin_cross_validation,
     check_folder,
-    index_runs,
-    plan_cross_validation,
+    prepare_cross_validation,
 )
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
-from deeprc.runs.run import read_splits, save_predictions
-from deeprc.runs.several import train_runs
-from deeprc.runs.split_cautions import ONE_CLASS_PART
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.runs.run import save_predictions
+from deeprc.runs.several import RunOptions, train_runs
 
 __all__ = ["CrossValidation", "cross_validate"]
-
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -167,13 +153,12 @@ def cross_validate(
     InputError
         If anything the user gave cannot be used; nothing is written then.
     """
-    folder, dataset = Path(output), open_dataset(cohort)
-    target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
+    dataset, config = open_dataset(cohort), config or load_config()
     cohort_path = str(Path(cohort).absolute())
     test_folds = CrossValidationFolds.parse(folds, dataset.metadata, cohort_path)
     header = CrossValidationHeader(
         cohort=cohort_path,
-        targets=target_texts,
+        targets=(targets,) if isinstance(targets, str) else tuple(targets),
         folds=test_folds.n,
         repeats=repeats,
         members=test_folds.n_validation_folds if members is None else members,
@@ -182,45 +167,32 @@ def cross_validate(
         adjust_for=to_column_names(adjust_for),
         left_out=test_folds.left_out,
     )
-    plans = plan_cross_validation(header, dataset)
-    tasks = parse_tasks(target_texts, dataset.metadata, source=str(cohort))
-    folds_by_repeat = [assign_test_folds(dataset, tasks, header, seed + repeat) for repeat in range(repeats)]
+    prepared = prepare_cross_validation(Path(output), header, dataset, source=str(cohort))
     workers = Workers(processes=jobs, scheduler=scheduler)
-    check_folder(folder, header)
+    check_folder(prepared.folder, header)
     train_runs(
         cohort,
-        folder / RUNS,
-        plans,
-        targets=target_texts,
-        config=config or load_config(),
-        device=device,
-        keep_sketches=keep_sketches,
+        prepared.folder / RUNS,
+        prepared.plans,
+        RunOptions(targets=header.targets, config=config, device=device, keep_sketches=keep_sketches),
         workers=workers,
         progress=progress,
-        begin=partial(begin_cross_validation, folder, header),
+        begin=partial(begin_cross_validation, prepared.folder, header),
     )
-    fold_predictions = _predict(folder, header, workers, device)
-    if (config or load_config()).training.calibrate:
-        fold_predictions = cross_calibrate(fold_predictions)
-    metrics, cautions = judge_folds(fold_predictions, dataset, group_by, header.adjust_for)
-    cautions += [
-        *_find_cohort_check_cautions(dataset, tasks, folder, header, folds_by_repeat),
-        *_find_metric_cautions(dataset, tasks, folder, header, folds_by_repeat[0]),
-    ]
-    cautions += _find_run_cautions([folder / RUNS / name for name in index_runs(header)])
-    runs = index_runs(header).items()
-    motifs = count_motifs(
-        {run_index: read_start_motifs(folder / RUNS / name / "seeds.tsv") for name, run_index in runs}
-    )
-    return _write(folder, dataset, metrics, fold_predictions, motifs, cautions)
+    predictions = _predict_test_folds(prepared, workers, device)
+    if config.training.calibrate:
+        predictions = cross_calibrate(predictions)
+    metrics, metric_cautions = judge_folds(predictions, dataset, group_by, header.adjust_for)
+    cautions = [*metric_cautions, *find_cross_validation_cautions(prepared)]
+    return _write_results(prepared, metrics, predictions, cautions)
 
 
-def _predict(folder: Path, header: CrossValidationHeader, workers: Workers, device: str) -> list[FoldPrediction]:
+def _predict_test_folds(prepared: PreparedCrossValidation, workers: Workers, device: str) -> list[FoldPrediction]:
     """Return the prediction of the ensemble of each test fold, by repeat and fold."""
     members: dict[tuple[int, int], list[Path]] = {}
-    for name, run in index_runs(header).items():
-        members.setdefault((run.repeat, run.fold), []).append(folder.absolute() / RUNS / name)
-    cohort = Path(header.cohort)
+    for folder, run in prepared.run_folders.items():
+        members.setdefault((run.repeat, run.fold), []).append(folder.absolute())
+    cohort = Path(prepared.header.cohort)
     fold_runs = [FoldRuns(repeat, fold, tuple(runs), cohort, device) for (repeat, fold), runs in members.items()]
     predictions = []
     with (
@@ -233,81 +205,18 @@ def _predict(folder: Path, header: CrossValidationHeader, workers: Workers, devi
     return predictions
 
 
-def _find_cohort_check_cautions(
-    dataset: RepertoireDataset,
-    tasks: list[Task],
-    folder: Path,
-    header: CrossValidationHeader,
-    folds_by_repeat: Sequence[NDArray[np.int64]],
-) -> list[Caution]:
-    """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
-    checks = read_checks(folder / RUNS / next(iter(index_runs(header))))  # the check is the same in all runs
-    if checks is None or not checks.is_current(dataset):
-        checks = check_for_training(dataset, tasks, header.group_by)
-    fold_table = np.stack(folds_by_repeat, axis=1)  # (B, number of repeats)
-    labelled = np.flatnonzero(fold_table[:, 0] >= 0)
-    folds_of = {str(dataset.repertoire_ids[row]): tuple(fold_table[row].tolist()) for row in labelled}
-    return [
-        *find_duplicate_cautions(checks.findings, folds_of, apart="folds"),
-        *find_shortcut_cautions(checks.findings),
-    ]
-
-
-def _find_run_cautions(runs: Sequence[Path]) -> list[Caution]:
-    """Return the warnings of runs whose training or validation repertoires have one class, with how many have each."""
-    found = [each for run in runs for each in read_cautions(run) if each.name == ONE_CLASS_PART]
-    counts = Counter(each.text for each in found)
-    return [
-        replace(each, text=f"{counts[each.text]} of {len(runs)} runs: {each.text}")
-        for each in {each.text: each for each in found}.values()
-    ]
-
-
-def _find_metric_cautions(
-    dataset: RepertoireDataset,
-    tasks: Sequence[Task],
-    folder: Path,
-    header: CrossValidationHeader,
-    fold_of: NDArray[np.int64],
-) -> list[Caution]:
-    """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
-    cautions = find_divided_donor_cautions(dataset.metadata, fold_of, apart="folds")
-    donor_column = DonorColumn.choose(dataset.metadata, header.group_by)
-    column, donors = donor_column.name, donor_column.index_if_known()
-    labels = encode_labels(list(tasks), dataset.metadata)
-    for task, label in zip(tasks, labels.T, strict=True):
-        tested = ~np.isnan(label) & (fold_of >= 0)
-        classes = {name: tested & (label == c) for c, name in enumerate(task.class_names)} or {"": tested}
-        if donors is not None and column is not None:
-            cautions += find_donor_cautions(donors, column, classes, kind=task.kind, where="")
-        smallest = min(int(rows.sum()) for rows in classes.values())
-        if is_few(task.kind, smallest):
-            what = "with a number" if task.kind == "regression" else "in the smallest class"
-            text = f"{task.name}: {smallest:,} repertoires {what}: the metrics are uncertain."
-            cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
-    if header.adjust_for:
-        training_ids = [read_splits(folder / RUNS / name)[0]["train"] for name in index_runs(header)]
-        training_labels = [labels[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in training_ids]
-        cautions += find_adjustment_cautions(header.adjust_for, tasks[0].kind, training_labels)
-    if header.repeats == 1:
-        text = (
-            "There was only one repeat, so the intervals do not include the variation between seeds and divisions into "
-            "folds. The same call with `repeats=3` adds two repeats."
-        )
-        cautions.append(Caution("note", text, "performance", "one-repeat"))
-    return cautions
-
-
-def _write(
-    folder: Path,
-    dataset: RepertoireDataset,
+def _write_results(
+    prepared: PreparedCrossValidation,
     metrics: dict[str, dict[str, Any]],
     fold_predictions: Sequence[FoldPrediction],
-    motifs: pd.DataFrame,
     cautions: Sequence[Caution],
 ) -> CrossValidation:
     """Write the results; old metrics are deleted first and new ones written last, as the sign of complete results."""
-    predictions = make_out_of_fold_table(fold_predictions, dataset)
+    folder = prepared.folder
+    motifs = count_motifs(
+        {run: read_start_motifs(run_folder / "seeds.tsv") for run_folder, run in prepared.run_folders.items()}
+    )
+    predictions = make_out_of_fold_table(fold_predictions, prepared.dataset)
     fold_table = make_folds_table(fold_predictions)
     with name_write_errors(folder):
         (folder / "metrics.json").unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""Training of one model from a container to a run directory, and its continuation after an interruption."""
+"""Training of one model, from a container to a run directory, and its continuation after an interruption.
+
+`train_run` checks its arguments, makes the run directory and trains; `resume_run` reads the run directory and trains.
+"""
 
 from __future__ import annotations
 
@@ -108,12 +111,7 @@ def train_run(
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
     options = split or SplitOptions()
     division = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
-    part_of = index_split_parts(division, len(dataset))
-    for caution in find_divided_donor_cautions(dataset.metadata, part_of, apart="parts"):
-        _logger.warning("%s", caution.text)
-    for task in tasks:
-        if task.kind == "binary":
-            _logger.info("%s", describe_classes(task, dataset.metadata))
+    _log_donors_and_classes(dataset, tasks, division)
     tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[division.train])
     config = replace_log_abundance(config or load_config(), [dataset[division.train], dataset[division.validation]])
     warn_of_hidden_singletons(config, dataset)
@@ -128,7 +126,7 @@ def train_run(
         config=config,
     )
     prepared = PreparedRun(folder, settings, dataset, division, torch_device)
-    _check_that_trainer_can_be_made(prepared)
+    _check_training(prepared)
     ranks.compute_once(partial(begin_run, prepared, keep_sketches), shared=[dataset.container])
     return _train(prepared, logger, progress)
 
@@ -160,13 +158,13 @@ def resume_run(
     folder = Path(path)
     settings, ids = ranks.compute_once(lambda: _read_unfinished_run(folder))
     dataset = open_dataset(cohort or settings.cohort)
-    row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    missing = [repertoire_id for part in PARTS for repertoire_id in ids[part] if repertoire_id not in row_of]
+    position_of = {str(repertoire_id): position for position, repertoire_id in enumerate(dataset.repertoire_ids)}
+    missing = [repertoire_id for part in PARTS for repertoire_id in ids[part] if repertoire_id not in position_of]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
     if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
-    split = Split(**{part: np.array([row_of[i] for i in ids[part]], np.int64) for part in PARTS})
+    split = Split(**{part: np.array([position_of[i] for i in ids[part]], np.int64) for part in PARTS})
     prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
     return _train(prepared, logger, progress)
 
@@ -179,12 +177,23 @@ def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]
     return settings, read_splits(folder)[0]
 
 
-def _check_that_trainer_can_be_made(prepared: PreparedRun) -> None:
+def _log_donors_and_classes(dataset: RepertoireDataset, tasks: Sequence[Task], split: Split) -> None:
+    """Warn if donors have repertoires in several parts of the split, and log what is positive and what negative."""
+    part_of = index_split_parts(split, len(dataset))
+    for caution in find_divided_donor_cautions(dataset.metadata, part_of, apart="parts"):
+        _logger.warning("%s", caution.text)
+    for task in tasks:
+        if task.kind == "binary":
+            _logger.info("%s", describe_classes(task, dataset.metadata))
+
+
+def _check_training(prepared: PreparedRun) -> None:
     """Raise the errors that the trainer will raise, before anything is written."""
     _make_trainer(prepared, checkpoint=None)
 
 
 def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:
+    """Return the trainer of a run, which continues from the checkpoint if that exists."""
     settings, metadata = prepared.settings, prepared.dataset.metadata
     donors = DonorColumn.require(metadata, settings.split_options.group_by, settings.cohort).index_if_known()
     cohort = Fold(prepared.dataset, encode_labels(settings.tasks, metadata), donors)
@@ -206,10 +215,10 @@ def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None)
     with _lock_checkpoints(folder) as checkpoint:
         trainer = _make_trainer(prepared, checkpoint / "last.safetensors")
         model = _fit(trainer, folder, settings, logger, progress)
-        in_split = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
-        output_parts = model.compute_output_parts(in_split)
+        dataset = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
+        output_parts = model.compute_output_parts(dataset)
         device = str(prepared.device)
-        ranks.compute_once(lambda: _write_results(load_run(folder, device=device), in_split, output_parts))
+        ranks.compute_once(lambda: _write_results(load_run(folder, device=device), dataset, output_parts))
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -246,13 +255,13 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
 def _fit(
     trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
 ) -> TrainedModel:
-    """Train and return the model; write history, seeds and clones during the training and at its end."""
+    """Train the model, calibrate and save it; write start motifs, clones and the history while it is trained."""
     trainer.initialise_network()
     _write_table(folder / "seeds.tsv", make_start_motifs_table(trainer.start_motifs, settings.tasks))
     _write_table(folder / "clones.tsv", make_clones_table(trainer.make_model()))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
-        def report(state: TrainingState, loss: Tensor) -> None:
+        def report_update(state: TrainingState, loss: Tensor) -> None:
             if state.history and state.history[-1]["update"] == state.update:
                 _write_table(folder / "history.tsv", pd.DataFrame(state.history))
                 if log is not None:
@@ -261,10 +270,10 @@ def _fit(
             if progress is not None:
                 progress(state, loss)
 
-        state = trainer.fit(report)
+        state = trainer.fit(report_update)
     _logger.info("%s", describe_end(state, settings.config.training))
     _write_table(folder / "history.tsv", pd.DataFrame(state.history))
-    trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # the state of a network that is loaded
+    trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # as in a loaded network
     trained = calibrate_model(trainer.make_model(), trainer.validation)
     ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.kept_update))
     return trained
@@ -282,10 +291,10 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     if state.update >= settings.n_updates:
         return f"trained for all {settings.n_updates} updates, {best}{_describe_choice(state)}"
     if state.best_loss <= settings.least_gain:
-        why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
+        reason = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
     else:
-        why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
-    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {why}{_describe_choice(state)}"
+        reason = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {reason}{_describe_choice(state)}"
 
 
 def _describe_choice(state: TrainingState) -> str:
@@ -298,6 +307,7 @@ def _describe_choice(state: TrainingState) -> str:
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputParts) -> None:
+    """Write predictions, warnings and metrics; the metrics are last, as the sign that the run has ended."""
     assessment = assess_outputs(run, dataset, output_parts)
     save_predictions(run.path / "predictions.tsv", assessment.performance.predictions_with_donors)
     one_class = find_one_class_cautions(assessment.performance)

@@ -59,10 +59,10 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
             f"{read} only."
         )
     else:
-        which, predict = ("this run", "it predicts") if len(ignoring) == 1 else ("these runs", "they predict")
+        these_runs, predict = ("this run", "it predicts") if len(ignoring) == 1 else ("these runs", "they predict")
         text = (
-            f"In {len(ignoring)} of {len(runs)} runs, no update lowered the validation loss. The attention of {which} "
-            f"adds nothing: {predict} from {read} only."
+            f"In {len(ignoring)} of {len(runs)} runs, no update lowered the validation loss. The attention of "
+            f"{these_runs} adds nothing: {predict} from {read} only."
         )
     details = {"n": len(ignoring), "n_runs": len(runs), "branches": list(branches)}
     yield Caution("warning", text, "branches", UNUSED_ATTENTION, details)

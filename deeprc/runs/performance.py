@@ -52,7 +52,7 @@ class Auc:
     n_negative: int
 
 
-class _Predicted:
+class _PredictedQuantity:
     """Something that is predicted, which texts name if the run predicts several things."""
 
     about: str
@@ -64,7 +64,7 @@ class _Predicted:
 
 
 @dataclass(frozen=True)
-class Contrast(_Predicted):
+class Contrast(_PredictedQuantity):
     """One class against all others.
 
     Attributes
@@ -111,7 +111,7 @@ class Contrast(_Predicted):
 
 
 @dataclass(frozen=True)
-class AllClasses(_Predicted):
+class AllClasses(_PredictedQuantity):
     """All classes together of a target that has several; for `about`, see `Contrast`."""
 
     target: str
@@ -128,7 +128,7 @@ class R2:
 
 
 @dataclass(frozen=True)
-class NumericTarget(_Predicted):
+class NumericTarget(_PredictedQuantity):
     """A numeric target: its labels, (B,), NaN if not known, and its predictions, (B,); for the rest see `Contrast`."""
 
     target: str

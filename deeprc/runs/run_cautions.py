@@ -10,7 +10,7 @@ import pandas as pd
 
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, index_split_parts
-from deeprc.evaluation.significance import is_few
+from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.evaluation.splits import PARTS, Split
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.runs.controls import SHORT, Controls
@@ -133,7 +133,7 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
 def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> str:
     """Return a sentence that says why an AUC does not show that the network is better than chance."""
     few_donors = performance.has_few_donors(contrast.target)
-    if auc.value > 0.5 and (few_donors or is_few("binary", min(auc.n_positive, auc.n_negative))):
+    if auc.value > 0.5 and (few_donors or are_few_repertoires("binary", min(auc.n_positive, auc.n_negative))):
         few = "donors" if few_donors else f"{PART_NAMES[performance.held_out or 'test']} repertoires"
         return (
             f"The AUC of the network{contrast.named} is {auc.value:.3f}, but with so few {few} it could be as low as "
@@ -219,7 +219,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
-        few = {name: n for name, n in sizes.items() if is_few("binary", n)}
+        few = {name: n for name, n in sizes.items() if are_few_repertoires("binary", n)}
         if len(aucs) == 1 and few:
             ((contrast, auc),) = aucs
             (n,) = few.values()
@@ -237,7 +237,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
     for numeric in performance.numeric_targets:
         r2 = numeric.r2(performance.rows(performance.held_out))
-        if r2 is not None and is_few("regression", r2.n):
+        if r2 is not None and are_few_repertoires("regression", r2.n):
             text = f"Only {r2.n:,} {part} {_pluralise(r2.n, 'repertoire')}{numeric.named}"
             if r2.interval is not None:
                 text += f". With so few, r² may be anything from {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training.loggers import check_logger
 
-__all__ = ["RunPlan", "plan_left_out", "plan_validations", "train_runs"]
+__all__ = ["RunOptions", "RunPlan", "plan_left_out", "plan_validations", "train_runs"]
 
 _logger = logging.getLogger(__name__)
 
@@ -50,19 +50,36 @@ class RunPlan:
     seed: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options that all runs of a folder share; they are arguments of `train_run`."""
+
+    targets: tuple[str, ...]
+    config: Config = field(default_factory=load_config)
+    device: str = "auto"
+    logger: str | None = None
+    keep_sketches: bool = True
+
+
 @dataclass(frozen=True)
 class _Training:
-    """A training: the name of its run, the run directory, and the arguments of `train_run`."""
+    """A training: the name of its run, the run directory, the cohort, and the arguments of `train_run`."""
 
     name: str
     folder: Path
     cohort: Path
-    targets: tuple[str, ...]
-    config: Config
     plan: RunPlan
-    device: str
-    logger: str | None
-    keep_sketches: bool
+    options: RunOptions
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run directory exists."""
+        return (self.folder / "config.yaml").exists()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is complete."""
+        return (self.folder / "metrics.json").exists()
 
 
 def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
@@ -119,12 +136,8 @@ def train_runs(
     cohort: str | os.PathLike[str],
     output: str | os.PathLike[str],
     plans: Mapping[str, RunPlan],
+    options: RunOptions,
     *,
-    targets: Sequence[str] | str,
-    config: Config | None = None,
-    device: str = "auto",
-    logger: str | None = None,
-    keep_sketches: bool = True,
     workers: Workers = HERE,
     progress: Progress | None = None,
     begin: Callable[[], None] | None = None,
@@ -133,12 +146,14 @@ def train_runs(
 
     Parameters
     ----------
-    cohort, targets, config, device, logger, keep_sketches
-        Arguments of `train_run`.
+    cohort
+        Path of the container.
     output
         Folder of the runs. It must not exist, be empty, or have runs that a call with the same arguments has begun.
     plans
         Split and seed of each run, by the name of its directory.
+    options
+        Options that all runs share.
     workers
         Processes that train runs at the same time.
     progress
@@ -153,12 +168,8 @@ def train_runs(
     """
     if workers.scheduler is not None:
         check_scheduler(workers.scheduler)
-    folder = Path(output).absolute()
-    target_texts = (targets,) if isinstance(targets, str) else tuple(targets)
-    common = (Path(cohort).absolute(), target_texts, config or load_config())
-    trainings = [
-        _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
-    ]
+    folder, container = Path(output).absolute(), Path(cohort).absolute()
+    trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
     with _log_once(train_run.__module__, begin_run.__module__, make_split.__module__):
         _check(Path(output), trainings, is_here=workers.scheduler is None)
         if begin is not None:
@@ -171,7 +182,7 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
     """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
     failures = []
     train = partial(_train, progress)
-    unfinished = [each for each in trainings if not (each.folder / "metrics.json").exists()]
+    unfinished = [each for each in trainings if not each.has_ended]
     n_finished = len(trainings) - len(unfinished)
     if n_finished:
         _logger.info("%d of %d runs were finished already", n_finished, len(trainings))
@@ -229,14 +240,14 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
 
     If the runs are trained on a cluster, the device is one of its workers, and is not checked.
     """
-    first = trainings[0]
-    check_logger(first.logger)
+    cohort, options = trainings[0].cohort, trainings[0].options  # the same for all runs
+    check_logger(options.logger)
     if is_here:
-        resolve_device(first.device)
-    dataset = open_dataset(first.cohort)
+        resolve_device(options.device)
+    dataset = open_dataset(cohort)
     validate_sequences(dataset)
-    tasks = parse_tasks(first.targets, dataset.metadata, source=str(first.cohort))
-    begun = [training for training in trainings if (training.folder / "config.yaml").exists()]
+    tasks = parse_tasks(options.targets, dataset.metadata, source=str(cohort))
+    begun = [training for training in trainings if training.has_begun]
     if not begun:
         unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of first runs that were killed
         if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
@@ -256,7 +267,7 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None
             cohort = dataset.container.path
             raise InputError(f"{cohort}: its repertoires or labels are not those that {training.folder} began with")
         sketches = training.folder / SKETCHES_FILE
-        if not training.keep_sketches and sketches.exists():
+        if not training.options.keep_sketches and sketches.exists():
             raise InputError(
                 f"{sketches}: was kept by an earlier call, unlike `keep_sketches=False`; delete this file in every "
                 "run, or choose another `output`"
@@ -276,8 +287,7 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
     if tasks[0].kind != "regression" and len(np.unique(labels[~np.isnan(labels)])) < 2:
         tested = "" if options.test is None else f" with `test={options.test}`"
         raise InputError(f"{training.name}: the training part has one class of {tasks[0].name!r} only{tested}")
-    has_begun = (training.folder / "config.yaml").exists()
-    if has_begun and read_splits(training.folder)[0] != split.ids(dataset.repertoire_ids):
+    if training.has_begun and read_splits(training.folder)[0] != split.ids(dataset.repertoire_ids):
         raise InputError(
             f"{training.folder}: was begun with another split than {dataset.container.path} gives now: a column of "
             "its metadata has changed; choose another `output`"
@@ -286,16 +296,21 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
 
 def _check_same_settings(training: _Training) -> RunSettings:
     """Return the settings of a run that has begun; raise InputError if they are not those of the training."""
-    settings, plan = read_settings(training.folder), training.plan
-    chosen = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed}
+    settings, plan, config = read_settings(training.folder), training.plan, training.options.config
+    chosen = {"cohort": str(training.cohort), "targets": training.options.targets, "seed": plan.seed}
     chosen |= vars(plan.split_options)
     begun = {name: vars(settings)[name] for name in ("cohort", "targets", "seed")} | vars(settings.split_options)
     differing = [name for name, value in chosen.items() if begun[name] != value]
-    restored = _restore_log(settings.config, training.config)
-    differing += [] if restored == training.config else ["config"]
+    restored = _restore_log(settings.config, config)
+    differing += [] if restored == config else ["config"]
     if differing == ["config"]:
-        was, now = restored.to_mapping(), training.config.to_mapping()
-        names = [name for section in now for name in now[section] if was[section].get(name) != now[section][name]]
+        begun_settings, chosen_settings = restored.to_mapping(), config.to_mapping()
+        names = [
+            name
+            for section in chosen_settings
+            for name in chosen_settings[section]
+            if begun_settings[section].get(name) != chosen_settings[section][name]
+        ]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
             "`output`"
@@ -317,20 +332,21 @@ def _restore_log(begun: Config, chosen: Config) -> Config:
 
 def _train(progress: Progress | None, training: _Training) -> None:
     """Train a run, continue it, or do nothing if it has ended."""
-    if (training.folder / "metrics.json").exists():
+    if training.has_ended:
         return
-    if (training.folder / "config.yaml").exists():
-        resume_run(training.folder, logger=training.logger, progress=progress)
+    options = training.options
+    if training.has_begun:
+        resume_run(training.folder, logger=options.logger, progress=progress)
         return
     train_run(
         training.cohort,
         training.folder,
-        targets=training.targets,
-        config=training.config,
+        targets=options.targets,
+        config=options.config,
         split=training.plan.split_options,
         seed=training.plan.seed,
-        device=training.device,
-        logger=training.logger,
-        keep_sketches=training.keep_sketches,
+        device=options.device,
+        logger=options.logger,
+        keep_sketches=options.keep_sketches,
         progress=progress,
     )

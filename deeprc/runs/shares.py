@@ -51,8 +51,8 @@ class CohortShare:
         The container.
     device
         Device on which the worker computes: `auto`, `cpu`, `cuda` ...
-    rows, ids
-        The rows of the repertoires in the container, and their ids.
+    repertoire_indices, ids
+        Indices of the repertoires in the container, and their ids.
     checksum
         The checksum of the container; None for version 1, which has none.
     weights

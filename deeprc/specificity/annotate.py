@@ -151,13 +151,13 @@ def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> 
     by_text = np.argsort(first, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=len(texts)))])
     sizes = np.diff(bounds)[found.clones]
-    which = np.repeat(np.arange(len(found.rows)), sizes)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    entries = by_text[bounds[found.clones][which] + within]
-    rows = found.rows[which]
+    found_index = np.repeat(np.arange(len(found.rows)), sizes)
+    within = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    entries = by_text[bounds[found.clones][found_index] + within]
+    rows = found.rows[found_index]
     v_own, v_other = v_calls.to_numpy(object)[rows], database["v_call"].to_numpy(object)[entries]
     has_same_v = (v_own == v_other) & (v_own != "")
-    return _Pairs(rows, entries, 2 * found.mismatches[which] + ~has_same_v)
+    return _Pairs(rows, entries, 2 * found.mismatches[found_index] + ~has_same_v)
 
 
 def _describe(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
@@ -204,14 +204,14 @@ def _compare(
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
     organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
-    of_table, of_background = _make_strata(different, junctions, background, cohort)
+    table_strata, background_strata = _make_strata(different, junctions, background, cohort)
     n_tests = max(int((database["antigen_organism"].drop_duplicates() != "").sum()), 1)
     result = organisms
     for level, largest in _LEVELS.items():
         counts = (pairs.matches <= largest) & (organism_of >= 0)
         hits = np.zeros((len(background.publicity), len(names)), np.bool_)
         hits[pairs.rows[counts], organism_of[counts]] = True
-        rates = match_rates(of_table, of_background, hits)
+        rates = match_rates(table_strata, background_strata, hits)
         n_found = organisms[f"n_{level}"].tolist()
         p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
         q_values = benjamini_hochberg(p_values, n_tests)
@@ -228,25 +228,25 @@ def _make_strata(
     # of the whole container, as for the clones of the background
     n_carriers = count_carrying_repertoires(cohort.whole(), CloneSet(Sequences.encode(list(junctions))), owners)
     calls = background.sequences.genes.get("v_call")
-    of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
-    own = different["v_call"].tolist() if calls is not None else [""] * len(different)
-    codes = pd.factorize(np.array([*own, *of_clones], object))[0].astype(np.int64)
+    background_genes = [""] * len(background.publicity) if calls is None else list(calls.names())
+    table_genes = different["v_call"].tolist() if calls is not None else [""] * len(different)
+    codes = pd.factorize(np.array([*table_genes, *background_genes], object))[0].astype(np.int64)
     lengths = np.asarray(different["text"].str.len(), np.int64)
     return (
-        Strata(codes[: len(own)], lengths, classify_publicity(n_carriers)),
-        Strata(codes[len(own) :], background.sequences.lengths - 2, background.publicity),
+        Strata(codes[: len(table_genes)], lengths, classify_publicity(n_carriers)),
+        Strata(codes[len(table_genes) :], background.sequences.lengths - 2, background.publicity),
     )
 
 
-def _list_possible_junctions(different: pd.DataFrame) -> dict[str, int]:
-    """Return the junctions that a container may have for each sequence, with the index of the sequence.
+def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
+    """Return the index of the sequence, in the table, of each junction that a container may have for it.
 
-    Only the residues between the conserved ones are compared. The conserved ones are C, and F or W.
+    The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """
     found: dict[str, int] = {}
-    for row, (text, own) in enumerate(zip(different["text"], different["own"].astype(str), strict=True)):
+    for row, (text, original) in enumerate(zip(table["text"], table["own"].astype(str), strict=True)):
         found |= {f"C{text}F": row, f"C{text}W": row}
-        as_given = own.strip().upper()
+        as_given = original.strip().upper()
         if as_given[1:-1] == text:
             found[as_given] = row
     return found

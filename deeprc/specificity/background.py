@@ -39,7 +39,7 @@ _SEED = 0
 
 
 class Strata(NamedTuple):
-    """The strata of sequences: V gene (index of a name), length, and publicity, (n,) each."""
+    """The strata of sequences: V gene (index of a name), length, and class of the number of carriers, (n,) each."""
 
     v_gene: Integers
     length: Integers
@@ -47,7 +47,7 @@ class Strata(NamedTuple):
 
 
 class Background(NamedTuple):
-    """m clones of a cohort and their publicity, (m,)."""
+    """m clones of a cohort, and the class of their number of carriers, (m,), see `classify_publicity`."""
 
     sequences: Sequences
     publicity: Integers
@@ -94,7 +94,7 @@ def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] 
     return Background(found.take(kept), np.concatenate(classes)[kept])
 
 
-def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]) -> Floats:
+def match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> Floats:
     """Return the share of background clones like each sequence of the table that match each organism, (n, A).
 
     The share of a stratum is drawn towards that of the coarser stratum without the V gene, and this one towards that of
@@ -102,29 +102,29 @@ def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]
 
     Parameters
     ----------
-    of_table, of_background
+    table, background
         Strata of the n sequences of the table, and of the m clones of the background.
     hits
         Whether each clone of the background matches each organism, (m, A).
     """
-    rates = np.broadcast_to((hits.sum(axis=0) + 1.0) / (len(hits) + 1.0), (len(of_table.length), hits.shape[1]))
+    rates = np.broadcast_to((hits.sum(axis=0) + 1.0) / (len(hits) + 1.0), (len(table.length), hits.shape[1]))
     levels = (
-        (of_table.publicity,),
-        (of_table.publicity, of_table.length),
-        (of_table.publicity, of_table.length, of_table.v_gene),
+        (table.publicity,),
+        (table.publicity, table.length),
+        (table.publicity, table.length, table.v_gene),
     )
-    of_clones = (of_background.publicity, of_background.length, of_background.v_gene)
+    background_levels = (background.publicity, background.length, background.v_gene)
     for level in levels:
         wanted = np.stack(level, axis=1)
-        keys, which = np.unique(wanted, axis=0, return_inverse=True)
-        found = _find_row_indices(keys, np.stack(of_clones[: len(level)], axis=1))
-        inside = found >= 0
-        sizes = np.bincount(found[inside], minlength=len(keys))
-        clones, organisms = np.nonzero(hits & inside[:, None])
+        keys, key_index = np.unique(wanted, axis=0, return_inverse=True)
+        found = _find_row_indices(keys, np.stack(background_levels[: len(level)], axis=1))
+        is_like_any = found >= 0
+        sizes = np.bincount(found[is_like_any], minlength=len(keys))
+        clones, organisms = np.nonzero(hits & is_like_any[:, None])
         cells = found[clones] * hits.shape[1] + organisms
         counts = np.bincount(cells, minlength=len(keys) * hits.shape[1]).reshape(len(keys), -1)
-        which = which.ravel()
-        rates = (counts[which] + _TRUST * rates) / (sizes[which, None] + _TRUST)
+        key_index = key_index.ravel()
+        rates = (counts[key_index] + _TRUST * rates) / (sizes[key_index, None] + _TRUST)
     return np.asarray(rates)
 
 

@@ -163,8 +163,8 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
     parts = [_read_chain(table, known, chain, host) for chain in known.chains]
     found = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
     if found.empty:
-        of_host = "" if host is None else f" of {host} receptors"
-        raise InputError(f"{path}: holds no amino-acid sequence{of_host} with a known antigen")
+        host_phrase = "" if host is None else f" of {host} receptors"
+        raise InputError(f"{path}: holds no amino-acid sequence{host_phrase} with a known antigen")
     return found
 
 

@@ -33,12 +33,12 @@ def collect_tensors(
     losses
         Losses of the updates since the last evaluation.
     """
-    of_optimizer = _collect_optimizer_tensors(step.optimizer)
+    optimizer_tensors = _collect_optimizer_tensors(step.optimizer)
     return {
         **_collect_network_tensors(network, step, best),
         **{f"start.{name}": tensor for name, tensor in start.items()},
         LOSSES: torch.stack([*losses]) if losses else torch.zeros(0),
-        **{f"optimizer.{name}": tensor for name, tensor in of_optimizer.items()},
+        **{f"optimizer.{name}": tensor for name, tensor in optimizer_tensors.items()},
     }
 
 

@@ -62,6 +62,7 @@ def find_confirmed_motifs(
 def _find_confirmed(
     config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, seed: int
 ) -> list[EnrichedMotif]:
+    """Return the start motifs of the training fold, without doubtful ones that the validation fold does not confirm."""
     own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
     motifs = find_start_motifs(config, tasks, train, seed=own_seed)
     if all(motif.p_value <= MOTIF_LEVEL for motif in motifs):

@@ -214,11 +214,12 @@ def _count_letters(
 def _count_part(
     motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
 ) -> tuple[Integers, Integers]:
+    """Return the counts of `_count_letters` for some of the repertoires."""
     letters = np.full((len(motifs), max(map(len, motifs))), ANY)
     for own, motif in zip(letters, motifs, strict=True):
         own[: len(motif)] = motif
-    of_motif, offset = np.array(gaps).T
-    bounds = np.searchsorted(of_motif, np.arange(len(motifs) + 1))
+    motif_of_gap, offset = np.array(gaps).T
+    bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
     spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]
     by_first = np.argsort(letters[:, 0], kind="stable")
     first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
@@ -273,7 +274,7 @@ def _tally(
                 elif found[m]:
                     has_motif[motifs.groups[m]] = True
                     for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
-                        if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
+                        if _is_match(residues, start, motifs.letters[m], motifs.spans[m]):
                             for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
                                 counts[b, g, residues[start + motifs.gaps[g]]] += 1
             found[:] = False
@@ -287,13 +288,13 @@ def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Mo
         letter = residues[at]
         for i in range(motifs.first_bounds[letter], motifs.first_bounds[letter + 1]):
             m = motifs.by_first[i]
-            if at + motifs.spans[m] <= stop and _matches(residues, at, motifs.letters[m], motifs.spans[m]):
+            if at + motifs.spans[m] <= stop and _is_match(residues, at, motifs.letters[m], motifs.spans[m]):
                 found[m] = has_any = True
     return has_any
 
 
 @njit(nogil=True)
-def _matches(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
+def _is_match(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
     offset = 0
     while offset < span and (letters[offset] == ANY or letters[offset] == residues[start + offset]):
         offset += 1

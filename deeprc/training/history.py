@@ -41,13 +41,13 @@ def find_kept_update(history: pd.DataFrame) -> int:
 
 
 def find_kept_weights(history: pd.DataFrame) -> KeptWeights:
-    """Return the weights that a training kept.
+    """Return which weights a training kept, with their loss and AUC on validation repertoires.
 
     Parameters
     ----------
     history
-        Table `history.tsv` of a run, or the history of a `TrainingState` as a table. If whole validation repertoires
-        decided, loss and AUC are theirs.
+        Table `history.tsv` of a run, or the history of a `TrainingState` as a table. If the losses of whole validation
+        repertoires decided which weights were kept, the loss and the AUC are those of whole repertoires.
 
     Raises
     ------

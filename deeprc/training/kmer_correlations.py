@@ -151,8 +151,8 @@ def weigh_by_size(n_counted: Integers, sizes: Integers, donors: Integers) -> Flo
     donors
         Index of each repertoire's donor, (B,).
     """
-    of_donor = np.bincount(donors, n_counted)
-    return np.asarray(n_counted / (of_donor[donors] + np.median(np.bincount(donors, sizes))))
+    n_of_donor = np.bincount(donors, n_counted)
+    return np.asarray(n_counted / (n_of_donor[donors] + np.median(np.bincount(donors, sizes))))
 
 
 def standardise(columns: Floats, weights: Floats) -> Floats:

@@ -105,7 +105,7 @@ class OverdispersedKmers:
         return len(self.kmers)
 
 
-class _Listed(NamedTuple):
+class _ListedKmers(NamedTuple):
     """k-mers of any spacing, with the relative excess that they inherit from their parts, (n,)."""
 
     kmers: KmerSet
@@ -156,7 +156,7 @@ class Dispersion:
         kept = strongest[z[strongest] >= _MIN_Z_SCORE]
         return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], found.take(kept))
 
-    def _list_kmers(self) -> _Listed:
+    def _list_kmers(self) -> _ListedKmers:
         """Return the k-mers that vary more than their parts explain, most variable first."""
         relative = {key: self._precision.compute_relative_excess(*moments) for key, moments in self._moments.items()}
         variances = {key: value * self._moments[key][0] ** 2 for key, value in relative.items()}
@@ -164,15 +164,15 @@ class Dispersion:
         kmers, inherited, priority = [], [], []
         for index, spacing in enumerate(self._spacings):
             mean, variance = self._moments[spacing]
-            of_parts = _inherit(spacing, relative, variances)
-            exceeding = self._precision.compute_z_scores(mean, variance, of_parts) >= _MIN_Z_SCORE
+            inherited_excess = _inherit(spacing, relative, variances)
+            exceeding = self._precision.compute_z_scores(mean, variance, inherited_excess) >= _MIN_Z_SCORE
             exceeding &= (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
             code = np.flatnonzero(exceeding & ~explained[spacing])
             kmers.append(KmerSet(self._spacings, np.full(len(code), index), code))
-            inherited.append(of_parts[code])
+            inherited.append(inherited_excess[code])
             priority.append(self._precision.compute_z_scores(mean[code], variance[code], np.zeros(len(code))))
         order = np.argsort(-np.concatenate(priority), kind="stable")[:_MAX_LISTED]
-        return _Listed(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
+        return _ListedKmers(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
 
 
 def _iterate_parts(spacing: Spacing, searched: Container[Spacing]) -> Iterator[tuple[int, Spacing]]:
@@ -198,8 +198,10 @@ def _inherit(spacing: Spacing, relative: Mapping[Spacing, Floats], variances: Ma
     own = variances[spacing].reshape(shape)
     inherited = np.zeros(shape)
     for dropped, part in _iterate_parts(spacing, relative):
-        of_part, variance = (np.expand_dims(each[part].reshape(shape[1:]), dropped) for each in (relative, variances))
-        inherited = np.maximum(inherited, np.where(own < _MIN_SHARE_OF_LONGER * variance, of_part, 0))
+        part_excess, variance = (
+            np.expand_dims(each[part].reshape(shape[1:]), dropped) for each in (relative, variances)
+        )
+        inherited = np.maximum(inherited, np.where(own < _MIN_SHARE_OF_LONGER * variance, part_excess, 0))
     return inherited.ravel()
 
 
@@ -208,8 +210,8 @@ def _find_explained_by_longer(variances: Mapping[Spacing, Floats]) -> dict[Spaci
     largest = {key: np.zeros(len(values)) for key, values in variances.items()}
     for spacing, values in variances.items():
         for dropped, part in _iterate_parts(spacing, variances):
-            of_longer = values.reshape((_N_LETTERS,) * len(spacing)).max(axis=dropped).ravel()
-            largest[part] = np.maximum(largest[part], of_longer)
+            longer_variance = values.reshape((_N_LETTERS,) * len(spacing)).max(axis=dropped).ravel()
+            largest[part] = np.maximum(largest[part], longer_variance)
     return {key: largest[key] >= _MIN_SHARE_OF_LONGER * values for key, values in variances.items()}
 
 

@@ -63,15 +63,15 @@ def make_tables(kmers: KmerSet, included: Flags) -> KmerTables:
     for row, spacing in zip(offsets, spacings, strict=True):
         row[:] = [*spacing, *[spacing[-1]] * (len(row) - len(spacing))]
     starts = compute_offsets(np.array([count_kmers_of(spacing) for spacing in spacings], np.int64))
-    which = np.full(starts[-1], -1, np.int32)
+    kmer_of_code = np.full(starts[-1], -1, np.int32)
     for start, index in zip(starts[:-1], used, strict=True):
         own = (kmers.spacing_index == index) & included
-        which[start + kmers.code[own]] = np.flatnonzero(own)
-    is_given = which >= 0
+        kmer_of_code[start + kmers.code[own]] = np.flatnonzero(own)
+    is_given = kmer_of_code >= 0
     if np.count_nonzero(is_given) != np.count_nonzero(included):
         raise ValueError("expected different k-mers")
     bits = np.packbits(is_given, bitorder="little")
-    return KmerTables(which, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
+    return KmerTables(kmer_of_code, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
 
 
 class Chunk(NamedTuple):
@@ -145,7 +145,7 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
     The codes of all k-mers of a spacing are computed together, which a processor does for several at a time.
     """
     residues, segments, ends, codes, sequence, kmer = chunk
-    which, bits, offsets, sizes, starts = tables
+    kmer_of_code, bits, offsets, sizes, starts = tables
     n, n_found = uint64(ends[n_sequences - 1]), uint64(0)
     for p in range(len(sizes)):
         last_offset = offsets[p, -1]
@@ -162,6 +162,6 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
             code = start + codes[i]
             is_given = (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1)
             if is_given and i + last_offset < uint64(ends[segments[i]]):
-                sequence[n_found], kmer[n_found] = segments[i], which[code]
+                sequence[n_found], kmer[n_found] = segments[i], kmer_of_code[code]
                 n_found += uint64(1)
     return int(n_found)

@@ -60,9 +60,9 @@ class Occurrences:
         """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in this order."""
         index = np.full(len(self.was_searched), -1, np.int32)
         index[kmers] = np.arange(len(kmers))
-        which = index[self.kmer]
-        kept = which >= 0
-        return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.was_searched[kmers])
+        kmer = index[self.kmer]
+        kept = kmer >= 0
+        return Occurrences(self.repertoire[kept], self.sequence[kept], kmer[kept], self.was_searched[kmers])
 
     def tabulate(self, n_repertoires: int, rows: Integers | Flags) -> Integers:
         """Return how many of the occurrences at some rows are of each k-mer and in each repertoire, (B, n)."""
@@ -102,7 +102,9 @@ def find_occurrences(dataset: RepertoireDataset, kmers: KmerSet, *, max_occurren
         return replace(Occurrences.none(), was_searched=was_searched)
     for counts, _ in found:
         counts[:, ~was_searched] = 0
-    counted = [_CountedPart(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
+    counted = [
+        _CountedPart(part, *counts_and_sequences) for part, counts_and_sequences in zip(parts, found, strict=True)
+    ]
     return _join(parts, compute_parts(partial(_find_part, kmers, was_searched), counted), was_searched)
 
 
@@ -148,13 +150,13 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searc
     first_repertoires = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
     first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
     moved = [
-        (repertoire + np.int32(first_repertoire), sequence + first_sequence, which)
-        for (repertoire, sequence, which), first_repertoire, first_sequence in zip(
+        (repertoire + np.int32(first_repertoire), sequence + first_sequence, kmer)
+        for (repertoire, sequence, kmer), first_repertoire, first_sequence in zip(
             found, first_repertoires, first_sequences, strict=True
         )
     ]
-    repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
-    return Occurrences(repertoire, sequence, which, was_searched)
+    repertoire, sequence, kmer = map(np.concatenate, zip(*moved, strict=True))
+    return Occurrences(repertoire, sequence, kmer, was_searched)
 
 
 def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Found:
@@ -164,7 +166,7 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
     n_occurrences = counts.sum(axis=1)  # (B,)
     occurrence_offsets = compute_offsets(n_occurrences)
     repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), n_occurrences)
-    sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
+    sequence, kmer = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
     tables = make_tables(kmers, was_searched)
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
         for repertoires, block in iterate_blocks(dataset, step):
@@ -173,9 +175,9 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
             chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
             own = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
             starts = occurrence_offsets[repertoires.start : repertoires.stop] - own.start
-            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], which[own])
+            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], kmer[own])
             sequence[own] += first_sequence
-    return repertoire, sequence, which
+    return repertoire, sequence, kmer
 
 
 def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:
@@ -256,7 +258,7 @@ def _find_given(
     tables: KmerTables,
     starts: Integers,
     sequence: Integers,
-    which: NDArray[np.int32],
+    kmer: NDArray[np.int32],
 ) -> None:
     """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from starts[b] on.
 
@@ -269,7 +271,7 @@ def _find_given(
             end = fill_chunk(chunk, block.residues, block.offsets, chosen.indices, at, chosen.offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[i_out], which[i_out] = chosen.indices[at + chunk.sequence[i]], chunk.kmer[i]
+                sequence[i_out], kmer[i_out] = chosen.indices[at + chunk.sequence[i]], chunk.kmer[i]
                 i_out += 1
             at = end
 

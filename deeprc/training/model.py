@@ -66,15 +66,26 @@ class Model(ABC):
         """
         own = [[task for task in member.tasks for _ in range(task.n_outputs)] for member in self.members]
         common = [task for task in self.tasks for _ in range(task.n_outputs)]
-        scales = [[mine.scale / ours.scale for mine, ours in zip(of, common, strict=True)] for of in own]
-        shifts = [[(mine.mean - ours.mean) / ours.scale for mine, ours in zip(of, common, strict=True)] for of in own]
+        scales = [
+            [member_task.scale / common_task.scale for member_task, common_task in zip(of, common, strict=True)]
+            for of in own
+        ]
+        shifts = [
+            [
+                (member_task.mean - common_task.mean) / common_task.scale
+                for member_task, common_task in zip(of, common, strict=True)
+            ]
+            for of in own
+        ]
         return np.array(scales), np.array(shifts)
 
     @property
     def branch_names(self) -> list[str]:
         """Names of the branches that at least one member has, each once."""
-        of_members = [member.network.branches for member in self.members]
-        return list(dict.fromkeys(name for branches in of_members if branches is not None for name in branches.names))
+        branches_of_members = [member.network.branches for member in self.members]
+        return list(
+            dict.fromkeys(name for branches in branches_of_members if branches is not None for name in branches.names)
+        )
 
     @property
     def n_outputs(self) -> int:

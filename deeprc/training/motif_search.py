@@ -109,8 +109,8 @@ def find_enriched_motifs(
         is_doubtful = [motif.p_value <= limits.doubtful_level / n_outputs for motif in best_by_output]
         by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]
     chosen: dict[tuple[int, ...], EnrichedMotif] = {}
-    for of_outputs in (by_output, forms_by_output):
-        _add_in_turn(chosen, of_outputs, limits.max_motifs)
+    for motifs_of_outputs in (by_output, forms_by_output):
+        _add_in_turn(chosen, motifs_of_outputs, limits.max_motifs)
     return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
 
 

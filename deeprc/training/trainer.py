@@ -106,26 +106,39 @@ class Trainer:
         self.network = self._make_network(load_weights=not resumes)
         self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
-        self._best = copy_state(self.network)
+        self._best_weights = copy_state(self.network)
         self._start_weights: Weights = {}
         self._train_collator = self._make_collator(self.train.dataset)
-        validation_collator = self._make_collator(self.validation.dataset)
         self._pooled_value_cache = PooledValueCache()
         self._evaluator = Evaluator(
             self.validation,
-            validation_collator,
+            self._make_collator(self.validation.dataset),
             config.training,
             self.tasks,
             seed=seed,
             monitor=monitor,
             pooled_value_cache=self._pooled_value_cache,
         )
-        self._losses: list[Tensor] = []
-        self._began: float | None = None  # set by the first call of `initialise_network`
+        self._recent_losses: list[Tensor] = []  # of the updates since the last evaluation
+        self._start_time: float | None = None  # set by the first call of `initialise_network`
         self._last_save = time.monotonic()
-        self._has_chosen = False  # whether `fit` has put the best weights into the network
+        self._has_final_weights = False  # whether `fit` has put the best weights into the network
         if checkpoint is not None and resumes:
             self._restore_checkpoint(checkpoint)
+
+    def _check_folds(self) -> None:
+        if len(self.train.labels) == 0:
+            raise InputError("no training repertoire has a label")
+        validate_sequences(self.train.dataset)
+        if len(self.validation.labels) == 0:
+            raise InputError("no validation repertoire has a label; early stopping needs some")
+        if self.config.training.batch_size < ranks.count():
+            raise InputError(
+                f"batch_size={self.config.training.batch_size}: expected at least {ranks.count()}, because each process"
+                " takes a share of the repertoires of an update"
+            )
+        if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
+            raise InputError("shuffle_negatives: expected a binary first target")
 
     def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
@@ -146,20 +159,6 @@ class Trainer:
         """Whether batches are changed after they were drawn (augmentation), which needs the CPU."""
         return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
-    def _check_folds(self) -> None:
-        if len(self.train.labels) == 0:
-            raise InputError("no training repertoire has a label")
-        validate_sequences(self.train.dataset)
-        if len(self.validation.labels) == 0:
-            raise InputError("no validation repertoire has a label; early stopping needs some")
-        if self.config.training.batch_size < ranks.count():
-            raise InputError(
-                f"batch_size={self.config.training.batch_size}: expected at least {ranks.count()}, because each process"
-                " takes a share of the repertoires of an update"
-            )
-        if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
-            raise InputError("shuffle_negatives: expected a binary first target")
-
     def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
 
@@ -171,7 +170,7 @@ class Trainer:
             Function that is called after every update with the state and the loss of the update. The loss is on the
             device, so to read it is to wait for the update.
         """
-        if self._has_chosen:
+        if self._has_final_weights:
             return self.state
         self.initialise_network()
         self._evaluate_start()
@@ -181,57 +180,23 @@ class Trainer:
                 self.network.train()
                 loss = update(self.state.update)
                 self.state.update += 1
-                self._losses.append(loss)
+                self._recent_losses.append(loss)
                 self._evaluate_if_due()
                 step.note = self.state.describe_last_evaluation()
                 step.advance()
                 if progress is not None:
                     progress(self.state, loss)
         self._choose_final_weights()
-        self._note_seconds()
+        self._set_seconds()
         return self.state
-
-    def _evaluate_start(self) -> None:
-        """Evaluate what was learned before the first update, because it may be better than every update."""
-        if self.state.history or not (self.state.start_motifs or self.state.branches):
-            return
-        self._evaluate()
-        if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
-            self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
-        self._restart_without_gap_weights()
-
-    def _choose_final_weights(self) -> None:
-        """Leave the best weights in the network; if evaluations read samples, whole repertoires decide which."""
-        if self._evaluator.reads_samples:
-            self._best = choose_weights(
-                self._make_training_inference(),
-                self.train.labels,
-                self._evaluator,
-                self.state,
-                best=self._best,
-                start=self._start_weights,
-            )
-        self.network.load_state_dict(self._best)
-        self.network.eval()
-        self.step.average.restart()
-        self._has_chosen = True
-
-    def make_model(self) -> TrainedModel:
-        """Return the network as a model that knows what this training has computed about whole repertoires."""
-        return TrainedModel(self.tasks, self.network, self.config, pooled_value_cache=self._pooled_value_cache)
-
-    @property
-    def start_motifs(self) -> list[EnrichedMotif]:
-        """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
-        return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
     def initialise_network(self) -> None:
         """Learn branches and motifs, and start the network from both, see `fit_branches_and_find_motifs`.
 
         `fit` calls this before the first update; a second call changes nothing.
         """
-        if self._began is None:
-            self._began = time.monotonic() - self.state.seconds
+        if self._start_time is None:
+            self._start_time = time.monotonic() - self.state.seconds
         if self.state.started or self.state.update > 0:
             return
         motifs = fit_branches_and_find_motifs(
@@ -240,9 +205,38 @@ class Trainer:
         self._use_branches()
         self.state.start_motifs = [asdict(motif) for motif in motifs]
         self._start_from_motifs(motifs)
-        self._best = copy_state(self.network)
+        self._best_weights = copy_state(self.network)
         self.state.started = True
         self._save_checkpoint()
+
+    @property
+    def start_motifs(self) -> list[EnrichedMotif]:
+        """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
+        return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
+
+    def _start_from_motifs(self, motifs: Sequence[EnrichedMotif]) -> None:
+        """Start kernels, attention and outputs from motifs, the same on all ranks."""
+        start_network(self._make_training_inference(), motifs, self.train.labels, self.tasks)
+        ranks.broadcast_tensors(list(self.network.state_dict().values()))
+        self.step.average.restart()
+
+    def _use_branches(self) -> None:
+        """Give updates and evaluations the scores of the attached branches; updates then also learn their gains."""
+        if self.network.branches is None:
+            return
+        self.state.branches = describe_branches(self.network.branches)
+        self.step = TrainingStep(self.network, self.tasks, self.config.training)
+        self._train_collator.branches = BranchScores(self.network.branches, self.train.dataset)
+        self._evaluator.attach_branches(self.network.branches)
+
+    def _evaluate_start(self) -> None:
+        """Evaluate what was learned before the first update, because it may be better than every update."""
+        if self.state.history or not (self.state.start_motifs or self.state.branches):
+            return
+        self._evaluate()
+        if self._evaluator.reads_samples:  # `choose_weights` will compare it with updates on whole repertoires
+            self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
+        self._restart_without_gap_weights()
 
     def _restart_without_gap_weights(self) -> None:
         """Replace the start by one without gap weights.
@@ -252,48 +246,10 @@ class Trainer:
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
-        fresh = self._make_network().state_dict()
-        self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the branches stay
+        initial = self._make_network().state_dict()  # without branches, so those of the network stay
+        self.network.load_state_dict({**self.network.state_dict(), **initial})
         self._start_from_motifs([replace(motif, gap_weights=()) for motif in self.start_motifs])
         self._save_checkpoint()
-
-    def _start_from_motifs(self, motifs: Sequence[EnrichedMotif]) -> None:
-        start_network(self._make_training_inference(), motifs, self.train.labels, self.tasks)
-        ranks.broadcast_tensors(list(self.network.state_dict().values()))
-        self.step.average.restart()
-
-    def _make_training_inference(self) -> Inference:
-        """Return the network with the training repertoires, of which it reads all sequences."""
-        fraction, known = self.config.training.averaged_fraction, self._pooled_value_cache
-        return Inference(self.network, self._train_collator, fraction, pooled_value_cache=known)
-
-    def _use_branches(self) -> None:
-        """Let updates and evaluations use the branches that were attached, and updates learn their gains."""
-        if self.network.branches is None:
-            return
-        self.state.branches = describe_branches(self.network.branches)
-        self.step = TrainingStep(self.network, self.tasks, self.config.training)
-        self._train_collator.branches = BranchScores(self.network.branches, self.train.dataset)
-        self._evaluator.attach_branches(self.network.branches)
-
-    def _evaluate_if_due(self) -> None:
-        """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
-        settings = self.config.training
-        is_last = self.state.update >= settings.n_updates
-        if self.state.update % settings.evaluate_every == 0 or is_last:
-            self._evaluate()
-            self.state.finished = is_last or self._is_out_of_patience()
-            self._save_checkpoint()
-        elif time.monotonic() - self._last_save >= SAVE_SECONDS:
-            self._save_checkpoint()
-
-    def _is_out_of_patience(self) -> bool:
-        """Return whether the loss has not improved for `patience` evaluations, or cannot improve any more."""
-        settings = self.config.training
-        if settings.patience is None:
-            return False
-        waited = (self.state.update - self.state.best_update) // settings.evaluate_every
-        return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def make_update_function(self, *, capture: bool = True) -> Callable[[int], Tensor]:
         """Return a function that makes the update with an index and returns its loss.
@@ -307,7 +263,7 @@ class Trainer:
 
     def _is_capturable(self) -> bool:
         if self._train_collator.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
-            return False  # recording the communication of ranks has not been tested
+            return False  # it is not tested whether communication of ranks can be recorded
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
     def _make_update(self, batches: Prefetcher, update: int) -> Tensor:
@@ -340,43 +296,91 @@ class Trainer:
             batch = permute_residues(batch, settings.residue_permutation, rng)
         return batch.take_repertoires(rank_share) if self._changes_batches else batch
 
-    def compute_validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return logits and weights of attention of the averaged weights, see `Evaluator.compute_attention`."""
-        return self._evaluator.compute_attention(self.step.average.network)
+    def _evaluate_if_due(self) -> None:
+        """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
+        settings = self.config.training
+        is_last = self.state.update >= settings.n_updates
+        if self.state.update % settings.evaluate_every == 0 or is_last:
+            self._evaluate()
+            self.state.finished = is_last or self._is_out_of_patience()
+            self._save_checkpoint()
+        elif time.monotonic() - self._last_save >= SAVE_SECONDS:
+            self._save_checkpoint()
 
-    def _note_seconds(self) -> float:
-        assert self._began is not None
-        self.state.seconds = round(time.monotonic() - self._began, 3)
-        return self.state.seconds
+    def _is_out_of_patience(self) -> bool:
+        """Return whether the loss has not improved for `patience` evaluations, or cannot improve any more."""
+        settings = self.config.training
+        if settings.patience is None:
+            return False
+        waited = (self.state.update - self.state.best_update) // settings.evaluate_every
+        return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def _evaluate(self) -> None:
+        """Compute the validation loss of the averaged weights, add it to the history, and keep the best weights."""
         loss, monitored = self._evaluator.compute_loss(self.step.average.network)
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         row = {
             "update": self.state.update,
-            "train_loss": float(torch.stack(self._losses).mean()) if self._losses else float("nan"),
+            "train_loss": float(torch.stack(self._recent_losses).mean()) if self._recent_losses else float("nan"),
             "validation_loss": loss,
             **monitored,
-            "seconds": self._note_seconds(),
+            "seconds": self._set_seconds(),
         }
-        self._losses = []
+        self._recent_losses = []
         if loss < self.state.best_loss - self.config.training.least_gain:
             self.state.best_loss, self.state.best_update = loss, self.state.update
-            self._best = copy_state(self.step.average.network)
+            self._best_weights = copy_state(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
 
+    def _set_seconds(self) -> float:
+        assert self._start_time is not None
+        self.state.seconds = round(time.monotonic() - self._start_time, 3)
+        return self.state.seconds
+
+    def _choose_final_weights(self) -> None:
+        """Leave the best weights in the network; if evaluations read samples, whole repertoires decide which."""
+        if self._evaluator.reads_samples:
+            self._best_weights = choose_weights(
+                self._make_training_inference(),
+                self.train.labels,
+                self._evaluator,
+                self.state,
+                best=self._best_weights,
+                start=self._start_weights,
+            )
+        self.network.load_state_dict(self._best_weights)
+        self.network.eval()
+        self.step.average.restart()
+        self._has_final_weights = True
+
+    def make_model(self) -> TrainedModel:
+        """Return the network as a model that knows what this training has computed about whole repertoires."""
+        return TrainedModel(self.tasks, self.network, self.config, pooled_value_cache=self._pooled_value_cache)
+
+    def _make_training_inference(self) -> Inference:
+        """Return the network with the training repertoires, of which it reads all sequences."""
+        fraction = self.config.training.averaged_fraction
+        return Inference(self.network, self._train_collator, fraction, pooled_value_cache=self._pooled_value_cache)
+
+    def compute_validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Return logits and weights of attention of the averaged weights, see `Evaluator.compute_attention`."""
+        return self._evaluator.compute_attention(self.step.average.network)
+
     def _save_checkpoint(self) -> None:
+        """Write the state of the training on rank 0, if there is a path of a checkpoint."""
         if self.checkpoint is None or not ranks.is_main():
             return
-        self._note_seconds()
+        self._set_seconds()
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
-        tensors = collect_tensors(self.network, self.step, self._best, self._start_weights, self._losses)
+        tensors = collect_tensors(self.network, self.step, self._best_weights, self._start_weights, self._recent_losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._last_save = time.monotonic()
 
     def _restore_checkpoint(self, path: Path) -> None:
+        """Continue from a checkpoint; its branches are attached before the shapes of its tensors are checked."""
+
         def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
             self._attach_branches(path, state)
             return make_expected_tensors(self.network, self.step, names)
@@ -384,12 +388,12 @@ class Trainer:
         tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
         self._attach_branches(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
-        self._best, self._start_weights, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
+        restored = restore_tensors(tensors, self.network, self.step, self.device)
+        self._best_weights, self._start_weights, self._recent_losses = restored
         if self.network.branches is not None:
             self.network.branches.check(str(path))
         _logger.info("continuing after update %d", self.state.update)
 
     def _attach_branches(self, path: Path, state: dict[str, Any]) -> None:
-        """Attach to the network the branches that a checkpoint describes."""
         attach_described_branches(self.network, state.get("branches", {}), f"{path}: state")
         self._use_branches()

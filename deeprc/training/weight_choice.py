@@ -54,7 +54,7 @@ def choose_weights(
     if state.best_update == 0:
         return best
     least_gain = evaluator.settings.least_gain
-    losses = _CandidateLosses(inference.network, evaluator, {row["update"]: row for row in state.history})
+    losses = _LossRecorder(inference.network, evaluator, {row["update"]: row for row in state.history})
     kept, kept_update, lowest = best, state.best_update, losses.measure(best, state.best_update, "whole")
     if start:
         loss = losses.measure(start, 0, "whole")
@@ -73,8 +73,8 @@ def choose_weights(
     return kept
 
 
-class _CandidateLosses:
-    """Losses of weights of a network; `rows` are the rows of the history by the number of updates."""
+class _LossRecorder:
+    """Recorder of the losses of candidate weights, in the rows of the history, by the number of updates."""
 
     def __init__(self, network: DeepRC, evaluator: Evaluator, rows: Mapping[float, dict[str, float]]) -> None:
         self._network, self._evaluator, self._rows = network, evaluator, rows

@@ -13,7 +13,7 @@ from scipy import stats
 
 from deeprc.associations import associate_clones
 from deeprc.associations.donors_by_class import find_donors_by_class
-from deeprc.associations.generation import generation_probabilities
+from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.figures import draw_volcano_figure
@@ -237,13 +237,13 @@ def test_a_model_gives_generation_probabilities(monkeypatch: pytest.MonkeyPatch)
     clones = pd.DataFrame(
         {"junction_aa": ["CAAF", "CDDF", "CEEF"], "v_call": ["TRBV7-9", "TRBV7", ""]}, index=[4, 7, 9]
     )
-    found = generation_probabilities(clones)
+    found = compute_generation_probabilities(clones)
     assert found is not None
     assert found.to_dict() == {4: 0.04, 7: 0.04, 9: 0.04}
     names = [each.name for each in segments]
     assert sorted(asked) == [("CAAF", names[:2], 1), ("CDDF", names[:3], 1), ("CEEF", names, 1)]
-    assert generation_probabilities(clones[["junction_aa"]]) is None
-    assert generation_probabilities(clones.assign(v_call="TRGV1")) is None
+    assert compute_generation_probabilities(clones[["junction_aa"]]) is None
+    assert compute_generation_probabilities(clones.assign(v_call="TRGV1")) is None
 
 
 def test_righor_itself() -> None:
@@ -251,7 +251,7 @@ def test_righor_itself() -> None:
     clones = pd.DataFrame(
         {"junction_aa": ["CASSLGGYEQYF", "CASSWWWWWWWWYEQYF"], "v_call": "TRBV7-9", "j_call": "TRBJ2-7"}
     )
-    found = generation_probabilities(clones)
+    found = compute_generation_probabilities(clones)
     assert found is not None
     assert 1e-9 < found[0] < 1e-3
     assert found[1] < 1e-4 * found[0]

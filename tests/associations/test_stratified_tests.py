@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.associations.columns import CarrierCounts, compute_p_values, odds_ratios, stratified_odds_ratios
+from deeprc.associations.columns import (
+    CarrierCounts,
+    compute_odds_ratios,
+    compute_p_values,
+    compute_stratified_odds_ratios,
+)
 from deeprc.associations.donors_by_class import DonorsByClass
-from deeprc.associations.false_discoveries import permutation_q_values
-from deeprc.associations.stratified_tests import ClassTest, compare_carriers, stratified_p_values
+from deeprc.associations.false_discoveries import compute_permutation_q_values
+from deeprc.associations.stratified_tests import ClassTest, compare_carriers, compute_stratified_p_values
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import SharedClones
 
@@ -36,7 +41,7 @@ def test_one_stratum_is_fishers_test() -> None:
     expected = [
         stats.fisher_exact([[x, m - x], [p - x, u - p - m + x]], alternative="greater").pvalue for x, m, p, u in tables
     ]
-    np.testing.assert_allclose(stratified_p_values(a[:, 0], n, n_class, n_all), expected, rtol=1e-10)
+    np.testing.assert_allclose(compute_stratified_p_values(a[:, 0], n, n_class, n_all), expected, rtol=1e-10)
 
 
 def test_several_strata_by_enumeration() -> None:
@@ -46,7 +51,7 @@ def test_several_strata_by_enumeration() -> None:
         high = sum(min(n, p) for n, p in zip(carriers, class_sizes, strict=True))
         for a in range(low, high + 1):
             columns = (np.array([values], np.int64) for values in (carriers, class_sizes, sizes))
-            found = stratified_p_values(np.array([a]), *columns)[0]
+            found = compute_stratified_p_values(np.array([a]), *columns)[0]
             assert found == pytest.approx(enumerate_p(a, carriers, class_sizes, sizes), rel=1e-10)
 
 
@@ -56,7 +61,7 @@ def test_it_is_near_the_asymptotic_test_of_cochran_mantel_and_haenszel() -> None
     variance = (carriers * (sizes - carriers) * class_sizes * (sizes - class_sizes) / sizes**2 / (sizes - 1)).sum()
     for a in (70, 75, 80):
         asymptotic = stats.norm.sf((a - expected - 0.5) / variance**0.5)
-        exact = stratified_p_values(np.array([a]), carriers[None], class_sizes[None], sizes[None])[0]
+        exact = compute_stratified_p_values(np.array([a]), carriers[None], class_sizes[None], sizes[None])[0]
         assert exact == pytest.approx(asymptotic, rel=0.15)
 
 
@@ -115,13 +120,15 @@ def test_q_values_by_permutations_by_hand() -> None:
     bins = np.array([0, 0, 1])
     lowest = [0.25, np.inf, 2.0, 0.5]
     share = np.mean([value <= 0.25 for value in lowest])
-    np.testing.assert_allclose(permutation_q_values(bins, counts), [ratios[0], ratios[0], max(ratios[1], share)])
+    np.testing.assert_allclose(
+        compute_permutation_q_values(bins, counts), [ratios[0], ratios[0], max(ratios[1], share)]
+    )
 
 
 def test_no_q_value_is_below_the_share_of_labellings_that_do_as_well() -> None:
     counts = np.array([[0, 5], [0, 5], [0, 0], [0, 0]])
-    np.testing.assert_allclose(permutation_q_values(np.array([1] * 5), counts), 0.5)
-    assert len(permutation_q_values(np.zeros(0, np.int64), np.zeros((4, 2), np.int64))) == 0
+    np.testing.assert_allclose(compute_permutation_q_values(np.array([1] * 5), counts), 0.5)
+    assert len(compute_permutation_q_values(np.zeros(0, np.int64), np.zeros((4, 2), np.int64))) == 0
 
 
 def donors_of(strata: list[int], codes: list[int]) -> DonorsByClass:
@@ -135,14 +142,14 @@ def test_odds_ratios_and_tests_of_rows_by_scipy_and_by_hand() -> None:
     donors = donors_of([0] * 10 + [1] * 10, [0] * 6 + [1] * 4 + [0] * 2 + [1] * 8)
     carriers = np.array([[[1, 3], [0, 5]], [[0, 2], [0, 4]]])  # of rows, strata and classes
     counts = CarrierCounts(donors, carriers, np.array([1, 1]))
-    found = odds_ratios(counts)
+    found = compute_odds_ratios(counts)
     for row, table in enumerate(([[8, 1], [4, 7]], [[6, 0], [6, 8]])):
         by_scipy = stats.contingency.odds_ratio(table)
         interval = by_scipy.confidence_interval(0.95)
         np.testing.assert_allclose(found[row], [by_scipy.statistic, interval.low, interval.high])
     assert found[1, 2] == np.inf
     upper, lower = 3 * 5 / 10 + 5 * 2 / 10, 1 * 1 / 10 + 0
-    np.testing.assert_allclose(stratified_odds_ratios(counts), [upper / lower, np.inf])
+    np.testing.assert_allclose(compute_stratified_odds_ratios(counts), [upper / lower, np.inf])
     expected = [enumerate_p(8, [4, 5], [4, 8], [10, 10]), enumerate_p(6, [2, 4], [4, 8], [10, 10])]
     np.testing.assert_allclose(compute_p_values(counts), expected)
     excluded = np.array([[[1, 1], [0, 0]], [[0, 0], [1, 1]]])

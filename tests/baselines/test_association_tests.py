@@ -13,10 +13,10 @@ from deeprc.baselines import beta_binomial
 from deeprc.baselines.association_tests import (
     RANK_SUM,
     benjamini_hochberg,
+    compute_phi_coefficients,
     compute_whole_ranks,
     find_critical_carriers,
     fisher_p_values,
-    phi_coefficients,
 )
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.datasets.emerson2017 import read_associated_sequences
@@ -33,7 +33,7 @@ def pairs(n_positive: int, n_repertoires: int) -> np.ndarray:
 @pytest.mark.parametrize(("n_positive", "n_repertoires"), COHORTS)
 def test_phi_is_pearsons_correlation(n_positive: int, n_repertoires: int) -> None:
     a, n = pairs(n_positive, n_repertoires).T
-    found = phi_coefficients(a, n, n_positive, n_repertoires)
+    found = compute_phi_coefficients(a, n, n_positive, n_repertoires)
     label = np.arange(n_repertoires) < n_positive
     for i in range(len(a)):
         carries = np.zeros(n_repertoires)
@@ -46,14 +46,14 @@ def test_phi_is_pearsons_correlation(n_positive: int, n_repertoires: int) -> Non
 def test_phi_is_cramers_v_with_a_sign() -> None:
     rng = np.random.default_rng(0)
     for table in rng.integers(1, 30, (20, 2, 2)):  # rows: carried or not; columns: positive or not
-        phi = phi_coefficients(table[0, :1], table[:1].sum(), table[:, 0].sum(), table.sum())
+        phi = compute_phi_coefficients(table[0, :1], table[:1].sum(), table[:, 0].sum(), table.sum())
         assert abs(phi[0]) == pytest.approx(stats.contingency.association(table, method="cramer"))
         assert np.sign(phi[0]) == np.sign(np.linalg.det(table).round(9))
 
 
 def test_phi_by_hand() -> None:
     # 3 of 4 positives and 1 of 6 others carry it: (3 * 5 - 1 * 1) / sqrt(4 * 6 * 4 * 6)
-    np.testing.assert_allclose(phi_coefficients([3], [4], 4, 10), 14 / 24)
+    np.testing.assert_allclose(compute_phi_coefficients([3], [4], 4, 10), 14 / 24)
 
 
 @pytest.mark.parametrize(("n_positive", "n_repertoires"), COHORTS)
@@ -122,12 +122,12 @@ def test_derivatives_of_the_loss(rate: float, size: float) -> None:
     k, n, weights = np.array([0.0, 3, 7]), np.array([9.0, 100, 7]), np.array([1, 2, 5])
 
     def at(x: float, y: float) -> tuple[float, tuple[float, float]]:
-        counts = (k, n, weights, *beta_binomial._alpha_beta(x, y))
-        return beta_binomial._loss(*counts), beta_binomial._derivatives(*counts)[0]
+        counts = (k, n, weights, *beta_binomial._convert_to_alpha_beta(x, y))
+        return beta_binomial._compute_loss(*counts), beta_binomial._compute_derivatives(*counts)[0]
 
     h = 1e-5
-    slope, (rate_rate, size_size, mixed) = beta_binomial._derivatives(
-        k, n, weights, *beta_binomial._alpha_beta(rate, size)
+    slope, (rate_rate, size_size, mixed) = beta_binomial._compute_derivatives(
+        k, n, weights, *beta_binomial._convert_to_alpha_beta(rate, size)
     )
     by_rate, by_size = ((at(rate + h, size), at(rate - h, size)), (at(rate, size + h), at(rate, size - h)))
     expected = [(up[0] - down[0]) / (2 * h) for up, down in (by_rate, by_size)]

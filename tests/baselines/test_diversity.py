@@ -19,8 +19,8 @@ from deeprc.baselines.diversity import (
     DiversityRidge,
     compute_diversity_features,
     compute_diversity_table,
+    compute_rarefied_richness,
     find_common_depth,
-    rarefied_richness,
 )
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.distinct import sum_clone_abundances
@@ -81,7 +81,7 @@ def test_rarefaction_is_the_mean_over_all_draws(counts: list[int]) -> None:
     for depth in range(1, len(owners) + 3):
         draws = list(combinations(owners.tolist(), min(depth, len(owners))))
         expected = np.mean([len(set(draw)) for draw in draws])
-        assert rarefied_richness(*histogram(counts), depth) == pytest.approx(expected, rel=1e-12)
+        assert compute_rarefied_richness(*histogram(counts), depth) == pytest.approx(expected, rel=1e-12)
 
 
 def test_rarefaction_of_deep_repertoires_is_exact() -> None:
@@ -89,8 +89,8 @@ def test_rarefaction_of_deep_repertoires_is_exact() -> None:
     total = sum(counts)
     missed = {c: prod(Fraction(total - 1000 - k, total - k) for k in range(c)) for c in (1, 10)}
     expected = 50_000 * float(1 - missed[1]) + 300 * float(1 - missed[10]) + 2
-    assert rarefied_richness(*histogram(counts), 1000) == pytest.approx(expected, rel=1e-9)
-    assert rarefied_richness(*histogram([1] * 100), 40) == pytest.approx(40)
+    assert compute_rarefied_richness(*histogram(counts), 1000) == pytest.approx(expected, rel=1e-9)
+    assert compute_rarefied_richness(*histogram([1] * 100), 40) == pytest.approx(40)
 
 
 def rarefy_count_by_count(counts: list[int], depth: int) -> float:
@@ -106,7 +106,7 @@ def test_rarefaction_is_that_of_a_product_count_by_count(depth: int) -> None:
     ordinary = np.random.default_rng(0).zipf(1.6, 5_000).clip(max=200_000).tolist()
     for counts in (ordinary, [1, 5, 2_000, 2_010, 30_000, 700_000], [1_500] * 400, [1_000_000]):
         if depth < sum(counts):
-            assert rarefied_richness(*histogram(counts), depth) == pytest.approx(
+            assert compute_rarefied_richness(*histogram(counts), depth) == pytest.approx(
                 rarefy_count_by_count(counts, depth), rel=1e-11
             )
 
@@ -130,7 +130,7 @@ def test_rarefaction_is_that_of_fractions(counts: list[int], depth: int) -> None
         for c in values.tolist()
     ]
     expected = float(sum(n * (1 - each) for n, each in zip(times.tolist(), missed, strict=True)))
-    assert rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-11)
+    assert compute_rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-11)
 
 
 def test_the_largest_counts_take_no_time() -> None:
@@ -140,7 +140,7 @@ def test_the_largest_counts_take_no_time() -> None:
     for depth in (1, 10**6, largest, 10**15):
         share = depth / int(values @ times)
         expected = -times @ np.expm1(values * np.log1p(-share))  # drawn with replacement, nearly the same
-        assert rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-6)
+        assert compute_rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-6)
     assert time.perf_counter() - started < 5
 
 

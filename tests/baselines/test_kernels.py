@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
 from deeprc.baselines import kernels
-from deeprc.baselines.kernels import KERNELS, compute_dataset_kernel, cross_kernel, gram, torch_kernel
+from deeprc.baselines.kernels import KERNELS, compute_dataset_kernel, compute_torch_kernel, cross_kernel, gram
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -82,7 +82,7 @@ def test_every_number_of_kmers(kind: str, n_kmers: int) -> None:
     a, b = random_rows(3, n_kmers), random_rows(2, n_kmers, seed=1)
     expected = by_loop(a, b, kind)
     np.testing.assert_allclose(cross_kernel(a, b, kind), expected, rtol=3e-7, atol=1e-15)
-    np.testing.assert_allclose(torch_kernel(a, b, kind, device="cpu"), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(compute_torch_kernel(a, b, kind, device="cpu"), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_jaccard_is_scipys() -> None:
@@ -96,7 +96,7 @@ def test_precision_over_many_kmers() -> None:
     smaller = np.array([[np.minimum(x, y).sum() for y in wide] for x in wide])
     larger = np.array([[np.maximum(x, y).sum() for y in wide] for x in wide])
     np.testing.assert_allclose(cross_kernel(rows, rows, "minmax"), smaller / larger, rtol=2e-7)
-    np.testing.assert_allclose(torch_kernel(rows, rows, "minmax", device="cpu"), smaller / larger, atol=1e-6)
+    np.testing.assert_allclose(compute_torch_kernel(rows, rows, "minmax", device="cpu"), smaller / larger, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KERNELS)
@@ -147,7 +147,7 @@ def test_sparse_rows_give_what_dense_ones_give(kind: str, piece: int, monkeypatc
 @pytest.mark.parametrize("kind", KERNELS)
 def test_repertoires_without_kmers(kind: str) -> None:
     rows = np.array([[0, 0, 0], [0, 2, 1], [0, 0, 0]], np.float32)
-    for kernel in (cross_kernel(rows, rows, kind), torch_kernel(rows, rows, kind, device="cpu")):
+    for kernel in (cross_kernel(rows, rows, kind), compute_torch_kernel(rows, rows, kind, device="cpu")):
         assert kernel.tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
     assert cross_kernel(rows[:0], rows, kind).shape == (0, 3)
     assert cross_kernel(rows, rows[:0], kind).shape == (3, 0)
@@ -234,8 +234,8 @@ def test_where_there_is_a_device_torch_computes(kind: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("kind", KERNELS)
 def test_cuda_gives_what_the_cpu_gives(kind: str) -> None:
     rows = random_rows(40, 160_000)
-    found = torch_kernel(rows, rows, kind, device="cuda")
-    np.testing.assert_allclose(found, torch_kernel(rows, rows, kind, device="cpu"), atol=1e-6)
+    found = compute_torch_kernel(rows, rows, kind, device="cuda")
+    np.testing.assert_allclose(found, compute_torch_kernel(rows, rows, kind, device="cpu"), atol=1e-6)
     assert np.array_equal(found, found.T)
     assert np.all(found.diagonal() == 1)
 

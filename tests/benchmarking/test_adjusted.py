@@ -25,7 +25,7 @@ from deeprc.evaluation.strata import auc_within
 from deeprc.interpretation.report.origin import format_adjust_options, format_train_command
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.several import plan_left_out, train_runs
+from deeprc.runs.several import RunOptions, plan_left_out, train_runs
 from tests.toys.site_cohorts import draw_sites, share_of_signal
 
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
@@ -133,9 +133,8 @@ def test_names_with_commas_and_single_names() -> None:
 def test_left_out_sites_are_trained_with_adjustment(cohort: RepertoireDataset, tmp_path: Path) -> None:
     plans = plan_left_out(cohort.container.path, "site", adjust_for=("site",))
     some = dict(list(plans.items())[:1])
-    (folder,) = train_runs(
-        cohort.container.path, tmp_path / "runs", some, targets="status=sick", config=TINY, device="cpu"
-    )
+    options = RunOptions(targets=("status=sick",), config=TINY, device="cpu")
+    (folder,) = train_runs(cohort.container.path, tmp_path / "runs", some, options)
     run = load_run(folder, device="cpu")
     assert run.settings.split_options.adjust_for == ("site",)
     assert set(cohort.select(run.splits["test"]).metadata["site"]) == {"site 0"}

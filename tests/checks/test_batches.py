@@ -31,7 +31,7 @@ from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
-from deeprc.runs.several import plan_left_out, train_runs
+from deeprc.runs.several import RunOptions, plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
 from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
 
@@ -100,7 +100,8 @@ def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> N
         "fold-0": "batch=kit 1",
         "fold-1": "batch=kit 2",
     }
-    for folder in train_runs(path, tmp_path / "runs", plans, targets="status=sick", config=TINY, device="cpu"):
+    options = RunOptions(targets=("status=sick",), config=TINY, device="cpu")
+    for folder in train_runs(path, tmp_path / "runs", plans, options):
         run = load_run(folder, device="cpu")
         kit = plans[folder.name].split_options.test.partition("=")[2]  # type: ignore[union-attr]
         assert set(cohort.select(run.splits["test"]).metadata["batch"]) == {kit}

@@ -105,7 +105,8 @@ def test_fingerprints_of_many_sequences() -> None:
 def test_every_pair_is_compared_where_it_is_asked_for() -> None:
     sketches = [np.array(values, np.uint64) for values in ([1, 2, 3], [2, 3, 9], [7, 8])]
     pairs = {
-        (pair.first, pair.second): (pair.shared, pair.sizes) for pair in find_overlaps(sketches, [True] * 3, every=True)
+        (pair.first, pair.second): (pair.shared, pair.sizes)
+        for pair in find_overlaps(sketches, [True] * 3, with_disjoint=True)
     }
     assert pairs == {(0, 1): (2, (3, 2)), (0, 2): (0, (3, 0)), (1, 2): (0, (2, 2))}
 

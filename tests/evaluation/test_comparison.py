@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import adjust_by_holm, delong_covariance, midrank_aucs, paired_auc_test
+from deeprc.evaluation.auc_comparison import adjust_by_holm, compute_delong_covariance, midrank_aucs, paired_auc_test
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.comparison import MethodInfo, compare, find_comparison_cautions, fold_metrics, format_p_value
 
@@ -146,7 +146,7 @@ def test_delong_is_the_u_statistics_covariance(m: int, n: int, digits: int) -> N
     rng = np.random.default_rng(m)
     label = rng.permutation(np.repeat([1, 0], [m, n]))
     scores = (rng.normal(size=(3, m + n)) + label).round(digits)
-    auc, covariance = delong_covariance(label, scores)
+    auc, covariance = compute_delong_covariance(label, scores)
     expected_auc, expected = naive_delong(label, scores)
     np.testing.assert_allclose(auc, expected_auc, rtol=1e-12)
     np.testing.assert_allclose(covariance, expected, rtol=1e-10, atol=1e-15)
@@ -156,14 +156,14 @@ def test_delong_is_the_u_statistics_covariance(m: int, n: int, digits: int) -> N
 
 def test_delong_by_hand() -> None:
     """Positives 1, 3 and negatives 0, 2: of the pairs, (1, 0), (3, 0), (3, 2) are in order."""
-    auc, covariance = delong_covariance(np.array([1, 1, 0, 0]), np.array([[1.0, 3.0, 0.0, 2.0]]))
+    auc, covariance = compute_delong_covariance(np.array([1, 1, 0, 0]), np.array([[1.0, 3.0, 0.0, 2.0]]))
     assert auc == pytest.approx([0.75])
     # placements: of the positives 1/2, 1; of the negatives 1, 1/2; sample variance of each 1/8; over 2 of each
     assert covariance[0, 0] == pytest.approx(1 / 8 / 2 + 1 / 8 / 2)
 
 
 def test_one_repertoire_of_a_class_has_no_variance() -> None:
-    auc, covariance = delong_covariance(np.array([1, 0, 0]), np.array([[2.0, 1.0, 3.0]]))
+    auc, covariance = compute_delong_covariance(np.array([1, 0, 0]), np.array([[2.0, 1.0, 3.0]]))
     assert auc == pytest.approx([0.5])
     assert np.isnan(covariance).all()
 

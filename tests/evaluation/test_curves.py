@@ -39,11 +39,11 @@ def random_predictions(methods: tuple[str, ...] = ("a",), folds: int = 4, seed: 
 
 
 def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._compute_points(validate_predictions(predictions), curves.roc_corners)
+    return curves._compute_points(validate_predictions(predictions), curves.compute_roc_corners)
 
 
 def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._compute_points(validate_predictions(predictions), curves.precision_recall_corners)
+    return curves._compute_points(validate_predictions(predictions), curves.compute_precision_recall_corners)
 
 
 def corners(points: pd.DataFrame, fold: str) -> list[tuple[float, float]]:

@@ -6,9 +6,9 @@ from scipy.stats import hypergeom
 
 from deeprc.baselines.association_tests import fisher_p_values
 from deeprc.evaluation.excess import (
-    bin_ends,
-    clone_null,
+    choose_bin_ends,
     compute_excess_shares,
+    compute_expected_clones,
     estimate_confirmed_share,
     interpolate_excess,
 )
@@ -61,7 +61,7 @@ def test_an_empty_list_has_no_excess() -> None:
 
 
 def test_clones_by_chance_by_hand() -> None:
-    positive, carriers, expected = clone_null({2: 30, 3: 10}, 2, 5)
+    positive, carriers, expected = compute_expected_clones({2: 30, 3: 10}, 2, 5)
     assert carriers.tolist() == [2, 2, 2, 3, 3, 3]
     assert positive.tolist() == [0, 1, 2, 0, 1, 2]
     np.testing.assert_allclose(expected, [9, 18, 3, 1, 6, 3])  # of ten pairs 3, 6 and 1; of ten triples 1, 6 and 3
@@ -74,7 +74,7 @@ def test_clones_of_random_labels_have_no_excess() -> None:
     positive = hypergeom.rvs(n, n_positive, carriers, random_state=rng)
     scores = -np.log10(fisher_p_values(positive, carriers, n_positive, n))
     counts = dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True))
-    of_null = clone_null(counts, n_positive, n)
+    of_null = compute_expected_clones(counts, n_positive, n)
     null = -np.log10(fisher_p_values(*of_null[:2], n_positive, n))
     excess = compute_excess_shares(-np.sort(-scores), null, of_null[2])
     assert excess[100:].max() < 0.15
@@ -116,5 +116,5 @@ def test_noise_is_confirmed_once_in_six() -> None:
 def test_a_short_last_bin_belongs_to_the_one_before_it(n: int) -> None:
     """Without any chance sequence, the 1 of a bin of one rank would make its excess 0."""
     excess = compute_excess_shares(np.arange(n, 0, -1) + 0.0, np.zeros(0), np.zeros(0))
-    assert excess[-1] == pytest.approx(1 - len(bin_ends(n)) / n)
-    assert np.diff(bin_ends(n), prepend=0).min() >= 10
+    assert excess[-1] == pytest.approx(1 - len(choose_bin_ends(n)) / n)
+    assert np.diff(choose_bin_ends(n), prepend=0).min() >= 10

@@ -10,16 +10,16 @@ from deeprc.evaluation.reliability import (
     MEASURES,
     calibration_bins,
     calibration_error,
+    compute_wilson_interval,
     judge_probabilities,
-    wilson_interval,
 )
 
 
 def test_wilson_by_hand() -> None:
     """With z² = 3.8415: (n p + z²/2 ± z √(n p (1 - p) + z²/4)) / (n + z²)."""
-    assert wilson_interval(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 3.8414588 / 13.8414588), abs=1e-6)
-    assert wilson_interval(1, 1) == pytest.approx((1 / 4.8414588, 1.0), abs=1e-6)
+    assert compute_wilson_interval(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    assert compute_wilson_interval(0, 10) == pytest.approx((0.0, 3.8414588 / 13.8414588), abs=1e-6)
+    assert compute_wilson_interval(1, 1) == pytest.approx((1 / 4.8414588, 1.0), abs=1e-6)
 
 
 def test_calibration_bins_by_hand() -> None:
@@ -28,7 +28,7 @@ def test_calibration_bins_by_hand() -> None:
     assert bins["n"].tolist() == [4, 2]
     assert bins["probability"].tolist() == pytest.approx([0.9 / 4, 0.85])
     assert bins["share"].tolist() == pytest.approx([2 / 4, 1 / 2])
-    assert (bins["lower"].iloc[1], bins["upper"].iloc[1]) == pytest.approx(wilson_interval(1, 2))
+    assert (bins["lower"].iloc[1], bins["upper"].iloc[1]) == pytest.approx(compute_wilson_interval(1, 2))
 
 
 def test_calibration_bins_of_equal_probabilities_are_one() -> None:

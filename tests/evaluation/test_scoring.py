@@ -27,7 +27,7 @@ from deeprc.evaluation.comparison import (
 )
 from deeprc.evaluation.curves import make_curves_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
-from deeprc.evaluation.significance import FEW_IN_CLASS, classify_difference, is_few
+from deeprc.evaluation.significance import FEW_IN_CLASS, are_few_repertoires, classify_difference
 from deeprc.interpretation.report import write_benchmark_report
 
 NUMBERS = RegressionScoring()
@@ -64,8 +64,11 @@ def class_predictions(strengths: dict[str, float], n: int = 18, folds: int = 3, 
 
 
 def test_what_is_few_and_the_words_of_a_verdict() -> None:
-    assert (is_few("binary", FEW_IN_CLASS - 1), is_few("binary", FEW_IN_CLASS)) == (True, False)
-    assert (is_few("regression", 29), is_few("regression", 30)) == (True, False)
+    assert (are_few_repertoires("binary", FEW_IN_CLASS - 1), are_few_repertoires("binary", FEW_IN_CLASS)) == (
+        True,
+        False,
+    )
+    assert (are_few_repertoires("regression", 29), are_few_repertoires("regression", 30)) == (True, False)
     assert [
         classify_difference(*pair) for pair in ((0.3, 0.039), (-0.3, 0.039), (0.3, 0.05), (-0.1, 0.9), (0.3, np.nan))
     ] == [

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deeprc.interpretation.explained_network import ExplainedNetwork, ExplainedQuantity, _logsumexp_of_others
+from deeprc.interpretation.explained_network import ExplainedNetwork, ExplainedQuantity, _compute_logsumexp_of_others
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn import DeepRC, SequenceEncoder
 
@@ -44,7 +44,7 @@ def test_the_logsumexp_of_all_others_by_a_loop(n_rest: int, n: int, highest: flo
     logits = torch.randn(n_rest + n, 2, generator=torch.Generator().manual_seed(0)) * 3
     logits[-1, 0] += highest
     rest, chosen = logits[:n_rest], logits[n_rest:].double()
-    found = _logsumexp_of_others(rest, chosen)
+    found = _compute_logsumexp_of_others(rest, chosen)
     for row in range(n):
         others = torch.cat([rest.double(), chosen[:row], chosen[row + 1 :]])
         expected = torch.logsumexp(others, dim=0) if len(others) else torch.full((2,), -torch.inf)

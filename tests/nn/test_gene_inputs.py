@@ -144,12 +144,12 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
     batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
-    assert network._fused_weights(batch.sequences) is not None
+    assert network._collect_fused_weights(batch.sequences) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not in_one_pass:
-                patch.setattr(network, "_fused_weights", lambda _: None)
+                patch.setattr(network, "_collect_fused_weights", lambda _: None)
             outputs = network.attend(batch)
             logits = network.compute_logits(batch)
         torch.testing.assert_close(logits, outputs[1].detach(), atol=1e-6, rtol=1e-6)

@@ -33,9 +33,9 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
     directions, results = [], []
     for in_one_pass in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            assert network._fused_weights(batch.sequences) is not None
+            assert network._collect_fused_weights(batch.sequences) is not None
             if not in_one_pass:
-                patch.setattr(network, "_fused_weights", lambda _: None)
+                patch.setattr(network, "_collect_fused_weights", lambda _: None)
             outputs = network.attend(batch)
         directions = directions or [torch.randn(output.shape, generator=generator) for output in outputs]
         total = sum((output * direction).sum() for output, direction in zip(outputs, directions, strict=True))

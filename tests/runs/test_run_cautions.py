@@ -11,7 +11,7 @@ import pytest
 
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.runs.controls import Controls, _find_problem
-from deeprc.runs.cross_validation import _find_run_cautions
+from deeprc.runs.cross_cautions import find_one_class_run_cautions
 from deeprc.runs.performance import Contrast, Performance
 from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
 from deeprc.runs.split_cautions import find_one_class_cautions
@@ -89,7 +89,7 @@ def test_a_cross_validation_tells_how_many_runs_have_a_part_with_one_class(tmp_p
     for name, cautions in {"a": [one_class, other], "b": [other], "c": [one_class]}.items():
         (tmp_path / name).mkdir()
         write_cautions(tmp_path / name, cautions)
-    (found,) = _find_run_cautions([tmp_path / name for name in ("a", "b", "c")])
+    (found,) = find_one_class_run_cautions([tmp_path / name for name in ("a", "b", "c")])
     assert found.text == "2 of 3 runs: The validation repertoires have only one class."
     assert (found.level, found.name) == ("warning", "one-class-part")
 

@@ -29,7 +29,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.jobs import Workers
 from deeprc.runs.cross_validation import cross_validate
 from deeprc.runs.experiment import train_run
-from deeprc.runs.several import RunPlan, plan_left_out, plan_validations, train_runs
+from deeprc.runs.several import RunOptions, RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
 
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false"])  # which takes half of the time
+OPTIONS = RunOptions(targets=("status=case",), config=SMALL, device="cpu")
 RESULTS = ("config.yaml", "splits.json", "metrics.json", "predictions.tsv", "clones.tsv", "seeds.tsv")
 
 
@@ -46,8 +47,8 @@ def train(cohort: RepertoireDataset) -> Callable[..., list[Path]]:
         seed = options.pop("seed", 0)
         folds = options.pop("folds", range(3))
         plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold), seed) for fold in folds}
-        given = {"targets": "status=case", "config": SMALL, "device": "cpu", **options}
-        return train_runs(cohort.container.path, output, plans, **given)
+        call_options = {name: options.pop(name) for name in ("workers", "progress", "begin") if name in options}
+        return train_runs(cohort.container.path, output, plans, replace(OPTIONS, **options), **call_options)
 
     return call
 
@@ -154,11 +155,10 @@ def test_a_cohort_that_has_changed_is_refused(
     path = tmp_path / "cohort.h5"
     shutil.copy(cohort.container.path, path)
     plans = {"fold-0": RunPlan(SplitOptions(folds=3))}
-    given: dict[str, Any] = {"targets": "status=case", "config": SMALL, "device": "cpu"}
-    train_runs(path, tmp_path / "runs", plans, **given)
+    train_runs(path, tmp_path / "runs", plans, OPTIONS)
     shutil.copy(cohort_factory(seed=5).container.path, path)
     with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels are not those .*fold-0 began with"):
-        train_runs(path, tmp_path / "runs", plans, **given)
+        train_runs(path, tmp_path / "runs", plans, OPTIONS)
 
 
 def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset
     def train_with(abundance: str) -> None:
         network = replace(SMALL.network, abundance=abundance)
         plans = {"fold-0": RunPlan(SplitOptions(folds=3))}
-        given: dict[str, Any] = {"targets": "status=case", "config": replace(SMALL, network=network), "device": "cpu"}
-        train_runs(cohort.container.path, tmp_path / "runs", plans, **given)
+        options = replace(OPTIONS, config=replace(SMALL, network=network))
+        train_runs(cohort.container.path, tmp_path / "runs", plans, options)
 
     train_with("log1p")
     with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(abundance\)"):
@@ -223,7 +223,7 @@ def test_a_failure_names_the_run(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"targets": "height"}, "no metadata column 'height'"),
+        ({"targets": ("height",)}, "no metadata column 'height'"),
         ({"device": "abacus"}, "`device=abacus`: not available here"),
         ({"logger": "paper"}, "paper"),
     ],
@@ -253,16 +253,15 @@ def with_column(cohort: RepertoireDataset, path: Path, **columns: Any) -> Path:
 def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = with_column(cohort, tmp_path / "cohort.h5")
     plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold, group_by="patient_id")) for fold in range(3)}
-    given: dict[str, Any] = {"targets": "status=case", "config": SMALL, "device": "cpu"}
-    train_runs(path, tmp_path / "runs", {"fold-0": plans["fold-0"]}, **given)
+    train_runs(path, tmp_path / "runs", {"fold-0": plans["fold-0"]}, OPTIONS)
     n = len(cohort)
     with_column(cohort, path, patient_id=[f"q{(7 * i) % n // 2}" for i in range(n)])
     message = r"runs/fold-0: was begun with another split than .*cohort.h5 gives now: a column of its metadata"
     with pytest.raises(InputError, match=message):
-        train_runs(path, tmp_path / "runs", plans, **given)
+        train_runs(path, tmp_path / "runs", plans, OPTIONS)
     assert [each.name for each in (tmp_path / "runs").iterdir()] == ["fold-0"]
     with_column(cohort, path, age=50.0)  # which decides nothing
-    assert len(train_runs(path, tmp_path / "runs", plans, **given)) == 3
+    assert len(train_runs(path, tmp_path / "runs", plans, OPTIONS)) == 3
 
 
 def test_sketches_that_are_not_wanted_are_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
@@ -280,12 +279,12 @@ def test_a_value_without_which_one_class_is_left_is_told_first(cohort: Repertoir
     path = with_column(cohort, tmp_path / "cohort.h5", kit=kit)
     plans = plan_left_out(path, "kit")
     with pytest.raises(InputError, match=r"^fold-1: .*the smallest class has 2 repertoires; expected at least 5"):
-        train_runs(path, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")
+        train_runs(path, tmp_path / "runs", plans, OPTIONS)
     alone = with_column(cohort, tmp_path / "other.h5", kit=cohort.metadata["status"])
     message = r"^fold-0: the training part has one class of 'status=case' only with `test=kit=case`$"
     plans = plan_left_out(alone, "kit")
     with pytest.raises(InputError, match=message):
-        train_runs(alone, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")
+        train_runs(alone, tmp_path / "runs", plans, OPTIONS)
     assert not (tmp_path / "runs").exists()
 
 

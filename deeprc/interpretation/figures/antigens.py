@@ -29,7 +29,7 @@ def draw_antigen_figure(organisms: pd.DataFrame, colour_index: int) -> Figure:
     """
     figure, axis = make_panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
     y, colour = -np.arange(len(organisms)), class_colour(colour_index)
-    every = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
+    within_one = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
     exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
     expected = organisms["expected_within_one"].to_numpy(np.float64)
     chance = axis.vlines(expected, y - 0.42, y + 0.42, color=INK, linewidth=1.6)
@@ -38,5 +38,5 @@ def draw_antigen_figure(organisms: pd.DataFrame, colour_index: int) -> Figure:
     axis.set_xlim(left=0)
     axis.set_xlabel("different sequences")
     draw_grid(axis, "x")
-    draw_legend_below(axis, {"exactly the same": exact, "at most one substitution": every, "by chance": chance})
+    draw_legend_below(axis, {"exactly the same": exact, "at most one substitution": within_one, "by chance": chance})
     return figure

@@ -50,9 +50,9 @@ def draw_volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     is_found = (table["q_permutation" if "q_permutation" in table else "q_value"] <= _LEVEL).to_numpy(bool)
     entries = {}
     groups = [("a larger false discovery rate", ~is_found, MUTED)]
-    for colour_index, of_class in enumerate(classes):
-        own = is_found & (table["class"] == of_class).to_numpy(bool)
-        groups.append((f"{of_class}: {own.sum():,}", own, CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]))
+    for colour_index, class_name in enumerate(classes):
+        own = is_found & (table["class"] == class_name).to_numpy(bool)
+        groups.append((f"{class_name}: {own.sum():,}", own, CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]))
     for label, chosen, colour in groups:
         for marker, shown in (("^", chosen & is_infinite), ("o", chosen & ~is_infinite)):
             points = axis.scatter(x[shown], y[shown], s=10, marker=marker, color=colour, linewidths=0, alpha=0.7)

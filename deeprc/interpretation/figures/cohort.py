@@ -81,24 +81,26 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.13, wspace=0.32, hspace=0.38)
     for axis in panels.flat:
         fix_ticks(axis)
-    of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
-    styles = class_styles(list(of_class), colour_of_class)
-    _draw_sizes(panels[0, 0], found.sizes, of_class, styles)
-    _draw_lengths(panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(of_class, found.sizes > 0), styles)
+    rows_of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
+    styles = class_styles(list(rows_of_class), colour_of_class)
+    _draw_sizes(panels[0, 0], found.sizes, rows_of_class, styles)
+    _draw_lengths(
+        panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(rows_of_class, found.sizes > 0), styles
+    )
     for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):
         if field in found.genes:
             _draw_genes(
                 axis,
                 *found.genes[field],
-                _select_chosen_rows(of_class, np.ones(len(found.sizes), bool)),
+                _select_chosen_rows(rows_of_class, np.ones(len(found.sizes), bool)),
                 styles,
                 letter,
             )
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
-    _map(panels[0, 2], found.by_clones, of_class, styles, "Repertoires that share clones are near")
-    _map(panels[1, 2], found.by_kmers, of_class, styles, "Repertoires with like 3-mers are near")
+    _map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
+    _map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
     panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
     panels[1, 2].set(
         xlabel=f"1st component ({found.variance[0]:.0%} of the variance)",
@@ -108,47 +110,49 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
-    texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in of_class.items()]
+    texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in rows_of_class.items()]
     columns = max(1, min(len(texts), _MAX_LEGEND_LETTERS // (max(map(len, texts)) + 4)))
     figure.legend(handles, texts, loc="upper left", ncols=columns, bbox_to_anchor=(0.05, 0.04), handletextpad=0.2)
     return figure
 
 
 def _select_chosen_rows(
-    of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]
+    rows_of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each class that are among the chosen repertoires."""
     numbers = np.cumsum(chosen) - 1
-    return {name: numbers[rows[chosen[rows]]] for name, rows in of_class.items()}
+    return {name: numbers[rows[chosen[rows]]] for name, rows in rows_of_class.items()}
 
 
-def _draw_sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
+def _draw_sizes(
+    axis: Axes, sizes: NDArray[np.int64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
+) -> None:
     axis.set_yscale("log")
     shown = np.maximum(sizes, 1)
-    for place, (name, rows) in enumerate(of_class.items()):
+    for place, (name, rows) in enumerate(rows_of_class.items()):
         style, values = styles[name], np.sort(shown[rows])
         x = place + 0.6 * spread_points(len(values))
         axis.plot(x, values, linestyle="", marker=style["marker"], markersize=4, color=style["color"], mfc="none")
         if len(values):
             axis.hlines(np.median(values), place - 0.35, place + 0.35, color=INK, linewidth=1.8, zorder=4)
     low, high = float(shown.min()), float(shown.max())
-    axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(of_class) - 0.4))
+    axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(rows_of_class) - 0.4))
     set_count_ticks(axis, "y", low, high)
-    letters = max(3, _MAX_TICK_LETTERS // max(len(of_class), 1))
-    axis.set_xticks(range(len(of_class)), [shorten_name(name, letters) for name in of_class])
+    letters = max(3, _MAX_TICK_LETTERS // max(len(rows_of_class), 1))
+    axis.set_xticks(range(len(rows_of_class)), [shorten_name(name, letters) for name in rows_of_class])
     axis.set_title("Sequences of a repertoire, and medians", loc="left")
     draw_grid(axis, "y")
 
 
 def _draw_lengths(
-    axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]
+    axis: Axes, shares: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
 ) -> None:
     """Draw mean and quartiles of length shares over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
     drawn = np.flatnonzero(shares.mean(axis=0) >= _LEAST) if len(shares) else np.arange(1)
     at = np.arange(drawn.min(), drawn.max() + 1)
-    for name, rows in of_class.items():
+    for name, rows in rows_of_class.items():
         if len(rows):
             style, own = styles[name], shares[rows][:, at]
             axis.plot(at, own.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
@@ -166,18 +170,18 @@ def _draw_genes(
     axis: Axes,
     shares: NDArray[np.float64],
     names: Sequence[str],
-    of_class: Mapping[str, Any],
+    rows_of_class: Mapping[str, Any],
     styles: Mapping[str, Any],
     letter: str,
 ) -> None:
     """Draw the mean share of each gene in each class; if there are many genes, those with the largest differences."""
-    means = np.array([shares[rows].mean(axis=0) for rows in of_class.values() if len(rows)])
+    means = np.array([shares[rows].mean(axis=0) for rows in rows_of_class.values() if len(rows)])
     difference = means.max(axis=0) - means.min(axis=0) if len(means) > 1 else means[0]
     chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]
     chosen = chosen[np.argsort(-(means[-1] - means[0])[chosen] if len(means) > 1 else -means[0][chosen], kind="stable")]
     y = -np.arange(len(chosen))
     axis.hlines(y, means[:, chosen].min(axis=0), means[:, chosen].max(axis=0), color=MUTED, linewidth=1, zorder=1)
-    drawn = [name for name, rows in of_class.items() if len(rows)]
+    drawn = [name for name, rows in rows_of_class.items() if len(rows)]
     for name, own in zip(drawn, means, strict=True):
         style = styles[name]
         axis.plot(
@@ -188,17 +192,17 @@ def _draw_genes(
     axis.set_ylim(-len(chosen) + 0.3, 0.7)
     axis.set_xlim(0, 1.05 * float(means[:, chosen].max(initial=0.01)))
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    which = " that differ most" if len(chosen) < len(names) and len(means) > 1 else ""
-    axis.set_title(f"{letter} genes{which}, mean share", loc="left")
+    suffix = " that differ most" if len(chosen) < len(names) and len(means) > 1 else ""
+    axis.set_title(f"{letter} genes{suffix}, mean share", loc="left")
     draw_grid(axis, "x")
 
 
 def _map(
-    axis: Axes, points: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
+    axis: Axes, points: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
 ) -> None:
-    unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*of_class.values(), np.zeros(0, np.int64)]))
+    unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*rows_of_class.values(), np.zeros(0, np.int64)]))
     axis.plot(*points[unlabelled].T, linestyle="", marker=".", markersize=4, color=MUTED)
-    for name, rows in of_class.items():
+    for name, rows in rows_of_class.items():
         style = styles[name]
         axis.plot(
             *points[rows].T, linestyle="", marker=style["marker"], markersize=4.5, color=style["color"], mfc="none"

@@ -63,13 +63,14 @@ def render_svg(figure: Figure, *, name: str, description: str) -> str:
     body = "".join(_serialise_element(child, prefix, used) for child in root)
     box = root.attrib["viewBox"]
     width = float(box.split()[2]) / _INCH
-    title, says = f"{prefix}-title", f"{prefix}-description"
+    title_id, description_id = f"{prefix}-title", f"{prefix}-description"
     # stroke-linejoin and -linecap replace the style sheet of the SVG writer, which would apply to the whole page
     style = f"width: 100%; max-width: {width:.2f}in; height: auto; fill: currentColor"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" aria-labelledby="{title} {says}"'
-        f' style="{style}; stroke-linejoin: round; stroke-linecap: butt">'
-        f'<title id="{title}">{_escape(name)}</title><desc id="{says}">{_escape(description)}</desc>{body}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"'
+        f' aria-labelledby="{title_id} {description_id}" style="{style}; stroke-linejoin: round; stroke-linecap: butt">'
+        f'<title id="{title_id}">{_escape(name)}</title>'
+        f'<desc id="{description_id}">{_escape(description)}</desc>{body}</svg>'
     )
 
 
@@ -113,13 +114,13 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
             value = _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value)
         value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
         attributes.append(f' {key}="{_escape(value)}"')
-    inside = "".join(_serialise_element(child, prefix, used) for child in element)
+    content = "".join(_serialise_element(child, prefix, used) for child in element)
     own = _escape((element.text or "").strip()) if tag in ("text", "tspan") else ""
-    if not (inside or own or attributes) or (tag in ("g", "defs") and not inside):
+    if not (content or own or attributes) or (tag in ("g", "defs") and not content):
         return ""
     if tag == "g" and not attributes:
-        return inside
-    return f"<{tag}{''.join(attributes)}>{own}{inside}</{tag}>" if inside or own else f"<{tag}{''.join(attributes)}/>"
+        return content
+    return f"<{tag}{''.join(attributes)}>{own}{content}</{tag}>" if content or own else f"<{tag}{''.join(attributes)}/>"
 
 
 def _apply_page_theme(style: str) -> str:

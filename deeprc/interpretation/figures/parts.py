@@ -79,12 +79,12 @@ def escape_legend_text(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def set_percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
+def set_percent_ticks(axis: Axes, dimension: str, ticks: Sequence[float]) -> None:
     """Set ticks of shares from 0 to 1 that are shown in per cent: 0.001 is 0.1%."""
-    _set_ticks(axis, which, ticks, [f"{100 * tick:g}%" for tick in ticks])
+    _set_ticks(axis, dimension, ticks, [f"{100 * tick:g}%" for tick in ticks])
 
 
-def set_count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
+def set_count_ticks(axis: Axes, dimension: str, low: float, high: float) -> None:
     """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; also 3, 30, 300 if there are few.
 
     If fewer than two of them are in the range, the ticks are its ends, or the upper end if their texts would overlap.
@@ -93,13 +93,13 @@ def set_count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
     ticks = [m * ten for ten in tens for m in ((1, 3) if len(tens) < 4 else (1,)) if low <= m * ten <= high]
     if len(ticks) < 2:
         ticks = [low, high] if high > _LEAST_RATIO * low else [high]
-    _set_ticks(axis, which, ticks, [f"{int(tick) if tick >= 1 else tick:,}" for tick in ticks])
+    _set_ticks(axis, dimension, ticks, [f"{int(tick) if tick >= 1 else tick:,}" for tick in ticks])
 
 
-def _set_ticks(axis: Axes, which: str, ticks: Sequence[float], texts: Sequence[str]) -> None:
+def _set_ticks(axis: Axes, dimension: str, ticks: Sequence[float], texts: Sequence[str]) -> None:
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    side = axis.xaxis if which == "x" else axis.yaxis
+    side = axis.xaxis if dimension == "x" else axis.yaxis
     side.set_major_locator(FixedLocator(ticks))
     side.set_major_formatter(FixedFormatter(texts))
     side.set_minor_locator(NullLocator())
@@ -157,9 +157,9 @@ def spread_points(n: int) -> NDArray[np.float64]:
     return np.asarray((np.arange(1, n + 1) * 0.6180339887498949) % 1 - 0.5)
 
 
-def draw_grid(axis: Axes, which: Literal["both", "x", "y"]) -> None:
+def draw_grid(axis: Axes, dimension: Literal["both", "x", "y"]) -> None:
     """Draw grid lines for one or both axes, behind everything else."""
-    axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
+    axis.grid(visible=True, axis=dimension, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 
 

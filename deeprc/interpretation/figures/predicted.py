@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.curves import precision_recall_corners, roc_corners
+from deeprc.evaluation.curves import compute_precision_recall_corners, compute_roc_corners
 from deeprc.evaluation.reliability import calibration_bins
 from deeprc.evaluation.splits import HELD_OUT
 from deeprc.interpretation.figures.parts import (
@@ -95,7 +95,7 @@ def draw_roc_figure(
             auc += f" ({found.low:.3f} to {found.high:.3f})"
         return f"{auc}, n = {len(label)}"
 
-    entries = _draw_curves(axis, by_part, roc_corners, text)
+    entries = _draw_curves(axis, by_part, compute_roc_corners, text)
     entries["chance"] = draw_diagonal(axis)
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
     draw_legend_below(axis, entries)
@@ -116,7 +116,7 @@ def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | Non
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 
-    entries = _draw_curves(axis, by_part, precision_recall_corners, text)
+    entries = _draw_curves(axis, by_part, compute_precision_recall_corners, text)
     first = next(iter(by_part))
     share = float(by_part[first][0].mean())
     (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
@@ -165,9 +165,9 @@ def _group_by_part(rows: pd.DataFrame, column: str) -> _ByPart:
     """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
     found: _ByPart = {}
     for part in (*HELD_OUT, "validation", "train"):
-        of_part = rows[rows["split"] == part]
-        if len(of_part):
-            found[part] = (of_part["label"].to_numpy(np.float64), of_part[column].to_numpy(np.float64))
+        part_rows = rows[rows["split"] == part]
+        if len(part_rows):
+            found[part] = (part_rows["label"].to_numpy(np.float64), part_rows[column].to_numpy(np.float64))
     return found
 
 

@@ -140,8 +140,8 @@ def compute_logo_top(motifs: Sequence[AttendedMotif]) -> float:
     return _compute_top([_validate_heights(motif) for motif in motifs])
 
 
-def _compute_top(every: Sequence[NDArray[np.float64]]) -> float:
-    return 1.05 * max(0.1, *(float(np.maximum(heights, 0).sum(axis=1).max()) for heights in every))
+def _compute_top(all_heights: Sequence[NDArray[np.float64]]) -> float:
+    return 1.05 * max(0.1, *(float(np.maximum(heights, 0).sum(axis=1).max()) for heights in all_heights))
 
 
 def _draw_logo(axis: Axes, heights: NDArray[np.float64]) -> None:

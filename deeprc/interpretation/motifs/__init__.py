@@ -8,6 +8,6 @@ joins what is alike, `enrichment.py` compares with the background, `carriers.py`
 """
 
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, tabulate_motifs, write_meme
-from deeprc.interpretation.motifs.find import find_all_motifs, find_motifs
+from deeprc.interpretation.motifs.find import MotifOptions, find_all_motifs, find_motifs
 
-__all__ = ["AttendedMotif", "find_all_motifs", "find_motifs", "tabulate_motifs", "write_meme"]
+__all__ = ["AttendedMotif", "MotifOptions", "find_all_motifs", "find_motifs", "tabulate_motifs", "write_meme"]

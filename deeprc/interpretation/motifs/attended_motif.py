@@ -76,8 +76,8 @@ class AttendedMotif:
         Logarithm to base 10 of the one-sided p-value of Fisher's exact test that attended sequences carry it more
         often. With so many sequences, it would also be very small in a cohort without any signal.
     enrichment_log10_p_adjusted
-        The same, corrected for all possible patterns (weighted Bonferroni, see `pattern_cost`), and so for all patterns
-        that the search tried.
+        The same, corrected for all possible patterns (weighted Bonferroni, see `compute_pattern_cost`), and so for all
+        patterns that the search tried.
     donors
         Table of donors that the model has not learned from, by class of the target ("all" for a number): class,
         n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with the pattern). Empty if
@@ -141,8 +141,8 @@ def tabulate_motifs(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
     for rank, motif in enumerate(motifs, 1):
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
         for record in [*motif.donors.to_dict("records"), *motif.carriers.to_dict("records")]:
-            of_class = record.pop("class")
-            named = {f"{name}:{of_class}": value for name, value in record.items()}
+            class_name = record.pop("class")
+            named = {f"{name}:{class_name}": value for name, value in record.items()}
             assert row.keys().isdisjoint(named), "donors and carriers have columns of the same name"
             row |= named
         rows.append(row)

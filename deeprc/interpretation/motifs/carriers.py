@@ -23,7 +23,7 @@ from deeprc.tasks import Task
 from deeprc.training.model import Model
 
 __all__ = [
-    "HeldOutDonors",
+    "HeldOutTest",
     "compare_held_out_donors",
     "count_carrying_sequences",
     "find_new_donors",
@@ -69,15 +69,15 @@ def tabulate_carriers(
     is_repeated = len(np.unique(donors)) < len(donors)
     sizes = dataset.n_sequences
     tables = []
-    for of_pattern in counts.T:
+    for pattern_counts in counts.T:
         rows = []
         for name, members in classes.items():
-            n_with, n = of_pattern[members], sizes[members]
+            n_with, n = pattern_counts[members], sizes[members]
             share = float((n_with / np.maximum(n, 1)).mean()) if len(n) else np.nan
             rows.append((name, len(n), int((n_with > 0).sum()), int(n.sum()), int(n_with.sum()), share))
         names = ["class", "n_repertoires", "n_repertoires_with", "n_sequences", "n_sequences_with", "mean_share"]
         table = pd.DataFrame(rows, columns=names)
-        tables.append(table.assign(**_count_donors(of_pattern > 0, donors, classes)) if is_repeated else table)
+        tables.append(table.assign(**_count_donors(pattern_counts > 0, donors, classes)) if is_repeated else table)
     return tables
 
 
@@ -99,10 +99,18 @@ def _count_donors(
     }
 
 
-class HeldOutDonors(NamedTuple):
-    """Table and p-value of one pattern for donors that the model has not learned from; see `AttendedMotif`."""
+class HeldOutTest(NamedTuple):
+    """A test of whether a pattern is associated with a direction, in donors that the model has not learned from.
 
-    table: pd.DataFrame
+    Attributes
+    ----------
+    donors
+        Table of these donors by class, see `AttendedMotif.donors`.
+    p_value
+        The p-value, see `AttendedMotif.p_donors`.
+    """
+
+    donors: pd.DataFrame
     p_value: float
 
 
@@ -115,7 +123,7 @@ def compare_held_out_donors(
     output: int,
     sign: int,
     group_by: str | None,
-) -> list[HeldOutDonors]:
+) -> list[HeldOutTest]:
     """Return the donors by class, and the test of association with a direction of an output, for each pattern.
 
     Parameters
@@ -132,9 +140,9 @@ def compare_held_out_donors(
     donors, is_new = find_new_donors(dataset, is_held_out, ~np.isnan(labels), group_by)
     classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
     found = []
-    for of_pattern in counts.T:
+    for pattern_counts in counts.T:
         rates = {
-            name: compute_donor_rates(of_pattern[own], dataset.n_sequences[own], donors[own])
+            name: compute_donor_rates(pattern_counts[own], dataset.n_sequences[own], donors[own])
             for name, own in classes.items()
         }
         rows = [
@@ -146,8 +154,8 @@ def compare_held_out_donors(
             p_value = _compute_number_p(rates["all"], sign * labels, donors, classes["all"])
         else:
             own = _find_direction_members(model, task, labels, output, sign)
-            p_value = _compute_class_p(of_pattern, dataset.n_sequences, donors, own & is_new, classes)
-        found.append(HeldOutDonors(table, p_value))
+            p_value = _compute_class_p(pattern_counts, dataset.n_sequences, donors, own & is_new, classes)
+        found.append(HeldOutTest(table, p_value))
     return found
 
 

@@ -51,7 +51,7 @@ def compute_class_p_value(own: dict[int, float], other: dict[int, float]) -> flo
     """
     paired = own.keys() & other.keys()
     if 2 * len(paired) > len(own.keys() | other.keys()):
-        return _signed_rank_p(np.array([own[donor] - other[donor] for donor in sorted(paired)]))
+        return _compute_signed_rank_p(np.array([own[donor] - other[donor] for donor in sorted(paired)]))
     first = np.array([rate for donor, rate in own.items() if donor not in paired])
     second = np.array([rate for donor, rate in other.items() if donor not in paired])
     return _rank_sum_p(first, second) if len(first) and len(second) else float("nan")
@@ -71,33 +71,33 @@ def _rank_sum_p(first: Floats, second: Floats) -> float:
     n, n_all = len(first), len(first) + len(second)
     if n_all > _MAX_EXACT:
         return float(mannwhitneyu(first, second, alternative="greater", method="asymptotic").pvalue)
-    ranks = _double_ranks(np.append(first, second))
+    ranks = _compute_double_ranks(np.append(first, second))
     ways = np.zeros((n + 1, int(ranks.sum()) + 1))  # number of ways to choose so many donors with this sum
     ways[0, 0] = 1.0
     for rank in ranks.tolist():
         ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
-    return _upper_tail(ways[n], int(ranks[:n].sum()))
+    return _compute_upper_tail(ways[n], int(ranks[:n].sum()))
 
 
-def _signed_rank_p(differences: Floats) -> float:
+def _compute_signed_rank_p(differences: Floats) -> float:
     """Return the probability that the rank sum of positive differences is at least as high; zeros are left out."""
     differences = differences[np.abs(differences) > _ROUNDING * np.abs(differences).max(initial=0.0)]
     if len(differences) == 0:
         return 1.0
     if len(differences) > _MAX_EXACT:
         return float(wilcoxon(differences, alternative="greater", method="asymptotic").pvalue)
-    ranks = _double_ranks(np.abs(differences))
+    ranks = _compute_double_ranks(np.abs(differences))
     ways = np.zeros(int(ranks.sum()) + 1)
     ways[0] = 1.0
     for rank in ranks.tolist():
         ways[rank:] += ways[: len(ways) - rank].copy()
-    return _upper_tail(ways, int(ranks[differences > 0].sum()))
+    return _compute_upper_tail(ways, int(ranks[differences > 0].sum()))
 
 
-def _double_ranks(values: Floats) -> NDArray[np.int64]:
+def _compute_double_ranks(values: Floats) -> NDArray[np.int64]:
     """Return twice the ranks, which are whole numbers; rates that differ only by rounding are equal."""
     return np.asarray(np.rint(2 * rankdata(np.round(values, 12))), np.int64)
 
 
-def _upper_tail(ways: Floats, total: int) -> float:
+def _compute_upper_tail(ways: Floats, total: int) -> float:
     return float(ways[total:].sum() / ways.sum())

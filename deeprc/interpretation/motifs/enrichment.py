@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["fisher_log_p", "odds_ratio"]
+__all__ = ["compute_fisher_log_p", "odds_ratio"]
 
 _NEGLIGIBLE = 1e-17
 
 
-def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int) -> NDArray[np.float64]:
+def compute_fisher_log_p(
+    n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int
+) -> NDArray[np.float64]:
     """Return the natural logarithms of the one-sided p-values of E tables, which do not underflow.
 
     Parameters
@@ -38,6 +40,7 @@ def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int6
 def _log_p(
     n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int, log_p: NDArray[np.float64]
 ) -> None:
+    """Write the logarithm of the one-sided p-value of each table; see `compute_fisher_log_p`."""
     for i in range(len(n_with)):
         a, carriers = n_with[i], n_with[i] + others_with[i]
         if a <= max(0, carriers - others):

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, trim_pattern
-from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, describe_windows, find_common_residues
+from deeprc.interpretation.motifs.search import (
+    SIGNIFICANT,
+    Candidate,
+    describe_windows,
+    find_common_residues,
+    improve_pattern,
+)
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
@@ -55,7 +61,7 @@ def search_kernels(
         windows = Windows(np.arange(samples.n), starts[:, place], weights / weights.max())
         masks = propose_kernel_pattern(samples, composition, windows, span)
         if len(masks):
-            best = climb(samples, masks)
+            best = improve_pattern(samples, masks)
             if best.score <= SIGNIFICANT:
                 found.append((kernel + 1, describe_windows(samples, composition, residues, best)))
     return found
@@ -88,8 +94,8 @@ def propose_kernel_pattern(samples: ComparedSequences, composition: Composition,
             break
         pattern[position] = 1 << int(residue)
         at = samples.offsets[windows.rows] + windows.starts + position
-        inside = at < samples.offsets[windows.rows + 1]
-        has = inside & (samples.residues[np.where(inside, at, 0)] == residue)
+        is_residue = at < samples.offsets[windows.rows + 1]
+        has = is_residue & (samples.residues[np.where(is_residue, at, 0)] == residue)
         windows = Windows(windows.rows[has], windows.starts[has], windows.weights[has])
     return trim_pattern(pattern)
 

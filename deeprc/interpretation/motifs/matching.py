@@ -117,6 +117,7 @@ def _find(
     automaton: _Automaton,
     found: NDArray[np.bool_],
 ) -> None:
+    """Set in `found`, (N, M), whether each sequence matches each pattern."""
     letters, first, last, bit, members = automaton
     for row in range(len(offsets) - 1):
         for w in range(len(first)):
@@ -136,6 +137,7 @@ def _count(
     automaton: _Automaton,
     counts: NDArray[np.int64],
 ) -> None:
+    """Add up, in the row of this block, how many of the sequences from `start` to `stop` match each pattern."""
     letters, first, last, bit, members = automaton
     own = counts[start // _BLOCK]
     for row in range(start, stop):
@@ -170,6 +172,7 @@ def _mark_freed_residues(
     flank: int,
     bits: NDArray[np.uint32],
 ) -> None:
+    """Set the bits that `find_freed_residues` returns: a window with one mismatch frees only this position."""
     width = len(masks)
     for row in range(len(offsets) - 1):
         first, stop = offsets[row], offsets[row + 1]
@@ -240,6 +243,7 @@ def _erase(
     masks: NDArray[np.uint32],
     remaining: NDArray[np.uint8],
 ) -> None:
+    """Set the residues of all matches of a pattern to invalid in `remaining`."""
     width = len(masks)
     for row in range(len(offsets) - 1):
         for start in range(offsets[row], offsets[row + 1] - width + 1):

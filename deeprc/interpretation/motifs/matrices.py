@@ -22,9 +22,9 @@ __all__ = [
     "Matrix",
     "Windows",
     "align_windows",
-    "background_composition",
     "compute_information",
     "find_windows",
+    "measure_background",
 ]
 
 _N = 20
@@ -60,17 +60,17 @@ class Matrix(NamedTuple):
         return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
 
 
-def background_composition(samples: ComparedSequences) -> Composition:
+def measure_background(samples: ComparedSequences) -> Composition:
     """Return the frequencies of residues in the background; those at a position are smoothed by the overall ones."""
     offsets = samples.offsets[samples.n :]
     residues = samples.residues[offsets[0] :]
     lengths = np.diff(samples.offsets)
     longest = int(lengths.max(initial=0))
-    of_background = lengths[samples.n :]
-    places = np.arange(len(residues)) - np.repeat(offsets[:-1] - offsets[0], of_background)
+    background_lengths = lengths[samples.n :]
+    places = np.arange(len(residues)) - np.repeat(offsets[:-1] - offsets[0], background_lengths)
     overall = (np.bincount(residues, minlength=_N) + 1.0) / (len(residues) + _N)
     by_place = np.zeros((longest + 1, longest, _N))
-    np.add.at(by_place, (np.repeat(of_background, of_background), places, residues), 1.0)
+    np.add.at(by_place, (np.repeat(background_lengths, background_lengths), places, residues), 1.0)
     by_place += _PRIOR * overall
     return Composition(overall, by_place / by_place.sum(axis=2, keepdims=True))
 
@@ -96,8 +96,8 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
         at = np.arange(len(residues) - len(masks) + 1)[:, None] + width  # (windows, W)
         if len(at) == 0:
             continue
-        inside = residues[at]
-        matching = np.flatnonzero(((masks >> np.minimum(inside, 31)) & 1).all(axis=1))
+        window_residues = residues[at]
+        matching = np.flatnonzero(((masks >> np.minimum(window_residues, 31)) & 1).all(axis=1))
         if len(matching) == 0:
             continue
         values = clipped[row][at[matching]].sum(axis=1)
@@ -119,9 +119,9 @@ def align_windows(
     """
     lengths = np.diff(samples.offsets)[windows.rows]
     places = windows.starts[:, None] + np.arange(-before, stop)  # (w, W)
-    inside = (places >= 0) & (places < lengths[:, None])
-    window, position = np.nonzero(inside)
-    place = places[inside]
+    is_residue = (places >= 0) & (places < lengths[:, None])
+    window, position = np.nonzero(is_residue)
+    place = places[is_residue]
     residue = samples.residues[samples.offsets[windows.rows[window]] + place]
     known = residue < _N
     window, position, place, residue = window[known], position[known], place[known], residue[known]

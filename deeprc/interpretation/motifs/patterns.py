@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["ANY", "LONGEST", "Masks", "format_pattern", "pattern_cost", "trim_pattern"]
+__all__ = ["ANY", "LONGEST", "Masks", "compute_pattern_cost", "format_pattern", "trim_pattern"]
 
 Masks = NDArray[np.uint32]
 """A pattern: bits of the residues that each position accepts, (W,) uint32."""
@@ -48,7 +48,7 @@ def trim_pattern(masks: Masks) -> Masks:
     return masks[choosy[0] : choosy[-1] + 1] if len(choosy) else masks[:0]
 
 
-def pattern_cost(masks: Masks) -> float:
+def compute_pattern_cost(masks: Masks) -> float:
     """Return the natural logarithm of the factor by which the p-value of a pattern is corrected (weighted Bonferroni).
 
     The inverse of the factor is the share of the pattern in the allowed error. Each width has 1/12 of it. Patterns with

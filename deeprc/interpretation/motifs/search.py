@@ -15,18 +15,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.interpretation.motifs.enrichment import fisher_log_p
+from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
 from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
 from deeprc.interpretation.motifs.matrices import Composition, Matrix, align_windows, find_windows
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, pattern_cost, trim_pattern
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, trim_pattern
 from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 
 __all__ = [
     "SIGNIFICANT",
     "Candidate",
-    "climb",
     "describe_windows",
     "find_common_residues",
+    "improve_pattern",
     "score_pattern",
     "search_windows",
 ]
@@ -76,7 +76,7 @@ def search_windows(
     attended, found = find_attended_residues(attributions), list[Candidate]()
     while len(found) < max_patterns:
         seeds = find_seeds(samples, attended, span=span, max_seeds=_SEEDS)
-        climbed = [climb(samples, seed) for seed in seeds]
+        climbed = [improve_pattern(samples, seed) for seed in seeds]
         best = min(climbed, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
@@ -88,10 +88,10 @@ def search_windows(
 
 def score_pattern(samples: ComparedSequences, masks: Masks) -> float:
     """Return the natural logarithm of a pattern's corrected p-value, not capped at 0."""
-    return float(samples.log_p([masks])[0]) + pattern_cost(masks)
+    return float(samples.log_p([masks])[0]) + compute_pattern_cost(masks)
 
 
-def climb(samples: ComparedSequences, masks: Masks) -> Candidate:
+def improve_pattern(samples: ComparedSequences, masks: Masks) -> Candidate:
     """Change one position of a pattern after the other, inside or around it, as long as its corrected p-value falls."""
     best = Candidate(masks, score_pattern(samples, masks))
     while True:
@@ -116,7 +116,9 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
     order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
     sums = count_prefixes(bits, samples.n, order)
-    log_p = fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(order.shape)
+    log_p = compute_fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(
+        order.shape
+    )
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
     steps = list[Candidate]()
     for position in range(len(padded)):
@@ -128,7 +130,7 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
             changed[position] = accepted[place]
             changed = trim_pattern(changed)
             if accepted[place] != padded[position] and 0 < len(changed) <= LONGEST:
-                options.append(Candidate(changed, float(log_p[position, place]) + pattern_cost(changed)))
+                options.append(Candidate(changed, float(log_p[position, place]) + compute_pattern_cost(changed)))
         if options:
             steps.append(min(options, key=lambda option: option.score))
     return [(step.score, step.masks) for step in sorted(steps, key=lambda step: step.score)]
@@ -149,14 +151,14 @@ def describe_windows(
     matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
     common, share = find_common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
-    inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
-    required = np.where((share >= _COMMON) | inside, common, ANY).astype(np.uint32)
+    is_inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
+    required = np.where((share >= _COMMON) | is_inside, common, ANY).astype(np.uint32)
     if not 0 < len(trim_pattern(required)) <= LONGEST:
-        required[~inside] = ANY
+        required[~is_inside] = ANY
     if len(trim_pattern(required)) == 0:
         return candidate
     best = Candidate(trim_pattern(required), score_pattern(samples, trim_pattern(required)))
-    for position in np.flatnonzero(inside & (share < _COMMON) & (required != ANY)):
+    for position in np.flatnonzero(is_inside & (share < _COMMON) & (required != ANY)):
         freed = required.copy()
         freed[position] = ANY
         score = score_pattern(samples, trim_pattern(freed)) if len(trim_pattern(freed)) else np.inf

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID
-from deeprc.interpretation.motifs.enrichment import fisher_log_p
+from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
 from deeprc.interpretation.motifs.matching import count_pattern_carriers
-from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
+from deeprc.interpretation.motifs.patterns import ANY, Masks, compute_pattern_cost
 
 __all__ = ["ComparedSequences", "find_attended_residues", "find_seeds"]
 
@@ -45,7 +45,7 @@ class ComparedSequences(NamedTuple):
     def log_p(self, patterns: list[Masks]) -> NDArray[np.float64]:
         """Return the natural logarithms of the p-values of the enrichment of M patterns, (M,)."""
         n_with, others_with = self.counts(patterns)
-        return np.asarray(fisher_log_p(n_with, self.n, others_with, self.others))
+        return np.asarray(compute_fisher_log_p(n_with, self.n, others_with, self.others))
 
 
 def find_attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -80,8 +80,8 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
     if not patterns:
         return []
     n_with, others_with = samples.counts(patterns)
-    log_p = fisher_log_p(n_with, samples.n, others_with, samples.others)
-    score = log_p + np.array([pattern_cost(masks) for masks in patterns])
+    log_p = compute_fisher_log_p(n_with, samples.n, others_with, samples.others)
+    score = log_p + np.array([compute_pattern_cost(masks) for masks in patterns])
     score[n_on < _MIN_SHARE * n_with] = np.inf
     best = np.argsort(score, kind="stable")[:max_seeds]
     return [patterns[i] for i in best if np.isfinite(score[i])]
@@ -93,11 +93,11 @@ _Seed = tuple[tuple[int, int], ...]
 def _make_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
     """Return the seeds of one sequence, each as pairs of position, relative to its first residue, and residue."""
     residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].tolist()
-    places = [at for at in np.flatnonzero(attended).tolist() if residues[at] != INVALID]
+    positions = [position for position in np.flatnonzero(attended).tolist() if residues[position] != INVALID]
     return {
-        tuple((at - chosen[0], residues[at]) for at in chosen)
+        tuple((position - chosen[0], residues[position]) for position in chosen)
         for size in _SIZES
-        for chosen in combinations(places, size)
+        for chosen in combinations(positions, size)
         if chosen[-1] - chosen[0] < span
     }
 

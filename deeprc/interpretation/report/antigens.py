@@ -91,7 +91,7 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: in
     from deeprc.interpretation.figures.antigens import draw_antigen_figure
 
     first = organisms.iloc[0]
-    says = (
+    description = (
         f"Sequences for {direction.name} that match receptors of known antigens. {first['antigen_organism']}: "
         f"{first['n_within_one']:,}, by chance {first['expected_within_one']:.1f}."
     )
@@ -100,7 +100,7 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: in
         "antigen. The line is the number by chance: that of clones of the cohort that equally many repertoires carry."
     )
     return render_figure(
-        draw_antigen_figure(organisms, colour_index), f"Known antigens for {direction.name}", says, caption
+        draw_antigen_figure(organisms, colour_index), f"Known antigens for {direction.name}", description, caption
     )
 
 

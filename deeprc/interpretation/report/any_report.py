@@ -1,4 +1,4 @@
-"""Reports of any source: one run or several, a model fitted in Python, a cross-validation, or a benchmark."""
+"""Reports of any source: one or several runs, a model that was fitted in Python, a cross-validation, or a benchmark."""
 
 from __future__ import annotations
 
@@ -80,30 +80,47 @@ def write_any_report(
     if scheduler is not None:
         check_scheduler(scheduler)
     if isinstance(source, DeepRCEstimator | Run | RunEnsemble):
-        if cohort is None:
-            raise InputError("expected a cohort to report on, found None")
-        dataset = _open_cohort(cohort)
-        predictor: Predictor = FittedModel.of(source, target) if isinstance(source, DeepRCEstimator) else source
-        if labels is not None:
-            dataset = set_labels(dataset, target or "y", labels)
+        predictor, dataset = _prepare_model(source, cohort, target, labels)
     else:
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
-        writer = _choose_folder_writer(folders, cohort)
-        if writer is not None:
-            for name, given in (("database", databases), ("scheduler", scheduler)):
-                if given:
+        write_folder_report = _choose_folder_writer(folders, cohort)
+        if write_folder_report is not None:
+            for name, value in (("database", databases), ("scheduler", scheduler)):
+                if value:
                     raise InputError(f"{folders[0]}: `{name}` is only for the report of a run; leave it out")
-            writer(folders[0], output)
+            write_folder_report(folders[0], output)
             return Report(Path(output))
-        if cohort is None:
-            _check_are_runs(folders)
-            command = "deeprc report RUN CONTAINER -o FILE"
-            raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: {command}")
-        own_device = device if scheduler is None else "cpu"
-        predictor, dataset = load_ensemble(folders, device=own_device), _open_cohort(cohort)
+        predictor, dataset = _load_runs(folders, cohort, device if scheduler is None else "cpu")
     workers = None if scheduler is None else Workers(scheduler=scheduler)
     write_report(predictor, dataset, output, top=top, databases=databases, host=host, workers=workers, device=device)
     return Report(Path(output))
+
+
+def _prepare_model(
+    source: Run | RunEnsemble | DeepRCEstimator,
+    cohort: Folder | RepertoireDataset | None,
+    target: str | None,
+    labels: ArrayLike | None,
+) -> tuple[Predictor, RepertoireDataset]:
+    """Return a model in memory with what is known of its training, and the cohort with the labels of the user."""
+    if cohort is None:
+        raise InputError("expected a cohort to report on, found None")
+    dataset = _open_cohort(cohort)
+    predictor = FittedModel.of(source, target) if isinstance(source, DeepRCEstimator) else source
+    if labels is not None:
+        dataset = set_labels(dataset, target or "y", labels)
+    return predictor, dataset
+
+
+def _load_runs(
+    folders: Sequence[Path], cohort: Folder | RepertoireDataset | None, device: str
+) -> tuple[Predictor, RepertoireDataset]:
+    """Return the runs of some folders, which predict together, and the cohort."""
+    if cohort is None:
+        _check_are_runs(folders)
+        command = "deeprc report RUN CONTAINER -o FILE"
+        raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: {command}")
+    return load_ensemble(folders, device=device), _open_cohort(cohort)
 
 
 def _open_cohort(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
@@ -122,20 +139,23 @@ def _choose_folder_writer(
     """
     writers = {"benchmark": write_benchmark_report, "cross-validation": write_cv_report}
     for folder in folders:
-        held = "benchmark" if holds_benchmark(folder) else "cross-validation" if holds_cross_validation(folder) else ""
-        if not held:
+        if holds_benchmark(folder):
+            kind = "benchmark"
+        elif holds_cross_validation(folder):
+            kind = "cross-validation"
+        else:
             continue
         if len(folders) > 1:
-            raise InputError(f"{folder}: holds a {held}, whose report takes no other folder; found {len(folders)}")
+            raise InputError(f"{folder}: holds a {kind}, whose report takes no other folder; found {len(folders)}")
         if cohort is not None:
-            given = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
-            raise InputError(f"{folder}: holds a {held}, whose report takes no CONTAINER; found {str(given)!r}")
-        return writers[held]
+            path = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
+            raise InputError(f"{folder}: holds a {kind}, whose report takes no CONTAINER; found {str(path)!r}")
+        return writers[kind]
     return None
 
 
 def _check_are_runs(folders: Sequence[Path]) -> None:
-    """Raise InputError if a folder is no run."""
+    """Raise InputError if a folder is not a run."""
     for folder in folders:
         if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
             raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its figure is power.png")

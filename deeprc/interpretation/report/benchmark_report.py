@@ -21,8 +21,8 @@ from deeprc.benchmarking.tables import (
     describe_incomplete_methods,
     estimate_metrics,
     estimate_refit,
+    make_table_legend,
     summarise_chosen_settings,
-    table_legend,
 )
 from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
@@ -89,7 +89,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         kind=files.scoring.kind,
         measure=VALIDATED[files.scoring.kind],
         cautions=[replace(each, section="") for each in files.cautions if each.section != "controls"],
-        legend=table_legend(files.comparison, files.methods, files.scoring),
+        legend=make_table_legend(files.comparison, files.methods, files.scoring),
         verdict=[each.text for each in files.cautions if each.section == "controls"],
         incomplete=describe_incomplete_methods(files.comparison, files.methods, {}),
         chosen=[

@@ -139,10 +139,10 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     ]
     shown = stored[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
-    which = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
+    quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     return Table(
         f"clones-{table_index}",
-        f"{which} {len(stored):,} stored clones{whose}; press a heading to sort by it",
+        f"{quantity} {len(stored):,} stored clones{whose}; press a heading to sort by it",
         columns,
         rows,
         sortable=True,
@@ -185,7 +185,7 @@ def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
 
 
 def _name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return the names of the repertoires of an output's class, and of the others."""
+    """Return what the table calls repertoires of the class of an output, and all other repertoires."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

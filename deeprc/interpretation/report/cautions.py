@@ -126,14 +126,14 @@ def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, task
     occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:
         return
-    told: list[tuple[float, str]] = []
+    texts: list[tuple[float, str]] = []
     for i, task in enumerate(tasks):
         shares = _compute_attended_shares(occupied, performance, task, performance.labels[:, i])
         sought = (
             shares.get(task.class_names[1], min(shares.values())) if task.kind == "binary" else min(shares.values())
         )
-        told.append((sought, _format_shares(shares)))
-    least, text = min(told)
+        texts.append((sought, _format_shares(shares)))
+    least, text = min(texts)
     if least > _BROAD:
         is_very = least > _VERY_BROAD
         text = (

@@ -101,21 +101,23 @@ def _format_lead(found: CrossValidation) -> str:
     together = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
     times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
-    what = f"Each of {header.folds} folds was the test fold once"
+    design = f"Each of {header.folds} folds was the test fold once"
     if header.left_out is not None:
-        what = f"Each of the {header.folds} values of {header.left_out!r} was left out for testing once"
-    return f"{what}. It was then predicted by {together} that had not seen it.{times}"
+        design = f"Each of the {header.folds} values of {header.left_out!r} was left out for testing once"
+    return f"{design}. It was then predicted by {together} that had not seen it.{times}"
 
 
 def _describe_performance(name: str, found: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
-    what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
+    measure, value, limits = (
+        ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
+    )
     if value is None:
         missing = "n" if found.n == 0 else "r2" if found.mae is not None else "auc"
         return f"{name}: {NOT_MEASURED[missing]}."
     interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
-    return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
+    return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
 
 
 def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> Table:
@@ -207,7 +209,7 @@ def _make_motifs_table(found: pd.DataFrame) -> Table:
         [
             make_text_cell(row["motif"]),
             make_text_cell(row["output"]),
-            *(_make_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
+            *(_make_share_cell(row[f"n_{unit}"], row[f"n_all_{unit}"]) for unit in ("runs", "test_folds", "repeats")),
             make_number_cell(row["correlation"], "+.2f"),
             Cell(format_p_value(row["max_p_value"]), row["max_p_value"]),
             make_text_cell(" ".join(row["forms"].split()[1:])),
@@ -232,23 +234,31 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     scoring, table = _convert_to_comparison(found, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
-        says = "Predicted values (vertical axis) against true values, of the first repeat: each point is a repertoire."
-        return [render_figure(draw_curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
+        description = (
+            "Predicted values (vertical axis) against true values, of the first repeat: each point is a repertoire."
+        )
+        return [
+            render_figure(
+                draw_curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", description, description
+            )
+        ]
     figures = []
     try:
         figure = draw_curves_figure(table, [_METHOD], scoring)
     except NoCurveError:
         pass
     else:
-        says = "ROC curve (left), and precision against recall (right), averaged over all test folds."
-        figures.append(render_figure(figure, f"Curves of {name}", says, says))
-    says = (
+        description = "ROC curve (left), and precision against recall (right), averaged over all test folds."
+        figures.append(render_figure(figure, f"Curves of {name}", description, description))
+    description = (
         "Horizontal axis: predicted probability of a class, in bins of the repertoires of the first repeat. Vertical "
         "axis: share of these repertoires that have the class; bars are 95% intervals. On the dashed line, "
         "probabilities agree with observed frequencies."
     )
     figures.append(
-        render_figure(draw_reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says)
+        render_figure(
+            draw_reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", description, description
+        )
     )
     return figures
 

@@ -127,7 +127,7 @@ def make_direction_sections(
     tasks = predictor.model.tasks
     colours_by_target, members = index_classes(tasks), _list_members(predictor.model)
     sections = []
-    for index, (direction, of_direction) in enumerate(zip(survey.directions, results, strict=True), start=1):
+    for index, (direction, direction_results) in enumerate(zip(survey.directions, results, strict=True), start=1):
         context = DirectionContext(
             direction,
             index,
@@ -137,7 +137,7 @@ def make_direction_sections(
             members,
             logo_height,
         )
-        sections.append(_make_direction_section(context, of_direction, survey.genes))
+        sections.append(_make_direction_section(context, direction_results, survey.genes))
     return sections
 
 
@@ -150,7 +150,7 @@ def _explain_directions(
 ) -> list[_DirectionResults]:
     """Return the results for each direction: attributions and motifs of the sequences that contribute to it."""
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.motifs import find_all_motifs
+    from deeprc.interpretation.motifs import MotifOptions, find_all_motifs
 
     model, attributions, residues = predictor.model, {}, {}
     for direction in survey.directions:
@@ -167,10 +167,8 @@ def _explain_directions(
         model,
         dataset,
         list(attributions.values()),
-        max_motifs=_MOTIFS,
-        group_by=predictor.group_by,
-        signs=[direction.sign for direction in survey.directions if direction.name in attributions],
-        is_held_out=is_held_out,
+        [direction.sign for direction in survey.directions if direction.name in attributions],
+        MotifOptions(max_motifs=_MOTIFS, group_by=predictor.group_by, is_held_out=is_held_out),
     )
     motifs = dict(zip(attributions, motifs_of_each, strict=True))
     return [

@@ -163,7 +163,7 @@ def make_group_table(
     ]
     columns += [Column(str(column), False)] if column is not None else []
     columns.append(Column("Split", False, "part of the split that has this repertoire: train, validation, test or new"))
-    what = {"same-content": "the same content", "similar-content": "similar content"}
+    text_of_code = {"same-content": "the same content", "similar-content": "similar content"}
     rows = []
     for group in groups:
         for name in group.members[:_ROWS]:
@@ -173,7 +173,7 @@ def make_group_table(
                 make_text_cell(name),
                 make_text_cell(group.name),
                 make_number_cell(len(group.members), ",d"),
-                make_text_cell(what[group.code]),
+                make_text_cell(text_of_code[group.code]),
             ]
             if column is not None:
                 value = donor[row_of[name]]

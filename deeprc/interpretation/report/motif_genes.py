@@ -31,18 +31,18 @@ class CommonGene:
         Name of the gene.
     share
         Share of the carriers that have it.
-    of_all
+    share_of_all
         Share of all sequences that have it, as a mean over repertoires.
     """
 
     name: str
     share: float
-    of_all: float
+    share_of_all: float
 
     @property
     def stands_out(self) -> bool:
         """Whether more than half of the carriers have it, and it is at least 3 times as frequent as among all."""
-        return self.share > _MOST and self.share >= _TIMES * self.of_all
+        return self.share > _MOST and self.share >= _TIMES * self.share_of_all
 
 
 def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
@@ -70,15 +70,16 @@ def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFra
         if counts.empty:
             continue
         name = min(counts.index[counts == counts.max()])
-        of_all = genes.loc[(genes["field"] == field) & (genes["name"] == name), "all"].sum()
-        found.append(CommonGene(str(name), float(counts.max() / len(carriers)), float(of_all)))
+        share_of_all = genes.loc[(genes["field"] == field) & (genes["name"] == name), "all"].sum()
+        found.append(CommonGene(str(name), float(counts.max() / len(carriers)), float(share_of_all)))
     return found
 
 
 def make_gene_cell(genes: Sequence[CommonGene]) -> Cell:
     """Return the genes as a cell of a table: TRBJ2-6 in 98% (2% of all)."""
     parts = [
-        (f"{gene.name} in {_format_share(gene.share)}", f"({_format_share(gene.of_all)} of all)") for gene in genes
+        (f"{gene.name} in {_format_share(gene.share)}", f"({_format_share(gene.share_of_all)} of all)")
+        for gene in genes
     ]
     line = Markup('<span class="line">{}</span> <span class="line">{}</span>')
     shown = Markup(",<br>").join(line.format(*part) for part in parts)
@@ -89,7 +90,7 @@ def make_gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
     """Return a text about the genes that stand out among n carriers, to put after a sentence; "" if none does."""
     return "".join(
         f" {_format_share(gene.share)} of the {n:,} use {gene.name}, "
-        f"but only {_format_share(gene.of_all)} of all sequences do: the motif may "
+        f"but only {_format_share(gene.share_of_all)} of all sequences do: the motif may "
         "be a piece of that gene."
         for gene in genes
         if gene.stands_out

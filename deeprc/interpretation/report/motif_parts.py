@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from deeprc.evaluation.significance import format_p_value, p_in_words
+from deeprc.evaluation.significance import format_p_in_words, format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
@@ -45,9 +45,9 @@ def describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], dire
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
-    what = f"associated with {direction.target}" if motif.is_of_number else "associated with the class"
+    claim = f"associated with {direction.target}" if motif.is_of_number else "associated with the class"
     if np.isnan(motif.p_donors):
-        return f" It is not known whether it is {what}: there are no donors to compare that the network has not seen."
+        return f" It is not known whether it is {claim}: there are no donors to compare that the network has not seen."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
@@ -55,10 +55,10 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         + f" ({_format_donors(row['n_donors'])})"
         for row in rates
     )
-    test = f"{p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
+    test = f"{format_p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
     verdict = "It is" if motif.q_donors <= _LEVEL else "The network uses it, but it is not shown to be"
     return (
-        f" {verdict} {what} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
+        f" {verdict} {claim} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
         f"carries it: {each}."
     )
 
@@ -146,10 +146,10 @@ def _make_test_columns(motif: AttendedMotif, context: DirectionContext) -> list[
         )
         columns.append(Column(mark + f"{name}: rate", note=note))
     label = context.direction.label
-    of_whom = label if len(columns) > 1 else f"{label} numbers"
+    class_phrase = label if len(columns) > 1 else f"{label} numbers"
     return [
         *columns,
-        Column("p", note=f"test whether it is more frequent in donors of {of_whom}, by the ranks of their rates"),
+        Column("p", note=f"test whether it is more frequent in donors of {class_phrase}, by the ranks of their rates"),
         Column("q", note="false discovery rate over all motifs of this page (Benjamini and Hochberg)"),
     ]
 

@@ -200,7 +200,7 @@ def make_sizes_table(
     for part in (*PARTS, NEW):
         on = performance.rows(part)
         if on.any() or part != NEW:
-            counts: list[Cell] = [make_number_cell(int((on & which).sum()), ",d") for which in counted]
+            counts: list[Cell] = [make_number_cell(int((on & has_label).sum()), ",d") for has_label in counted]
             rows.append(
                 [
                     make_text_cell(PART_NAMES[part]),
@@ -242,8 +242,8 @@ def make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, An
     ]
     names = list(dict.fromkeys(name for each in flat for name in each))
     rows = [[make_text_cell(name), *(make_text_cell(_format_fact(each.get(name))) for each in flat)] for name in names]
-    of_runs = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
-    columns = [Column("What", False), *(Column(heading, False) for heading in (*of_runs, "This report"))]
+    run_headings = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
+    columns = [Column("What", False), *(Column(heading, False) for heading in (*run_headings, "This report"))]
     return Table("versions", "Versions and machine", columns, rows)
 
 

@@ -55,28 +55,28 @@ def make_contrast_figures(
     table = performance.predictions
     auc_of = {part: contrast.auc(performance.rows(part)) for part in PART_NAMES}
     aucs = [f"{PART_NAMES[part]} {auc.value:.3f}" for part, auc in auc_of.items() if auc is not None]
-    what = contrast.about or f"{contrast.positive} against {contrast.negative}"
+    title = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
     if aucs:
-        says = f"ROC curve for {what}; area under it: {', '.join(aucs)}."
+        description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
         caption = (
             f"ROC curve{contrast.named}. Vertical axis: share of {contrast.positive} repertoires that are found. "
             f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
             "the bold curve; the training curve is always too good."
         )
         figure = draw_roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
-        figures.append(render_figure(figure, f"ROC curve, {what}", says, caption))
-        says = f"Precision against recall for {what}."
+        figures.append(render_figure(figure, f"ROC curve, {title}", description, caption))
+        description = f"Precision against recall for {title}."
         caption = (
             f"Precision and recall{contrast.named}. Vertical axis: precision, the share of repertoires called "
             f"{contrast.positive} that are {contrast.positive}. Horizontal axis: recall, the share of all "
             f"{contrast.positive} repertoires that are found."
         )
         figure = draw_precision_recall_figure(table, target=contrast.key)
-        figures.append(render_figure(figure, f"Precision and recall, {what}", says, caption))
+        figures.append(render_figure(figure, f"Precision and recall, {title}", description, caption))
     judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
     if judging.any():
-        says = (
+        description = (
             f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "
             "the probabilities of both classes."
         )
@@ -88,7 +88,7 @@ def make_contrast_figures(
         )
         classes = [(name, colour_of_class.get(name)) for name in (contrast.negative, contrast.positive)]
         figure = draw_calibration_figure(table, target=contrast.key, part=performance.held_out, classes=classes)
-        figures.append(render_figure(figure, f"Calibration, {what}", says, caption))
+        figures.append(render_figure(figure, f"Calibration, {title}", description, caption))
     return figures
 
 
@@ -106,10 +106,10 @@ def make_number_figures(performance: Performance, numeric: NumericTarget) -> lis
 
     if np.isnan(numeric.label).all():
         return []
-    says = f"Predicted against true {numeric.target}, a point for each repertoire."
+    description = f"Predicted against true {numeric.target}, a point for each repertoire."
     caption = f"Each point is a repertoire; on the dashed line, the predicted {numeric.target} is the true one."
     figure = draw_regression_figure(performance.predictions, target=numeric.target)
-    return [render_figure(figure, f"Prediction of {numeric.target}", says, caption)]
+    return [render_figure(figure, f"Prediction of {numeric.target}", description, caption)]
 
 
 def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
@@ -126,8 +126,8 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
 
     if history.empty:
         return []
-    last, of_run = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
-    says = f"Training and validation loss{of_run} over {last:,} updates; the update that was kept is marked."
+    last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
+    description = f"Training and validation loss{run_phrase} over {last:,} updates; the update that was kept is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. (A "
         "later one is kept only if its validation loss is clearly lower, by the setting least_gain.) If the validation "
@@ -139,7 +139,9 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
             "validation lines are of samples of these repertoires."
         )
     figure = draw_history_figure(history)
-    return [render_figure(figure, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
+    return [
+        render_figure(figure, f"Training history{run_phrase}", description, f"{name}: {caption}" if name else caption)
+    ]
 
 
 def make_attention_figures(
@@ -172,7 +174,7 @@ def make_attention_figures(
         return []
     median = float(known["metastable_size"].median())
     named = f" by {target}" * bool(target)
-    says = f"Number of sequences that have 90% of the attention, {by}; the median is {median:,.0f}."
+    description = f"Number of sequences that have 90% of the attention, {by}; the median is {median:,.0f}."
     caption = (
         f"Number of sequences that have 90% of the attention of their repertoire (each point is a repertoire), {by}. "
         "If it is small, the network looks for particular sequences. If it is most of the repertoire, the network "
@@ -180,10 +182,13 @@ def make_attention_figures(
     )
     figures = [
         render_figure(
-            draw_metastable_figure(heads, classes, colour_of_class), f"Size of the attended part{named}", says, caption
+            draw_metastable_figure(heads, classes, colour_of_class),
+            f"Size of the attended part{named}",
+            description,
+            caption,
         )
     ]
-    says = f"Share of the attention on the most attended sequences, {by}: median and quartiles."
+    description = f"Share of the attention on the most attended sequences, {by}: median and quartiles."
     caption = (
         f"Concentration of the attention, {by}. Horizontal axis: share of the sequences, the most attended first. "
         "Vertical axis: share of the attention on them (line: median, band: middle half of the repertoires). On the "
@@ -191,7 +196,7 @@ def make_attention_figures(
     )
     figures.append(
         render_figure(
-            draw_attention_figure(curves, classes, colour_of_class), f"Attention curves{named}", says, caption
+            draw_attention_figure(curves, classes, colour_of_class), f"Attention curves{named}", description, caption
         )
     )
     return figures
@@ -206,7 +211,7 @@ def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
         own = genes[genes["field"] == field] if len(genes) else genes
         if len(own):
             most = own.iloc[int((own["attended"] - own["all"]).to_numpy().argmax())]
-            says = (
+            description = (
                 f"Usage of {name} genes, weighted by attention and among all sequences. Attention raises "
                 f"{most['name']} most, from {most['all']:.1%} to {most['attended']:.1%}."
             )
@@ -214,7 +219,9 @@ def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
                 f"Usage of {name} genes, weighted by attention (diamonds) and among all sequences (rings): means over "
                 "repertoires. Only the genes that differ most are shown."
             )
-            figures.append(render_figure(draw_gene_figure(genes, field), f"Usage of {name} genes", says, caption))
+            figures.append(
+                render_figure(draw_gene_figure(genes, field), f"Usage of {name} genes", description, caption)
+            )
     return figures
 
 
@@ -222,9 +229,9 @@ def make_logo_figure(motif: AttendedMotif, index: int, context: DirectionContext
     """Return the figure of a motif's logo; `index` counts the motifs of the direction, from 1."""
     from deeprc.interpretation.figures import draw_logo_figure
 
-    says = f"Sequence logo of the motif {motif.pattern}."
+    description = f"Sequence logo of the motif {motif.pattern}."
     figure = draw_logo_figure(motif, top=context.logo_height)
-    return render_figure(figure, f"Logo {index} for {context.direction.name}", says, f"{index}. {motif.pattern}")
+    return render_figure(figure, f"Logo {index} for {context.direction.name}", description, f"{index}. {motif.pattern}")
 
 
 def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext) -> list[Figure]:
@@ -243,18 +250,20 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
         return []
     direction, figures, first = context.direction, [], 0
     for name, size in context.members:
-        own, of_model = kernels[:, first : first + size], f" of {name}" * bool(name)
+        own, model_phrase = kernels[:, first : first + size], f" of {name}" * bool(name)
         first += size
         mean = direction.sign * own.mean(axis=0)
         best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]
         strongest = ", ".join(best) or "none"
-        says = f"Mean contribution of each kernel{of_model} to {direction.name}; the strongest kernels: {strongest}."
+        description = (
+            f"Mean contribution of each kernel{model_phrase} to {direction.name}; the strongest kernels: {strongest}."
+        )
         caption = (
-            f"Mean contribution of each kernel{of_model} (a detector of short patterns that the network learned) to "
-            f"{direction.name}, over the sequences that contribute most to it."
+            f"Mean contribution of each kernel{model_phrase} (a detector of short patterns that the network learned) "
+            f"to {direction.name}, over the sequences that contribute most to it."
         )
         figure = draw_kernels_figure(direction.sign * own, output=direction.name, colour_index=context.colour_index)
-        figures.append(render_figure(figure, f"Kernels{of_model} for {direction.name}", says, caption))
+        figures.append(render_figure(figure, f"Kernels{model_phrase} for {direction.name}", description, caption))
     return figures
 
 
@@ -267,13 +276,15 @@ def make_reliability_figures(
     if scoring.kind == "regression" or predictions.empty:
         return []
     figure = draw_reliability_figure(predictions, methods, scoring)
-    says = "Observed frequencies against predicted probabilities: a panel for each method, the lowest log loss first."
+    description = (
+        "Observed frequencies against predicted probabilities: a panel for each method, the lowest log loss first."
+    )
     caption = (
         "Horizontal axis: predicted probability of a class, in bins of test repertoires. Vertical axis: share of these "
         "repertoires that have the class; bars are 95% intervals. On the dashed line, probabilities agree with "
         "observed frequencies. Control methods are grey."
     )
-    return [render_figure(figure, "Reliability of all methods", says, caption)]
+    return [render_figure(figure, "Reliability of all methods", description, caption)]
 
 
 def make_curves_figures(
@@ -288,13 +299,13 @@ def make_curves_figures(
     except NoCurveError:
         return []
     if scoring.kind == "regression":
-        says = "Predicted against true values of all methods, a panel for each, the highest r² first."
+        description = "Predicted against true values of all methods, a panel for each, the highest r² first."
         caption = (
             "Predicted values (vertical axis) against true values: each point is a repertoire, predicted by the model "
             "of its test fold. On the dashed line, the prediction is right. Control methods are grey. Points on the "
             "border lie outside the panel."
         )
-        return [render_figure(figure, "Predictions of all methods", says, caption)]
-    says = "Mean ROC and precision-recall curves of all methods; their areas are the AUC and average precision."
+        return [render_figure(figure, "Predictions of all methods", description, caption)]
+    description = "Mean ROC and precision-recall curves of all methods; their areas are the AUC and average precision."
     caption = "ROC (left) and precision against recall (right), averaged over the test folds; the best method is first."
-    return [render_figure(figure, "Curves of all methods", says, caption)]
+    return [render_figure(figure, "Curves of all methods", description, caption)]

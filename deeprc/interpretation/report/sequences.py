@@ -116,10 +116,10 @@ def make_sequence_table(
         label_cell = _make_label_cell(label, context.colour_of_class)
         carrier_cells = _make_carrier_cells(carriers[row], has_groups)
         rows.append(_make_row(one, direction.sign, digits, own, label_cell, list(genes), carrier_cells))
-    which = "All" if shown == len(top) else f"The first {shown:,} of"
+    quantity = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{context.index}",
-        f"{which} {len(top):,} sequences that contribute most to {direction.name}; press a heading to sort by it",
+        f"{quantity} {len(top):,} sequences that contribute most to {direction.name}; press a heading to sort by it",
         _make_columns(context, top, list(genes.values()), has_groups),
         rows,
         sortable=True,

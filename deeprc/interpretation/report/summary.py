@@ -109,7 +109,7 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
 
 
 def _describe_controls(controls: Controls) -> str:
-    what = controls.scoring.heading
+    measure = controls.scoring.heading
     named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not named:
         return "No control method could be fitted."
@@ -118,5 +118,5 @@ def _describe_controls(controls: Controls) -> str:
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better than all of them"
-    article = "a" if what.startswith("Macro") else "an"
-    return f"Simple methods that see no amino acids have {article} {what} of: {', '.join(named)}; {verdict}."
+    article = "a" if measure.startswith("Macro") else "an"
+    return f"Simple methods that see no amino acids have {article} {measure} of: {', '.join(named)}; {verdict}."

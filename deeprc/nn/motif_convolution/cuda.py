@@ -219,18 +219,20 @@ def _backward(
             is_pair = (n < N) & in_tile  # of a sequence and a kernel
             length = tl.load(lengths + n, mask=is_pair, other=0).to(tl.int32)
             position = tl.load(window + n * D + d, mask=is_pair, other=0).to(tl.int32) + j
-            inside = position < length  # never where there is no pair
-            g = tl.load(gradient + n * D + d, mask=inside, other=0)
-            residue = tl.load(residues + tl.load(starts + n, mask=is_pair, other=0) + position, mask=inside, other=0)
-            grad_residue = (g * tl.load(residue_scale + n, mask=inside, other=0))[None, :]
+            is_residue = position < length  # never where there is no pair
+            g = tl.load(gradient + n * D + d, mask=is_residue, other=0)
+            residue = tl.load(
+                residues + tl.load(starts + n, mask=is_pair, other=0) + position, mask=is_residue, other=0
+            )
+            grad_residue = (g * tl.load(residue_scale + n, mask=is_residue, other=0))[None, :]
             residue = residue.to(tl.int32)[None, :]
             first += tl.where(residue == first_rows, grad_residue, 0)
             last += tl.where(residue == last_rows, grad_residue, 0)
-            grad_position = g * tl.load(position_scale + n, mask=inside, other=0)
+            grad_position = g * tl.load(position_scale + n, mask=is_residue, other=0)
             feature = features + (length * max_length + position) * 3
-            start += grad_position * tl.load(feature, mask=inside, other=0)
-            centre += grad_position * tl.load(feature + 1, mask=inside, other=0)
-            end += grad_position * tl.load(feature + 2, mask=inside, other=0)
+            start += grad_position * tl.load(feature, mask=is_residue, other=0)
+            centre += grad_position * tl.load(feature + 1, mask=is_residue, other=0)
+            end += grad_position * tl.load(feature + 2, mask=is_residue, other=0)
     column = tile * BLOCK_D + tl.arange(0, BLOCK_D)
     target = parts + part.to(tl.int64) * (_FEATURES * K * D) + j * D + column
     present = column < D

@@ -48,9 +48,9 @@ def make_dense_features(sequences: SequenceBatch) -> Tensor:
     residues, starts, lengths, residue_scale, position_scale, _ = sequences
     longest = int(lengths.max())
     position = torch.arange(longest, device=lengths.device)
-    inside = position < lengths[:, None]  # (N, L)
-    residue_rows = torch.where(inside, starts[:, None] + position, 0)
-    one_hot = functional.one_hot(residues[residue_rows].long(), N_AMINO_ACIDS) * inside[:, :, None]  # (N, L, 20)
+    is_residue = position < lengths[:, None]  # (N, L)
+    residue_rows = torch.where(is_residue, starts[:, None] + position, 0)
+    one_hot = functional.one_hot(residues[residue_rows].long(), N_AMINO_ACIDS) * is_residue[:, :, None]  # (N, L, 20)
     positional = _load_positional_features(longest).to(residue_scale)[lengths]  # (N, L, 3)
     return torch.cat([one_hot * residue_scale[:, None, None], positional * position_scale[:, None, None]], dim=2)
 

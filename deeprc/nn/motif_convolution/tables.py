@@ -43,7 +43,7 @@ def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
 def make_position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:
     """Return the position table, (rows, D), of kernels (D, 23, K) up to `max_length` residues, or some of its rows."""
     D, _, K = weight.shape
-    features = _window_features(max_length, K, weight.dtype, weight.device)
+    features = _make_window_features(max_length, K, weight.dtype, weight.device)
     features = features if rows is None else features[rows]
     kernels = weight[:, N_AMINO_ACIDS:].reshape(D, N_POSITIONAL * K)
     return features @ kernels.T  # (rows, 3 * K) @ (3 * K, D) -> (rows, D)
@@ -54,7 +54,7 @@ def compute_kernel_gradient(
 ) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from those of both tables, (D, 20, K) and (rows, D)."""
     D, _, K = residue_gradient.shape
-    features = _window_features(max_length, K, residue_gradient.dtype, residue_gradient.device)
+    features = _make_window_features(max_length, K, residue_gradient.dtype, residue_gradient.device)
     features = features if rows is None else features[rows]
     positional = position_gradient.T @ features  # (D, rows) @ (rows, 3 * K) -> (D, 3 * K)
     return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
@@ -72,7 +72,7 @@ def load_features(max_length: int, dtype: torch.dtype, device: torch.device) -> 
 
 
 @cache  # never deleted, because a CUDA graph may read them
-def _window_features(max_length: int, kernel_size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _make_window_features(max_length: int, kernel_size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the positional features of every window of every length, (rows, 3 * K)."""
     length, start = np.tril_indices(max_length)  # one row for each (L - 1, p) with p < L
     features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))

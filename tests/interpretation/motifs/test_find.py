@@ -19,10 +19,18 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
-from deeprc.interpretation.motifs import AttendedMotif, find, find_all_motifs, find_motifs, tabulate_motifs, write_meme
+from deeprc.interpretation.motifs import (
+    AttendedMotif,
+    MotifOptions,
+    find,
+    find_all_motifs,
+    find_motifs,
+    tabulate_motifs,
+    write_meme,
+)
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
-from deeprc.interpretation.motifs.matrices import Windows, background_composition
+from deeprc.interpretation.motifs.matrices import Windows, measure_background
 from deeprc.interpretation.motifs.patterns import LONGEST, format_pattern
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -128,7 +136,7 @@ def test_a_motif_has_an_odds_ratio_of_four_and_is_in_a_quarter_of_others_at_most
     residues = np.array([AMINO_ACIDS.index(letter) for letter in "".join(sequences)], np.uint8)
     samples = ComparedSequences(residues, np.arange(0, 73, 4), 10)
     masks = np.full(2, 1 << AMINO_ACIDS.index("W"), np.uint32)
-    assert find._is_special(samples, masks) == is_named
+    assert find._is_specific(samples, masks) == is_named
 
 
 @pytest.mark.slow
@@ -167,9 +175,8 @@ def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
     assert found[0].p_donors == found[1].p_donors == pytest.approx(1 / 20)  # 3 of 6 in the best order
     down = find_motifs(a_model(), dataset, attributions, background=4000, is_held_out=is_held_out, sign=-1)
     assert down[0].p_donors == 1.0
-    both = find_all_motifs(
-        a_model(), dataset, [attributions] * 2, background=4000, is_held_out=is_held_out, signs=[1, -1]
-    )
+    options = MotifOptions(background=4000, is_held_out=is_held_out)
+    both = find_all_motifs(a_model(), dataset, [attributions] * 2, [1, -1], options)
     p_values = np.array([motif.p_donors for own in both for motif in own])
     expected = stats.false_discovery_control(p_values)
     np.testing.assert_allclose([motif.q_donors for own in both for motif in own], expected)
@@ -288,7 +295,7 @@ def test_the_first_pattern_of_a_wide_kernel_is_no_longer_than_p_values_allow() -
     residues, offsets = encode_many([*attended, *random_sequences(rng, 300, 71, 71)])
     samples = ComparedSequences(residues, offsets, 300)
     windows = Windows(np.arange(300), np.zeros(300, np.int64), np.ones(300))
-    masks = propose_kernel_pattern(samples, background_composition(samples), windows, 71)
+    masks = propose_kernel_pattern(samples, measure_background(samples), windows, 71)
     assert format_pattern(masks).endswith("LDR")
     assert len(masks) <= LONGEST
 
@@ -347,7 +354,7 @@ def test_all_directions_together_are_each_alone(tmp_path: Path) -> None:
     half = np.arange(0, N, 2)
     parts = (getattr(attributions, name)[half] for name in ("residues", "kernels", "change"))
     some = Attributions(attributions.index.take(half), 0, *parts)
-    together = find_all_motifs(a_model(), dataset, [attributions, some], background=1000)
+    together = find_all_motifs(a_model(), dataset, [attributions, some], [1, 1], MotifOptions(background=1000))
     for own, found in zip((attributions, some), together, strict=True):
         alone = find_motifs(a_model(), dataset, own, background=1000)
         pd.testing.assert_frame_equal(tabulate_motifs(found), tabulate_motifs(alone))

@@ -19,7 +19,7 @@ from deeprc.interpretation.motifs.matching import (
     find_freed_residues,
     find_pattern_carriers,
 )
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, format_pattern, pattern_cost, trim_pattern
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, compute_pattern_cost, format_pattern, trim_pattern
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -42,7 +42,7 @@ def test_masks_by_hand() -> None:
 
 
 def test_the_cost_by_hand_and_that_all_patterns_share_at_most_one() -> None:
-    assert pattern_cost(pattern_of("L.[RK]")) == pytest.approx(math.log(12 * (4 * 20) * 2 * (8 * 190)))
+    assert compute_pattern_cost(pattern_of("L.[RK]")) == pytest.approx(math.log(12 * (4 * 20) * 2 * (8 * 190)))
     of_one_position = 0.5 + sum(math.comb(20, s) / (2 ** (s + 1) * math.comb(20, s)) for s in range(1, 20))
     assert of_one_position <= 1
     assert sum(of_one_position**width / LONGEST for width in range(1, LONGEST + 1)) <= 1

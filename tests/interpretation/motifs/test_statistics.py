@@ -13,14 +13,14 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
-from deeprc.interpretation.motifs.enrichment import fisher_log_p, odds_ratio
+from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, odds_ratio
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
     Windows,
     align_windows,
-    background_composition,
     compute_information,
     find_windows,
+    measure_background,
 )
 from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 from tests.conftest import random_sequences
@@ -36,14 +36,14 @@ def test_the_exact_test_is_that_of_scipy(n: int, others: int) -> None:
         fisher_exact([[a, n - a], [b, others - b]], alternative="greater").pvalue
         for a, b in zip(n_with, others_with, strict=True)
     ]
-    found = np.exp(fisher_log_p(n_with, n, others_with, others))
+    found = np.exp(compute_fisher_log_p(n_with, n, others_with, others))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-300)
 
 
 def test_the_test_does_not_underflow() -> None:
-    found = fisher_log_p(np.array([2]), 2, np.array([0]), 10**6)[0]  # 2 / ((10^6 + 2) (10^6 + 1))
+    found = compute_fisher_log_p(np.array([2]), 2, np.array([0]), 10**6)[0]  # 2 / ((10^6 + 2) (10^6 + 1))
     assert found == pytest.approx(np.log(2) - np.log1p(10**6) - np.log(10**6 + 2))
-    far = fisher_log_p(np.array([1000, 0]), 1000, np.array([0, 50_000]), 50_000)
+    far = compute_fisher_log_p(np.array([1000, 0]), 1000, np.array([0, 50_000]), 50_000)
     assert far[0] < -4000
     assert far[1] == 0
 
@@ -69,7 +69,7 @@ def test_the_window_with_most_attribution_is_taken_and_weighs_its_share() -> Non
 def test_a_matrix_by_hand() -> None:
     samples = samples_of(["ALD", "LDK"], ["CCC"] * 20)
     windows = Windows(np.array([0, 1]), np.array([1, 0]), np.array([1.0, 0.5]))
-    composition = background_composition(samples)
+    composition = measure_background(samples)
     assert composition.overall[1] == 61 / 80
     assert composition.overall[0] == 1 / 80
     matrix = align_windows(samples, composition, windows, 1, 3)  # one place before, the two of LD, one behind

@@ -1,0 +1,92 @@
+"""Warnings about the metrics of a cross-validation: its cohort, its donors, its folds, and its runs.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
+from deeprc.checks.of_run import check_for_training, read_checks
+from deeprc.evaluation.adjustment import find_adjustment_cautions
+from deeprc.evaluation.caution import Caution, read_cautions
+from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.significance import are_few_repertoires
+from deeprc.runs.cross_plan import PreparedCrossValidation
+from deeprc.runs.run import read_splits
+from deeprc.runs.split_cautions import ONE_CLASS_PART
+from deeprc.tasks import encode_labels
+
+__all__ = ["find_cross_validation_cautions", "find_one_class_run_cautions"]
+
+
+def find_cross_validation_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
+    """Return the warnings about a cross-validation whose runs are trained, except those about its predictions."""
+    cautions = [*_find_check_cautions(prepared), *_find_donor_cautions(prepared)]
+    if prepared.header.adjust_for:
+        cautions += _find_adjustment_cautions(prepared)
+    if prepared.header.repeats == 1:
+        text = (
+            "There was only one repeat, so the intervals do not include the variation between seeds and divisions into "
+            "folds. The same call with `repeats=3` adds two repeats."
+        )
+        cautions.append(Caution("note", text, "performance", "one-repeat"))
+    return [*cautions, *find_one_class_run_cautions(list(prepared.run_folders))]
+
+
+def _find_check_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
+    """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
+    dataset, test_folds = prepared.dataset, prepared.test_folds
+    checks = read_checks(next(iter(prepared.run_folders)))  # the check is the same in all runs
+    if checks is None or not checks.is_current(dataset):
+        checks = check_for_training(dataset, prepared.tasks, prepared.header.group_by)
+    labelled = np.flatnonzero(test_folds[:, 0] >= 0)
+    folds_of = {str(dataset.repertoire_ids[row]): tuple(test_folds[row].tolist()) for row in labelled}
+    return [
+        *find_duplicate_cautions(checks.findings, folds_of, apart="folds"),
+        *find_shortcut_cautions(checks.findings),
+    ]
+
+
+def _find_donor_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
+    """Return warnings about donors in several folds, few donors, and few repertoires."""
+    metadata, fold_of = prepared.dataset.metadata, prepared.test_folds[:, 0]
+    cautions = find_divided_donor_cautions(metadata, fold_of, apart="folds")
+    donor_column = DonorColumn.choose(metadata, prepared.header.group_by)
+    column, donors = donor_column.name, donor_column.index_if_known()
+    for task, label in zip(prepared.tasks, encode_labels(prepared.tasks, metadata).T, strict=True):
+        is_tested = ~np.isnan(label) & (fold_of >= 0)
+        classes = {name: is_tested & (label == c) for c, name in enumerate(task.class_names)} or {"": is_tested}
+        if donors is not None and column is not None:
+            cautions += find_donor_cautions(donors, column, classes, kind=task.kind, where="")
+        smallest = min(int(rows.sum()) for rows in classes.values())
+        if are_few_repertoires(task.kind, smallest):
+            phrase = "with a number" if task.kind == "regression" else "in the smallest class"
+            text = f"{task.name}: {smallest:,} repertoires {phrase}: the metrics are uncertain."
+            cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
+    return cautions
+
+
+def _find_adjustment_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
+    """Return warnings about what the adjustment of the training repertoires could not reach."""
+    ids = prepared.dataset.repertoire_ids.astype(str)
+    labels = encode_labels(prepared.tasks[:1], prepared.dataset.metadata)[:, 0]
+    training_labels = [labels[np.isin(ids, read_splits(run)[0]["train"])] for run in prepared.run_folders]
+    return find_adjustment_cautions(prepared.header.adjust_for, prepared.tasks[0].kind, training_labels)
+
+
+def find_one_class_run_cautions(runs: Sequence[Path]) -> list[Caution]:
+    """Return the warnings of runs whose training or validation repertoires have one class, with how many have each."""
+    found = [each for run in runs for each in read_cautions(run) if each.name == ONE_CLASS_PART]
+    counts = Counter(each.text for each in found)
+    return [
+        replace(each, text=f"{counts[each.text]} of {len(runs)} runs: {each.text}")
+        for each in {each.text: each for each in found}.values()
+    ]
