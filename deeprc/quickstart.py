@@ -27,7 +27,7 @@ from deeprc.runs.run import Run
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
 
-N_UPDATES = 1000
+N_UPDATES = 300
 TOP = 100
 _OVERRIDES = (f"n_updates={N_UPDATES}",)
 
