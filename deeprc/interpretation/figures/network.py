@@ -20,7 +20,7 @@ _WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
 _TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
 _MAX_OUTPUTS = 4
 _WIDE = 3.0  # width of the box of all branches in inches
-_BRANCHES = {"composition": "k-mers, genes, counts of all sequences", "clones": "stored clones that it carries"}
+_BRANCHES = {"composition": "k-mers, genes and counts", "clones": "stored clones that it carries"}
 
 
 @require_matplotlib
