@@ -322,7 +322,7 @@ def _find_passing(
     indices: NDArray[np.int64],
     passed: NDArray[np.uint8],
 ) -> int:
-    """Write the clones that pass any threshold, (room,), and how many in each selection, (room, S); return n.
+    """Write the clones that pass any threshold to `indices`, and how many pass in each selection to `passed`; return n.
 
     `least` is the minimum of `needed`.
     """

@@ -80,15 +80,14 @@ class NetworkConfig:
     n_heads: int = _number(1, 1, "attention heads; each has a learned query", high=1000)
     beta: float | None = _number(None, 1e-12, "inverse temperature of the attention; null: 1 / sqrt(key_units)")
     learn_beta: bool = _choice(False, "learn one beta for each head")
-    standardise: bool = _choice(
-        True, "standardise the representation of a repertoire to mean 0 and variance 1 (not in the paper)"
-    )
+    standardise: bool = _choice(True, "standardise the representation of a repertoire (not in the paper)")
     n_output_layers: int = _number(1, 1, "layers of the output network; 1 is linear", high=100)
     output_units: int = _number(32, 1, "units of the output network's hidden layers", high=_MAX_UNITS)
     composition: bool = _choice(
         True,
-        "also use k-mer and gene frequencies of whole repertoires, if they predict the label (not in the paper)",
+        "also use k-mers, genes and counts of whole repertoires, if they predict the label (not in the paper)",
     )
+    composition_counts: bool = _choice(True, "composition may use how unequal the counts of a repertoire are")
     clones: bool = _choice(
         True, "also use stored public clones that are associated with the label, if there are any (not in the paper)"
     )
@@ -205,7 +204,7 @@ SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
 }
 """The sections of a YAML file."""
 _BEFORE: dict[str, dict[str, Any]] = {
-    "network": {"composition": False, "clones": False},
+    "network": {"composition": False, "composition_counts": False, "clones": False},
     "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0, "calibrate": False},
 }
 """Values of settings that a stored configuration lacks, because an older version wrote it."""

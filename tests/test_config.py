@@ -34,6 +34,7 @@ def test_the_paper_preset_is_the_paper() -> None:
         convolution_gain=1.0,
         standardise=False,
         composition=False,
+        composition_counts=False,
         clones=False,
     )
     assert config.training == TrainingConfig(

@@ -18,8 +18,8 @@ A network is partly overfitted to its training repertoires, so its excess there 
 list of DeepRC is multiplied by the share that other repertoires confirm. If the network has a memory of clones, public
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
 motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
-its members by rank, share and excess. The list of the composition ignores the weights of genes, because thousands of
-junctions share one gene.
+its members by rank, share and excess. The list of the composition ignores the weights of counts, and of genes, because
+thousands of junctions share one gene.
 
 Letters: B repertoires, n sequences of a container.
 """

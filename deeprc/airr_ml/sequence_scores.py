@@ -61,10 +61,10 @@ def has_memory(estimator: RepertoireClassifier) -> bool:
 
 
 def _find_composition(estimator: DeepRCClassifier) -> CompositionBranch | None:
-    """Return the branch of the composition, if the network has one that contributes to the first output."""
+    """Return the branch of the composition, if the network has one whose 4-mers contribute to the first output."""
     branches = estimator.model_.network.branches
     for gain, branch in () if branches is None else zip(branches.gains[:, 0].tolist(), branches, strict=True):
-        if isinstance(branch, CompositionBranch) and gain > 0:
+        if isinstance(branch, CompositionBranch) and gain > 0 and bool(branch.kmer_weights[0].any()):
             return branch
     return None
 

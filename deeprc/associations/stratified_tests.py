@@ -152,7 +152,7 @@ def compute_stratified_p_values(
 
 @njit(nogil=True)
 def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, buffer: Floats) -> Any:
-    """Write the p-value of each possible number of carriers of the class to room[0]; return the smallest, and how many.
+    """Write the p-value of each possible number of carriers of the class to buffer[0]; return the least, and how many.
 
     `carriers` is the number of carriers in each stratum, (K,).
     """

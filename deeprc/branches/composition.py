@@ -28,7 +28,7 @@ from torch import Tensor
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios
-from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares, divide_top_shares
+from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -141,13 +141,17 @@ class CompositionBranch(Branch):
         }
         return ", ".join(name for name, found in has_weights.items() if found)
 
+    @property
+    def reads_counts(self) -> bool:
+        """Whether the features of the counts have weights."""
+        return self.abundances
+
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
         The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that
-        have the gene, and by all sequences if none has it. The part of a feature of the counts is shared by the most
-        abundant sequences, see `divide_top_shares`; it is 0 if no count is above 1. The part that does not depend on
-        the repertoire is shared by all sequences.
+        have the gene, and by all sequences if none has it. The part of the counts, which is 0 if no count is above 1,
+        and the part that does not depend on the repertoire are shared by all sequences.
 
         Raises
         ------
@@ -160,8 +164,6 @@ class CompositionBranch(Branch):
             terms = self._compute_terms(repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
-            if self.abundances:
-                contributions += n * terms.scale * self._share_count_scores(repertoire.counts)
         return contributions.T
 
     def _compute_terms(self, repertoire: Repertoire) -> _Terms:
@@ -180,18 +182,17 @@ class CompositionBranch(Branch):
                 share, absent_sum = self._share_gene_scores(field, genes[field])
                 constants = constants + absent_sum
             shares.append(share)
+        if self.abundances:
+            constants = constants + self._score_counts(repertoire.counts)
         n = len(repertoire)
         scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
         v_share, j_share = (share * (n * scale) for share in shares)
         return _Terms(to_array(self.kmer_weights), scale, constants * scale, v_share, j_share)
 
-    def _share_count_scores(self, counts: NDArray[np.uint32]) -> Floats:
-        """Return what each sequence adds to the linear function by its count, (T, N)."""
+    def _score_counts(self, counts: NDArray[np.uint32]) -> Floats:
+        """Return what the counts add to the linear function, (T,): 0 if no count is above 1."""
         weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
-        log_top_shares = compute_log_top_shares(counts)
-        if np.isnan(log_top_shares).any():
-            return np.zeros((len(weights), len(counts)))
-        return np.asarray((weights * (log_top_shares - centre)) @ divide_top_shares(counts))
+        return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 
     def _share_gene_scores(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
         """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
-from deeprc.branches.abundances import compute_log_top_shares_table
+from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
@@ -54,6 +54,8 @@ class CompositionFeatures:
     ----------
     dataset
         The B repertoires.
+    with_counts
+        Whether the counts are read; if not, their features are constant.
 
     Attributes
     ----------
@@ -68,7 +70,7 @@ class CompositionFeatures:
         Mean features, (M,), (G,) and (Q,), with the weights `size_weights`.
     """
 
-    def __init__(self, dataset: RepertoireDataset) -> None:
+    def __init__(self, dataset: RepertoireDataset, *, with_counts: bool = True) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
         self._kmers = self._count_kmers(dataset)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
@@ -77,8 +79,8 @@ class CompositionFeatures:
         ]
         self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
-        rows = _fill_unknown(compute_log_top_shares_table(dataset), self.size_weights)
-        self._abundances = Columns(rows, weights=self.size_weights)
+        shares = compute_log_top_shares_table(dataset) if with_counts else np.zeros((len(dataset), len(TOP_FRACTIONS)))
+        self._abundances = Columns(_fill_unknown(shares, self.size_weights), weights=self.size_weights)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
         self.abundance_centre = self._abundances.centre
         self._gene_scale, gene_products = _scale_to_unit_diagonal(self._genes.gram())

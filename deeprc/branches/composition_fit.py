@@ -46,16 +46,18 @@ _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
-def fit_composition(cohort: TrainingCohort) -> FittedBranch | None:
+def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
     """Fit the branch `composition`; return None if it predicts no output.
 
     Parameters
     ----------
     cohort
         Training repertoires.
+    with_counts
+        Whether features of the counts may be used.
     """
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
-    features = CompositionFeatures(cohort.dataset)
+    features = CompositionFeatures(cohort.dataset, with_counts=with_counts)
     models: list[_Model | None] = []
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)

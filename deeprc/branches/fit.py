@@ -35,7 +35,7 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
         Repertoires to learn from; test repertoires are never among them.
     """
     found = [
-        fit_composition(cohort) if config.composition else None,
+        fit_composition(cohort, with_counts=config.composition_counts) if config.composition else None,
         fit_clones(cohort) if config.clones else None,
     ]
     return [each for each in found if each is not None]

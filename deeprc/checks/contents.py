@@ -222,7 +222,7 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
             "missing-counts",
             f"{n:,} rows have no count (empty, or -1), so each of them counts 1, "
             f"in {_name_repertoires([*without, *partly])}",
-            "Export them with counts, or train without counts (`abundance: none`, the default).",
+            "Export them with counts, or train with `composition_counts: false`, which reads none.",
             _list_files([*without, *partly]),
             _list_ids([*without, *partly]),
         )

@@ -80,8 +80,9 @@ class Survey:
         table.
     by_residues
         Sequences that contribute most by their residues and genes, through attention and composition; the same as `top`
-        if the model has no branches. A stored clone counts as a whole, so its residues explain nothing. So
-        attributions, kernels and motifs are computed for these sequences.
+        if the model has no branches. Sequences of one repertoire have equal shares of what its counts add. A stored
+        clone counts as a whole, so its residues explain nothing. So attributions, kernels and motifs are computed for
+        these sequences.
     highest
         Highest contributions to each direction, by its name, from which `FalseDiscoveryReference` estimates false
         discovery rates.

@@ -49,6 +49,11 @@ class Branch(nn.Module):
         """What the branch reads, for messages, such as "k-mers, genes"; empty if that is always the same."""
         return ""
 
+    @property
+    def reads_counts(self) -> bool:
+        """Whether the scores depend on the counts of the sequences."""
+        return False
+
     @abstractmethod
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); their sum is `score`.

@@ -31,7 +31,7 @@ def expand_run_folders(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     ------
     InputError
         If the runs of a folder differ in anything else; then they may not be meant to predict together. Or if some runs
-        of `deeprc cv`, or of `deeprc train` with `--validation-fold all` or `--folds leave-one-out:COLUMN`, have not
+        of `deeprc cv`, or of `train_runs` with all validation folds or all values of a column as test folds, have not
         been trained.
     """
     return [run for path in paths for run in _expand(Path(path))]

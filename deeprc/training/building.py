@@ -40,7 +40,7 @@ def build_network(
         If the network would have more than `MAX_WEIGHTS` weights.
     """
     arguments = dict(vars(config.network))
-    for name in ("abundance", "composition", "clones"):
+    for name in ("abundance", "composition", "composition_counts", "clones"):
         arguments.pop(name)
     arguments["frozen_embedding"] = arguments.pop("embedding_weights") is not None
     arguments["precision"] = resolve_precision(config.network.precision, device)

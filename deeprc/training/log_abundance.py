@@ -56,10 +56,27 @@ def replace_log_abundance(config: Config, datasets: Sequence[RepertoireDataset])
     return replace(config, network=replace(config.network, abundance="none"))
 
 
-def warn_of_counts_of_one(dataset: RepertoireDataset, abundance: AbundanceMode) -> None:
-    """Warn of repertoires whose prediction cannot depend on their sequences, because `log` removes all residues."""
-    found = find_repertoires_with_counts_of_one(dataset) if abundance == "log" else []
-    if found:
+def warn_of_counts_of_one(dataset: RepertoireDataset, abundance: AbundanceMode, *, branches_read_counts: bool) -> None:
+    """Warn of repertoires whose counts are all 1, if the model reads counts.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires that are predicted.
+    abundance
+        How the network scales residues by counts; `log` removes all residues of these repertoires.
+    branches_read_counts
+        Whether a branch beside the attention reads counts.
+    """
+    if abundance != "log" and not branches_read_counts:
+        return
+    found = find_repertoires_with_counts_of_one(dataset)
+    if found and branches_read_counts:
+        _logger.warning(
+            "Counts add nothing to the prediction of %s: they are all 1. But the model has learned from counts.",
+            describe_names(found, "repertoire", "repertoires"),
+        )
+    if found and abundance == "log":
         _logger.warning(
             "The prediction does not depend on the sequences of %s: all their counts are 1, and abundance=log "
             "multiplies residues by log(1) = 0.",

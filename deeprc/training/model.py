@@ -193,7 +193,8 @@ class TrainedModel(Model):
 
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
         """Yield the outputs of each repertoire, (T,), with their parts."""
-        warn_of_counts_of_one(dataset, self.config.network.abundance)
+        reads_counts = any(branch.reads_counts for branch in self.network.branches or ())
+        warn_of_counts_of_one(dataset, self.config.network.abundance, branches_read_counts=reads_counts)
         inference = self.make_inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)

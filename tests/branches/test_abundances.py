@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -11,11 +13,11 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from deeprc.airr_ml.sequence_scores import _find_composition
 from deeprc.branches.abundances import (
     TOP_FRACTIONS,
     compute_log_top_shares,
     compute_log_top_shares_table,
-    divide_top_shares,
 )
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
@@ -23,7 +25,9 @@ from deeprc.branches.composition_fit import fit_composition
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
+from deeprc.nn.branches import Branches
 from deeprc.tasks import Task
+from deeprc.training.log_abundance import warn_of_counts_of_one
 from tests.branches.test_composition import repertoire
 
 STATUS = Task("status", "status", "binary", ("negative", "positive"))
@@ -38,15 +42,11 @@ def test_shares_by_hand() -> None:
     assert TOP_FRACTIONS == (0.5, 0.1, 0.01)
     found = np.exp(compute_log_top_shares(as_counts(1, 5, 2, 2)))
     np.testing.assert_allclose(found, [7 / 10, 0.4 * 5 / 10, 0.04 * 5 / 10], rtol=1e-12)
-    np.testing.assert_allclose(
-        divide_top_shares(as_counts(1, 5, 2, 2)), [[0, 5 / 7, 1 / 7, 1 / 7], [0, 1, 0, 0], [0, 1, 0, 0]], rtol=1e-12
-    )
 
 
 def test_equal_counts_have_the_shares_of_their_number() -> None:
     counts = as_counts(*[3] * 50)
     np.testing.assert_allclose(np.exp(compute_log_top_shares(counts)), TOP_FRACTIONS, rtol=1e-12)
-    np.testing.assert_allclose(divide_top_shares(counts), 1 / 50, rtol=1e-12)
 
 
 @pytest.mark.parametrize("counts", [as_counts(), as_counts(1), as_counts(1, 1, 1)], ids=["none", "one", "ones"])
@@ -54,16 +54,13 @@ def test_counts_of_one_say_nothing(counts: np.ndarray) -> None:
     assert np.isnan(compute_log_top_shares(counts)).all()
 
 
-def test_depth_and_order_change_nothing() -> None:
+def test_a_common_factor_and_the_order_change_nothing() -> None:
     rng = np.random.default_rng(0)
     counts = np.minimum(rng.zipf(1.8, 2000), 10**6).astype(np.uint32)
     order = rng.permutation(2000)
     expected = compute_log_top_shares(counts)
     np.testing.assert_allclose(compute_log_top_shares(7 * counts), expected, rtol=1e-12)
     np.testing.assert_array_equal(compute_log_top_shares(counts[order]), expected)
-    parts = divide_top_shares(counts)
-    np.testing.assert_array_equal(divide_top_shares(counts[order]), parts[:, order])
-    np.testing.assert_allclose(parts.sum(axis=1), 1, rtol=1e-12)
     by_sorting = [np.sort(counts)[::-1][: int(2000 * fraction)].sum() / counts.sum() for fraction in TOP_FRACTIONS]
     np.testing.assert_allclose(np.exp(expected), by_sorting, rtol=1e-12)
 
@@ -73,10 +70,9 @@ def test_a_branch_by_hand() -> None:
     branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0], [0, 10, 2]])
     branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2])
     sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=as_counts(1, 5, 2, 2))
-    factor = 4 / (4 + NOISE_SEQUENCES)
-    half, rest = np.log(0.7) + 0.5, 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2)
-    expected = factor * np.array([[0, 0], [half * 5 / 7, rest], [half / 7, 0], [half / 7, 0]])
-    np.testing.assert_allclose(branch.compute_contributions(repertoire(sequences)), expected, rtol=1e-10, atol=1e-15)
+    score = [np.log(0.7) + 0.5, 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2)]
+    found = branch.compute_contributions(repertoire(sequences))  # each sequence has an equal share
+    np.testing.assert_allclose(found, np.tile(score, (4, 1)) / (4 + NOISE_SEQUENCES), rtol=1e-7)
     assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
     assert branch.describe() == {"v_call": [], "j_call": [], "abundances": True}
     rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
@@ -125,9 +121,37 @@ def test_a_difference_of_counts_is_found(expanded: RepertoireDataset) -> None:
     assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.9
 
 
+def test_counts_can_be_left_out(expanded: RepertoireDataset) -> None:
+    """Nothing else varies, so no branch is left."""
+    labels = (np.arange(48) % 2).astype(np.float64)
+    assert fit_composition(TrainingCohort(expanded, labels[:, None], (STATUS,)), with_counts=False) is None
+
+
 def test_the_table_has_the_shares_of_each_repertoire(expanded: RepertoireDataset) -> None:
     table = compute_log_top_shares_table(expanded[::-1])
     assert np.isnan(table[-2:]).all()
     for row, each in zip(table[:-2], expanded[2:][::-1], strict=True):
         np.testing.assert_array_equal(row, compute_log_top_shares(each.counts))
     assert Path(f"{expanded.container.path}.cache").is_dir()
+
+
+def test_repertoires_without_counts_are_named(expanded: RepertoireDataset, caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_counts_of_one(expanded[:4], "none", branches_read_counts=False)
+    assert caplog.messages == []
+    warn_of_counts_of_one(expanded[:4], "none", branches_read_counts=True)
+    (message,) = caplog.messages
+    assert message.startswith("Counts add nothing to the prediction of 2 repertoires: rep.0, rep.1: they are all 1.")
+    warn_of_counts_of_one(expanded[2:], "none", branches_read_counts=True)
+    assert len(caplog.messages) == 1
+
+
+def test_no_sequences_are_ranked_by_a_composition_of_counts_alone() -> None:
+    by_counts, by_kmers = CompositionBranch(1, abundances=True), CompositionBranch(1, abundances=True)
+    by_kmers.kmer_weights[0, 7] = 1
+
+    def find(branch: CompositionBranch) -> CompositionBranch | None:
+        network = SimpleNamespace(branches=Branches([branch], 1))
+        return _find_composition(cast("Any", SimpleNamespace(model_=SimpleNamespace(network=network))))
+
+    assert find(by_counts) is None
+    assert find(by_kmers) is by_kmers

@@ -131,8 +131,8 @@ def test_the_time_of_earlier_processes_counts(cohort: RepertoireDataset, tmp_pat
 
 def test_a_checkpoint_of_an_earlier_version_has_its_time_in_the_history() -> None:
     rows = [{"update": update, "seconds": 10.0 * update} for update in (5, 10)]
-    assert parse_state({"history": rows}, 1, "state").seconds == 100
-    assert parse_state({"history": rows, "seconds": 120.5}, 1, "state").seconds == 120.5
+    assert parse_state({"update": 10, "history": rows}, 1, "state").seconds == 100
+    assert parse_state({"update": 10, "history": rows, "seconds": 120.5}, 1, "state").seconds == 120.5
     for wrong in (float("nan"), float("inf"), -1.0, "soon"):
         with pytest.raises(InputError, match="state: seconds"):
             parse_state({"history": rows, "seconds": wrong}, 1, "state")
