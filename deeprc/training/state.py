@@ -15,6 +15,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 __all__ = ["TrainingState", "parse_state"]
 
 _COUNT = {"low": 0, "high": 2**53}  # limits that are checked when a checkpoint is read
+_NOT_NEGATIVE = ("update", "loss", "auc", "seconds")  # ends of the names of numbers; a monitor may add others
 
 
 @dataclass
@@ -101,8 +102,8 @@ def _check_history(state: TrainingState, where: str) -> None:
         for name in ("update", "seconds"):
             if not math.isfinite(row.get(name, math.nan)):
                 raise InputError(f"{where}: expected a number {name!r} in each row, found {abbreviate(row)}")
-        if any(value < 0 for value in row.values()):
-            raise InputError(f"{where}: expected no negative number, found {abbreviate(row)}")
+        if any(value < 0 for name, value in row.items() if name.endswith(_NOT_NEGATIVE)):
+            raise InputError(f"{where}: expected no negative {', '.join(_NOT_NEGATIVE)}, found {abbreviate(row)}")
         updates.append(row["update"])
     if updates != sorted(set(updates)) or max(updates, default=0) > state.update:
         found = ", ".join(f"{update:g}" for update in updates)

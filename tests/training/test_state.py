@@ -20,6 +20,11 @@ def test_a_state_is_read() -> None:
     assert parse_state({}, 1, "last") == TrainingState()
 
 
+def test_a_monitor_may_be_negative() -> None:
+    rows = [{"update": 2, "validation_loss": 0.7, "validation_r2": -0.3, "seconds": 1.5}]
+    assert parse_state(body(history=rows), 1, "last").history == rows
+
+
 def test_a_training_may_be_ahead_of_its_last_evaluation() -> None:
     assert parse_state(body(update=5), 1, "last").update == 5
 
@@ -33,7 +38,10 @@ def test_a_training_may_be_ahead_of_its_last_evaluation() -> None:
             "expected updates that rise to at most 4, found 0, 4, 2",
         ),
         ({"history": [body()["history"][0]] * 2}, "expected updates that rise to at most 4, found 0, 0"),
-        ({"history": [{"update": 2, "seconds": 1.0, "validation_loss": -1}]}, "expected no negative number"),
+        (
+            {"history": [{"update": 2, "seconds": 1.0, "validation_loss": -1}]},
+            "expected no negative update, loss, auc, seconds",
+        ),
         ({"history": [{"update": 2}]}, "expected a number 'seconds' in each row"),
         ({"history": [{"update": float("nan"), "seconds": 1.0}]}, "expected a number 'update' in each row"),
     ],
