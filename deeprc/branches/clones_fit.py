@@ -22,6 +22,7 @@ from deeprc.baselines.association_tests import benjamini_hochberg
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import ONE_SUBSTITUTION, CloneBranch, Memory
 from deeprc.branches.clones_candidates import (
     Candidates,
@@ -82,14 +83,18 @@ class _SearchResult:
     best: int
     scores: Floats
 
-    @property
-    def is_useful(self) -> bool:
-        """Whether scores of held-out repertoires are associated with labels, by the z-score of Spearman's correlation.
+    def is_useful(self, clones: SharedClones) -> bool:
+        """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
-        Repertoires of one donor are not independent, see `compute_association_z`.
+        Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
+        are more associated clones than with permuted labels. Repertoires of one donor are not independent, see
+        `compute_association_z`.
         """
+        if _compute_loss_decrease([self]) <= 0:
+            return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
-        return compute_association_z(scores, values, self.search.groups) > _MIN_Z
+        z = compute_association_z(scores, values, self.search.groups)
+        return z > _MIN_Z or exceeds_permutations(clones, self.search)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
@@ -105,7 +110,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         _run_search(CandidatesByFold.of(candidates, search, levels), clones, n_clones[search.rows])
         for search, levels in zip(searches, candidates.levels, strict=True)
     ]
-    kept = _select_results(results)
+    kept = _select_results(results, clones)
     memories = [_make_memory(result, clones, candidates, n_clones, fields) for result in kept]
     kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not kept_pairs:
@@ -134,14 +139,14 @@ def _find_best_alternative(losses: Floats) -> int:
     return int(np.argmin(losses.mean(axis=1)))
 
 
-def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
+def _select_results(results: Sequence[_SearchResult], clones: SharedClones) -> list[_SearchResult]:
     """Return the results that predict held-out repertoires.
 
     Both directions of an output are kept only if they are better together than either alone.
     """
     kept: list[_SearchResult] = []
     for _, group in groupby(results, key=lambda result: result.search.output):
-        useful = [result for result in group if result.is_useful and _compute_loss_decrease([result]) > 0]
+        useful = [result for result in group if result.is_useful(clones)]
         if len(useful) > 1:
             useful = max(([useful[0]], [useful[1]], useful), key=_compute_loss_decrease)
         kept += useful

@@ -1,0 +1,94 @@
+"""A permutation test of a search for clones: whether more clones are associated with the label than with permuted ones.
+
+Cross-fitted scores are poor evidence in small cohorts: without a tenth of the repertoires, many clones have no longer
+enough carriers. This test uses all training repertoires at once, as Emerson et al. (2017) do for their false discovery
+rate, so it finds signals in cohorts of about a hundred repertoires that cross-fitted scores do not show.
+
+Letters: M clones, U units, P permutations, V thresholds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
+from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.branches.clones_searches import CloneSearch
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.labels import canonical_order
+
+__all__ = ["exceeds_permutations"]
+
+_N_PERMUTATIONS = 200  # the level is 1 / 201
+_MAX_UNITS = 300  # with more units, cross-fitted scores are evidence enough, and this test would take long
+_BLOCK = 4096  # number of clones that are counted at a time
+_MIN_SPREAD = 0.5  # smallest standard deviation that a number of clones is compared with
+
+
+def exceeds_permutations(clones: SharedClones, search: CloneSearch) -> bool:
+    """Return whether more clones are associated with the labels than with each of 200 permutations of them.
+
+    What is compared is the largest standardised number of associated clones over `THRESHOLDS`. The result does not
+    depend on the order of the repertoires. It is False if there are more than 300 units.
+
+    Parameters
+    ----------
+    clones
+        Clones that repertoires of the container share.
+    search
+        The search.
+    """
+    units = search.units
+    if len(units.weight) > _MAX_UNITS or (units.weight != 1).any():
+        return False
+    labels = _permute_labels(search).astype(np.float32)
+    needed = search.test.critical(list(THRESHOLDS), units.labels())
+
+    def count(start: int, stop: int) -> Integers:
+        blocks = [(at, min(at + _BLOCK, stop)) for at in range(start, stop, _BLOCK)]
+        counts = np.zeros((len(THRESHOLDS), labels.shape[1]), np.int64)
+        for begin, end in blocks:
+            counts += _count_associated(clones, begin, end, units.unit_of, labels, needed)
+        return counts
+
+    n_associated = np.asarray(sum(run_over_clones(count, len(clones))), np.float64).reshape(len(THRESHOLDS), -1)
+    if not n_associated.any():
+        return False
+    permuted = n_associated[:, 1:]
+    spread = np.maximum(permuted.std(axis=1, keepdims=True), _MIN_SPREAD)
+    largest = ((n_associated - permuted.mean(axis=1, keepdims=True)) / spread).max(axis=0)
+    return bool(largest[0] > largest[1:].max())
+
+
+def _permute_labels(search: CloneSearch) -> Integers:
+    """Return the labels of the units, and permutations of them, (U, 1 + P)."""
+    units = search.units
+    rows = canonical_order(search.dataset, search.values[:, None])
+    unit_of_row = units.unit_of[search.dataset.repertoire_indices[rows]]
+    order = unit_of_row[np.sort(np.unique(unit_of_row, return_index=True)[1])]
+    rng = np.random.default_rng(0)
+    ordered = units.label_sum[order]
+    labels = np.empty((len(order), 1 + _N_PERMUTATIONS), np.int64)
+    labels[order] = np.stack([ordered, *(rng.permutation(ordered) for _ in range(_N_PERMUTATIONS))], axis=1)
+    return labels
+
+
+def _count_associated(
+    clones: SharedClones, start: int, stop: int, unit_of: NDArray[np.int32], labels: Floats, needed: Integers
+) -> Integers:
+    """Return how many of the clones from `start` to `stop` are associated with each column of labels, (V, 1 + P)."""
+    offsets = clones.offsets[start : stop + 1]
+    units = unit_of[clones.carriers[offsets[0] : offsets[-1]]]
+    clone = np.repeat(np.arange(stop - start), np.diff(offsets))
+    is_counted = units >= 0
+    shape = stop - start, len(labels)
+    carried = csr_matrix((np.ones(int(is_counted.sum()), np.float32), (clone[is_counted], units[is_counted])), shape)
+    carried.sum_duplicates()
+    carried.data[:] = 1
+    n_carriers = np.diff(carried.indptr)
+    several = np.flatnonzero(n_carriers >= MIN_CARRIERS)
+    label_sums = carried[several] @ labels  # (M, 1 + P)
+    return np.stack([(label_sums >= least[n_carriers[several], None]).sum(axis=0) for least in needed])

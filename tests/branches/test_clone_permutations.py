@@ -1,0 +1,84 @@
+"""The permutation test of a search for clones, against counts by another function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deeprc.baselines.carrier_counts import find_associated_clones
+from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.branches import clone_permutations
+from deeprc.branches.clone_permutations import _count_associated, _permute_labels, exceeds_permutations
+from deeprc.branches.clones_searches import CloneSearch, list_searches
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.datasets.clones.shared import find_shared_clones
+from deeprc.datasets.dataset import RepertoireDataset
+from tests.toys.clone_cohorts import STATUS, draw_repertoires, write_repertoires
+
+B = 60
+Y = np.arange(B) % 2
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write_repertoires(tmp_path_factory.mktemp("clones") / "c.h5", draw_repertoires(0, Y))
+
+
+def find_search(dataset: RepertoireDataset, labels: np.ndarray, groups: np.ndarray | None = None) -> CloneSearch:
+    """Return the search for clones of positive repertoires."""
+    return list_searches(TrainingCohort(dataset, labels.astype(float)[:, None], (STATUS,), groups))[0]
+
+
+def exceeds(dataset: RepertoireDataset, search: CloneSearch) -> bool:
+    return exceeds_permutations(find_shared_clones(dataset, dataset.gene_fields), search)
+
+
+def test_associated_clones_are_counted_for_each_permutation(dataset: RepertoireDataset) -> None:
+    clones, search = find_shared_clones(dataset, dataset.gene_fields), find_search(dataset, Y)
+    labels = _permute_labels(search)
+    assert labels.shape == (B, 201)
+    assert labels[:, 0].tolist() == search.units.label_sum.tolist()
+    assert (labels.sum(axis=0) == B // 2).all()
+    assert len(np.unique(labels, axis=1).T) == 201
+    needed = search.test.critical(list(THRESHOLDS), search.units.labels())
+    found = _count_associated(clones, 0, len(clones), search.units.unit_of, labels.astype(np.float32), needed)
+    for column in (0, 1, 200):
+        units = search.units._replace(label_sum=labels[:, column].astype(np.int32))
+        expected = [len(find_associated_clones(clones, units, threshold).indices) for threshold in THRESHOLDS]
+        assert found[:, column].tolist() == expected
+    parts = [(0, 7), (7, len(clones))]
+    in_parts = [
+        _count_associated(clones, *part, search.units.unit_of, labels.astype(np.float32), needed) for part in parts
+    ]
+    np.testing.assert_array_equal(in_parts[0] + in_parts[1], found)
+
+
+def test_clones_of_positive_repertoires_exceed_permutations(dataset: RepertoireDataset) -> None:
+    assert exceeds(dataset, find_search(dataset, Y))
+
+
+def test_labels_without_meaning_do_not(dataset: RepertoireDataset) -> None:
+    rng = np.random.default_rng(1)
+    assert sum(exceeds(dataset, find_search(dataset, rng.permutation(Y))) for _ in range(20)) <= 1
+
+
+def test_the_order_of_repertoires_is_irrelevant(dataset: RepertoireDataset) -> None:
+    """Permutations are drawn for repertoires in the order of their content."""
+    order = np.random.default_rng(2).permutation(B)
+    labels = _permute_labels(find_search(dataset, Y))
+    np.testing.assert_array_equal(_permute_labels(find_search(dataset[order], Y[order])), labels)
+
+
+def test_repertoires_of_a_donor_have_one_label_in_each_permutation(dataset: RepertoireDataset) -> None:
+    """Ten donors have two repertoires each, forty have one; thirty of these are positive."""
+    donors = np.concatenate([np.arange(20) // 2, np.arange(10, 50)])
+    search = find_search(dataset, (np.arange(B) >= B // 2).astype(int), donors)
+    labels = _permute_labels(search)
+    assert labels.shape == (50, 201)
+    assert (labels.sum(axis=0) == 30).all()
+    assert labels[:, 0].tolist() == search.units.label_sum.tolist()
+
+
+def test_large_cohorts_are_not_permuted(dataset: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clone_permutations, "_MAX_UNITS", B - 1)
+    assert not exceeds(dataset, find_search(dataset, Y))
