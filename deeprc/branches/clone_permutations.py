@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Integers
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
@@ -77,7 +77,12 @@ def _permute_labels(search: CloneSearch) -> Integers:
 
 
 def _count_associated(
-    clones: SharedClones, start: int, stop: int, unit_of: NDArray[np.int32], labels: Floats, needed: Integers
+    clones: SharedClones,
+    start: int,
+    stop: int,
+    unit_of: NDArray[np.int32],
+    labels: NDArray[np.float32],
+    needed: Integers,
 ) -> Integers:
     """Return how many of the clones from `start` to `stop` are associated with each column of labels, (V, 1 + P)."""
     offsets = clones.offsets[start : stop + 1]
@@ -89,6 +94,7 @@ def _count_associated(
     carried.sum_duplicates()
     carried.data[:] = 1
     n_carriers = np.diff(carried.indptr)
-    several = np.flatnonzero(n_carriers >= MIN_CARRIERS)
-    label_sums = carried[several] @ labels  # (M, 1 + P)
-    return np.stack([(label_sums >= least[n_carriers[several], None]).sum(axis=0) for least in needed])
+    can_be_associated = n_carriers * labels.max() >= np.min(needed, axis=0)[n_carriers]
+    tested = np.flatnonzero((n_carriers >= MIN_CARRIERS) & can_be_associated)
+    label_sums = carried[tested] @ labels  # (M, 1 + P)
+    return np.stack([(label_sums >= least[n_carriers[tested], None]).sum(axis=0) for least in needed])
