@@ -48,15 +48,14 @@ def exceeds_permutations(clones: SharedClones, search: CloneSearch) -> bool:
     needed = search.test.critical(list(THRESHOLDS), units.labels())
 
     def count(start: int, stop: int) -> Integers:
-        blocks = [(at, min(at + _BLOCK, stop)) for at in range(start, stop, _BLOCK)]
         counts = np.zeros((len(THRESHOLDS), labels.shape[1]), np.int64)
-        for begin, end in blocks:
-            counts += _count_associated(clones, begin, end, units.unit_of, labels, needed)
+        for first in range(start, stop, _BLOCK):
+            counts += _count_associated(clones, first, min(first + _BLOCK, stop), units.unit_of, labels, needed)
         return counts
 
-    n_associated = np.asarray(sum(run_over_clones(count, len(clones))), np.float64).reshape(len(THRESHOLDS), -1)
-    if not n_associated.any():
-        return False
+    n_associated = np.zeros((len(THRESHOLDS), labels.shape[1]))
+    for counts in run_over_clones(count, len(clones)):
+        n_associated += counts
     permuted = n_associated[:, 1:]
     spread = np.maximum(permuted.std(axis=1, keepdims=True), _MIN_SPREAD)
     largest = ((n_associated - permuted.mean(axis=1, keepdims=True)) / spread).max(axis=0)
