@@ -15,7 +15,9 @@ from deeprc.training.enriched_motif import EnrichedMotif
 __all__ = ["TrainingState", "parse_state"]
 
 _COUNT = {"low": 0, "high": 2**53}  # limits that are checked when a checkpoint is read
-_NOT_NEGATIVE = ("update", "loss", "auc", "seconds")  # ends of the names of numbers; a monitor may add others
+_MAX_NUMBER = 1e30  # largest number that is read from a table
+_HIGHEST = {"update": _MAX_NUMBER, "loss": _MAX_NUMBER, "seconds": _MAX_NUMBER, "auc": 1.0}
+"""Largest numbers of the history by the ends of their names. A monitor may add other names."""
 
 
 @dataclass
@@ -54,7 +56,7 @@ class TrainingState:
     started: bool = False
     start_motifs: list[dict[str, Any]] = field(default_factory=list)
     branches: dict[str, Any] = field(default_factory=dict)
-    seconds: float = field(default=0.0, metadata={"low": 0})
+    seconds: float = field(default=0.0, metadata={"low": 0, "high": _MAX_NUMBER})
 
     @property
     def kept_update(self) -> int:
@@ -102,9 +104,14 @@ def _check_history(state: TrainingState, where: str) -> None:
         for name in ("update", "seconds"):
             if not math.isfinite(row.get(name, math.nan)):
                 raise InputError(f"{where}: expected a number {name!r} in each row, found {abbreviate(row)}")
-        if any(value < 0 for name, value in row.items() if name.endswith(_NOT_NEGATIVE)):
-            raise InputError(f"{where}: expected no negative {', '.join(_NOT_NEGATIVE)}, found {abbreviate(row)}")
+        for name, value in row.items():
+            high = next((high for ending, high in _HIGHEST.items() if name.endswith(ending)), math.inf)
+            may_be_unknown = math.isnan(value) and name != "validation_loss"
+            if math.isfinite(high) and not (may_be_unknown or 0 <= value <= high):
+                raise InputError(f"{where}: {name}: expected a number from 0 to {high:g}, found {value}")
         updates.append(row["update"])
     if updates != sorted(set(updates)) or max(updates, default=0) > state.update:
         found = ", ".join(f"{update:g}" for update in updates)
         raise InputError(f"{where}: expected updates that rise to at most {state.update}, found {found}")
+    if updates and state.best_update not in {0, *updates}:
+        raise InputError(f"{where}: expected the best update {state.best_update} among its updates")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from deeprc.errors import InputError
@@ -13,6 +14,10 @@ def body(**changes: Any) -> dict[str, Any]:
     return {"update": 4, "history": rows, "seconds": 2.0, **changes}
 
 
+def row(**changes: float) -> dict[str, float]:
+    return {"update": 2, "validation_loss": 0.7, "seconds": 1.5, **changes}
+
+
 def test_a_state_is_read() -> None:
     state = parse_state(body(), 1, "last")
     assert (state.update, state.seconds, state.kept_update) == (4, 2.0, 2)
@@ -20,8 +25,14 @@ def test_a_state_is_read() -> None:
     assert parse_state({}, 1, "last") == TrainingState()
 
 
+def test_an_auc_and_the_training_loss_may_be_unknown() -> None:
+    unknown = float("nan")
+    state = parse_state(body(history=[row(validation_auc=unknown, train_loss=unknown)]), 1, "last")
+    assert np.isnan([state.history[0]["validation_auc"], state.history[0]["train_loss"]]).all()
+
+
 def test_a_monitor_may_be_negative() -> None:
-    rows = [{"update": 2, "validation_loss": 0.7, "validation_r2": -0.3, "seconds": 1.5}]
+    rows = [row(validation_r2=-0.3)]
     assert parse_state(body(history=rows), 1, "last").history == rows
 
 
@@ -38,10 +49,15 @@ def test_a_training_may_be_ahead_of_its_last_evaluation() -> None:
             "expected updates that rise to at most 4, found 0, 4, 2",
         ),
         ({"history": [body()["history"][0]] * 2}, "expected updates that rise to at most 4, found 0, 0"),
+        ({"history": [row(validation_loss=-1.0)]}, "validation_loss: expected a number from 0 to 1e+30, found -1.0"),
         (
-            {"history": [{"update": 2, "seconds": 1.0, "validation_loss": -1}]},
-            "expected no negative update, loss, auc, seconds",
+            {"history": [row(validation_loss=float("nan"))]},
+            "validation_loss: expected a number from 0 to 1e+30, found nan",
         ),
+        ({"history": [row(train_loss=float("inf"))]}, "train_loss: expected a number from 0 to 1e+30, found inf"),
+        ({"history": [row(validation_auc=1.5)]}, "validation_auc: expected a number from 0 to 1, found 1.5"),
+        ({"history": [row(seconds=1e308)]}, "seconds: expected a number from 0 to 1e+30, found 1e+308"),
+        ({"best_update": 3}, "expected the best update 3 among its updates"),
         ({"history": [{"update": 2}]}, "expected a number 'seconds' in each row"),
         ({"history": [{"update": float("nan"), "seconds": 1.0}]}, "expected a number 'update' in each row"),
     ],
