@@ -93,7 +93,7 @@ class CompositionBranch(Branch):
         Number of outputs, T.
     genes
         Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
-    abundances
+    reads_counts
         Whether the features of the counts have weights.
 
     Attributes
@@ -116,17 +116,17 @@ class CompositionBranch(Branch):
     kmer_constants: Tensor
 
     def __init__(
-        self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None, *, abundances: bool = False
+        self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None, *, reads_counts: bool = False
     ) -> None:
         super().__init__()
-        self.abundances = abundances
+        self.reads_counts = reads_counts
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
         for field, names in self.genes.items():
             self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
-        if abundances:
+        if reads_counts:
             shape = (n_outputs, len(TOP_FRACTIONS))
             self.register_buffer("abundance_weights", torch.zeros(shape, dtype=torch.float64))
             self.register_buffer("abundance_centre", torch.zeros(shape[1], dtype=torch.float64))
@@ -137,14 +137,9 @@ class CompositionBranch(Branch):
         has_weights = {
             "k-mers": bool(self.kmer_weights.any()),
             "genes": any(self.genes.values()),
-            "counts": self.abundances,
+            "counts": self.reads_counts,
         }
         return ", ".join(name for name, found in has_weights.items() if found)
-
-    @property
-    def reads_counts(self) -> bool:
-        """Whether the features of the counts have weights."""
-        return self.abundances
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
@@ -182,7 +177,7 @@ class CompositionBranch(Branch):
                 share, absent_sum = self._share_gene_scores(field, genes[field])
                 constants = constants + absent_sum
             shares.append(share)
-        if self.abundances:
+        if self.reads_counts:
             constants = constants + self._score_counts(repertoire.counts)
         n = len(repertoire)
         scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
@@ -213,7 +208,7 @@ class CompositionBranch(Branch):
 
     def describe(self) -> dict[str, Any]:
         """Return the names of the genes, by field, and whether counts have weights; see `Branch`."""
-        return {**{field: list(names) for field, names in self.genes.items()}, "abundances": self.abundances}
+        return {**{field: list(names) for field, names in self.genes.items()}, "abundances": self.reads_counts}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
@@ -225,7 +220,7 @@ class CompositionBranch(Branch):
                 raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
-        return cls(n_outputs, genes, abundances=valid.abundances)
+        return cls(n_outputs, genes, reads_counts=valid.abundances)
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""

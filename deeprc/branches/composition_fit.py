@@ -96,7 +96,9 @@ def _make_branch(
 ) -> CompositionBranch:
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
     kinds = {kind for _, model in models for kind in model.kinds}
-    branch = CompositionBranch(n_outputs, features.genes if "genes" in kinds else {}, abundances="abundances" in kinds)
+    branch = CompositionBranch(
+        n_outputs, features.genes if "genes" in kinds else {}, reads_counts="abundances" in kinds
+    )
     for output, model in models:
         branch.kmer_weights[output] = torch.from_numpy(model.function.kmers).float()
         rounded = branch.kmer_weights[output].double().numpy()

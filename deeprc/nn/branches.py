@@ -44,15 +44,13 @@ class Branch(nn.Module):
     name: ClassVar[str]
     """Name of the branch in configurations, files and tables."""
 
+    reads_counts = False
+    """Whether the scores depend on the counts of the sequences."""
+
     @property
     def features(self) -> str:
         """What the branch reads, for messages, such as "k-mers, genes"; empty if that is always the same."""
         return ""
-
-    @property
-    def reads_counts(self) -> bool:
-        """Whether the scores depend on the counts of the sequences."""
-        return False
 
     @abstractmethod
     def compute_contributions(self, repertoire: Repertoire) -> Floats:

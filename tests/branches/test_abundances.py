@@ -66,7 +66,7 @@ def test_a_common_factor_and_the_order_change_nothing() -> None:
 
 
 def test_a_branch_by_hand() -> None:
-    branch = CompositionBranch(2, abundances=True)
+    branch = CompositionBranch(2, reads_counts=True)
     branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0], [0, 10, 2]])
     branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2])
     sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=as_counts(1, 5, 2, 2))
@@ -82,7 +82,7 @@ def test_a_branch_by_hand() -> None:
 
 def test_models_of_earlier_versions_read_no_counts() -> None:
     branch = CompositionBranch.from_description({"v_call": ["A"], "j_call": []}, 1, "model")
-    assert not branch.abundances
+    assert not branch.reads_counts
     assert set(branch.state_dict()) == {
         f"{name}_{part}" for name in ("v_call", "j_call") for part in ("weights", "centre")
     } | {"kmer_weights", "kmer_constants"}
@@ -113,7 +113,7 @@ def test_a_difference_of_counts_is_found(expanded: RepertoireDataset) -> None:
     fitted = fit_composition(TrainingCohort(expanded, labels[:, None], (STATUS,)))
     assert fitted is not None
     assert isinstance(fitted.branch, CompositionBranch)
-    assert fitted.branch.abundances
+    assert fitted.branch.reads_counts
     assert fitted.branch.features == "counts"
     scores = np.array([fitted.branch.score(each)[0] for each in expanded])
     assert scores[:2].tolist() == [0, 0]
@@ -146,7 +146,7 @@ def test_repertoires_without_counts_are_named(expanded: RepertoireDataset, caplo
 
 
 def test_no_sequences_are_ranked_by_a_composition_of_counts_alone() -> None:
-    by_counts, by_kmers = CompositionBranch(1, abundances=True), CompositionBranch(1, abundances=True)
+    by_counts, by_kmers = CompositionBranch(1, reads_counts=True), CompositionBranch(1, reads_counts=True)
     by_kmers.kmer_weights[0, 7] = 1
 
     def find(branch: CompositionBranch) -> CompositionBranch | None:
