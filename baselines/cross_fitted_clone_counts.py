@@ -105,7 +105,7 @@ class _WorkArrays(NamedTuple):
     Attributes
     ----------
     sums
-        What `_sum_by_fold` writes, (3, F).
+        What `_sum_by_fold` writes, (4, F).
     passed
         What `_count_passed` writes, (S,).
     last_seen
@@ -121,7 +121,7 @@ class _WorkArrays(NamedTuple):
         """Return the arrays for these selections, (S, F)."""
         n_selections, n_folds = left_out.shape
         n_units = len(repertoires.weight)
-        return cls(np.zeros((3, n_folds), np.int64), np.zeros(n_selections, np.int64), np.full(n_units, -1, np.int64))
+        return cls(np.zeros((4, n_folds), np.int64), np.zeros(n_selections, np.int64), np.full(n_units, -1, np.int64))
 
 
 def find_critical_sums(
@@ -151,6 +151,7 @@ def count_clones_out_of_fold(
     *,
     cross_fit: bool = True,
     test: AssociationTest = FISHER,
+    forms: NDArray[np.uint32] | None = None,
 ) -> NDArray[np.int64]:
     """Return the number of associated clones that each repertoire carries, (T, B, F + 1).
 
@@ -170,12 +171,18 @@ def count_clones_out_of_fold(
         Thresholds of the p-value, in falling order, (T,). A clone is associated if its p-value is below the threshold.
     test
         Test of association.
+    forms
+        Forms in which each carrier has the clone, as bits, (E,). If given, a clone counts only if its carriers among
+        the repertoires on which it is selected have at least two forms.
     """
+    carried_forms = np.zeros(0, np.uint32) if forms is None else forms
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, units, folds)
     needed = find_critical_sums(selections.left_out, repertoires, thresholds, test)
     counts = np.zeros((len(repertoires.fold), len(selections.selection_of), len(thresholds)), np.int64)
-    for block_counts in run_over_clones(partial(_count_block, clones, repertoires, selections, needed), len(clones)):
+    for block_counts in run_over_clones(
+        partial(_count_block, clones, carried_forms, repertoires, selections, needed), len(clones)
+    ):
         counts += block_counts
     return count_by_threshold(counts, repertoires, X)
 
@@ -225,6 +232,7 @@ def find_passing_clones(
 
 def _count_block(
     clones: SharedClones,
+    forms: NDArray[np.uint32],
     repertoires: FoldedRepertoires,
     selections: Selections,
     needed: NDArray[np.int64],
@@ -236,7 +244,7 @@ def _count_block(
     offsets = clones.offsets[start : stop + 1]
     left_out, selection_of = selections.left_out, selections.selection_of
     work = _WorkArrays.allocate(repertoires, left_out)
-    _count(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), selection_of, work, counts)
+    _count(offsets, clones.carriers, forms, repertoires, left_out, needed, needed.min(), selection_of, work, counts)
     return counts
 
 
@@ -252,7 +260,8 @@ def _find_passing_in_block(
     while True:
         indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(left_out)), np.uint8)
         work = _WorkArrays.allocate(repertoires, left_out)
-        n = _find_passing(offsets, clones.carriers, repertoires, left_out, needed, needed.min(), work, indices, passed)
+        carried = clones.carriers, np.zeros(0, np.uint32)
+        n = _find_passing(offsets, *carried, repertoires, left_out, needed, needed.min(), work, indices, passed)
         if n <= capacity:
             return indices[:n] + start, passed[:n]
         capacity = n
@@ -261,22 +270,26 @@ def _find_passing_in_block(
 @njit(nogil=True)
 def _sum_by_fold(
     repertoire_indices: NDArray[np.int32],
+    forms: NDArray[np.uint32],
     start: int,
     stop: int,
     repertoires: FoldedRepertoires,
     last_seen: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> int:
-    """Write, for one clone, the sum of labels, the number of carriers and of different ones in each fold, (3, F).
+    """Write, for one clone in each fold: sum of labels, numbers of carriers and of different ones, and forms, (4, F).
 
     Return the sum of labels over all folds. The repertoires that have the clone are `repertoire_indices[start:stop]`.
-    `last_seen` holds the start of the last clone of each unit, (U,).
+    `last_seen` holds the start of the last clone of each unit, (U,). Without `forms`, a clone has two everywhere.
     """
     total = 0
     for fold in range(sums.shape[1]):
         sums[0, fold] = sums[1, fold] = sums[2, fold] = 0
+        sums[3, fold] = 0 if len(forms) > 0 else 3
     for i in range(start, stop):
         row = repertoires.index_of[repertoire_indices[i]]
+        if row >= 0 and len(forms) > 0:
+            sums[3, repertoires.fold[row]] |= forms[i]
         if row >= 0 and last_seen[repertoires.unit[row]] != start:
             fold, unit = repertoires.fold[row], repertoires.unit[row]
             last_seen[unit] = start
@@ -294,14 +307,15 @@ def _count_passed(
     """Write how many thresholds a clone passes in each selection, (S,), from its `_sum_by_fold`; return the maximum."""
     largest = 0
     for selection in range(len(left_out)):
-        total = n = different = 0
+        total = n = different = forms = 0
         for fold in range(left_out.shape[1]):
             if not left_out[selection, fold]:
                 total += sums[0, fold]
                 n += sums[1, fold]
                 different += sums[2, fold]
+                forms |= sums[3, fold]
         count = 0
-        if different >= MIN_CARRIERS:
+        if different >= MIN_CARRIERS and forms & (forms - 1) != 0:
             while count < needed.shape[1] and total >= needed[selection, count, n]:
                 count += 1
         passed[selection] = count
@@ -314,6 +328,7 @@ def _count_passed(
 def _find_passing(
     offsets: NDArray[np.int64],
     repertoire_indices: NDArray[np.int32],
+    forms: NDArray[np.uint32],
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
@@ -329,7 +344,8 @@ def _find_passing(
     n = 0
     sums, n_passed, last_seen = work
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
+        span = offsets[clone], offsets[clone + 1]
+        total = _sum_by_fold(repertoire_indices, forms, *span, repertoires, last_seen, sums)
         if total >= least and _count_passed(sums, left_out, needed, n_passed) > 0:
             if n < len(indices):
                 indices[n] = clone
@@ -343,6 +359,7 @@ def _find_passing(
 def _count(
     offsets: NDArray[np.int64],
     repertoire_indices: NDArray[np.int32],
+    forms: NDArray[np.uint32],
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],
@@ -358,7 +375,8 @@ def _count(
     """
     sums, passed, last_seen = work
     for clone in range(len(offsets) - 1):
-        total = _sum_by_fold(repertoire_indices, offsets[clone], offsets[clone + 1], repertoires, last_seen, sums)
+        span = offsets[clone], offsets[clone + 1]
+        total = _sum_by_fold(repertoire_indices, forms, *span, repertoires, last_seen, sums)
         if total < least or _count_passed(sums, left_out, needed, passed) == 0:
             continue
         for i in range(offsets[clone], offsets[clone + 1]):

@@ -133,7 +133,7 @@ def _memory(dataset: RepertoireDataset, n_clones: int) -> Branch:
         kind="odds",
         parameters=np.array([1.0, 1000.0, 2.0, 1000.0]),
         clones=clones,
-        allows_substitution=np.arange(n_clones) % 2 == 0,
+        matches=np.arange(n_clones) % 2,  # EXACT and ONE_SUBSTITUTION
         carriers=np.ones((n_clones, 2), np.int64),
         tests=np.full((n_clones, 2), 0.01),
     )

@@ -31,6 +31,7 @@ __all__ = [
     "hash_rows",
     "hash_sequences",
     "leave_out",
+    "leave_out_of_each",
 ]
 
 NO_POSITION = -1
@@ -75,6 +76,12 @@ def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
 def leave_out(whole: Any, position: Any, residue: Any) -> Any:
     """Return the hash of a sequence without one of its residues, from the hash of the whole; for compiled code."""
     return whole ^ _hash_residue(position, residue) ^ _hash_residue(position, _LEFT_OUT)
+
+
+def leave_out_of_each(hashes: NDArray[np.uint64], position: int, residues: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return `leave_out` of sequences, (n,), from their hashes and their residues at the position, (n,) each."""
+    bits = _BITS[position & (_POSITIONS - 1)]
+    return np.asarray(hashes ^ bits[residues] ^ bits[_LEFT_OUT])
 
 
 @njit(nogil=True)

@@ -11,4 +11,5 @@ Wherever it occurs, it is the same clone.
 | `distinct` | the number of different clones of each repertoire, shared or not; the abundance of each |
 | `clone_set` | `CloneSet`: some clones by their content, and which of them a repertoire of any container carries |
 | `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ from it by one substitution |
+| `wildcards` | wildcard clones, in which any residue may stand at one position, and which repertoires share them |
 """

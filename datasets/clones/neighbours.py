@@ -1,8 +1,9 @@
 """Find the sequences of a repertoire that equal a clone, or differ from one by a single substitution.
 
 Each clone is put into a hash table; a clone whose neighbours count is put there once more for every position, without
-the residue at this position. A sequence is looked up in the same way, so a substitution at any position finds the
-clone. Equal hashes are only candidates: the residues are compared.
+the residue at this position, and a clone with a wildcard once more for the wildcard. A sequence is looked up in the
+same way, so a substitution at any position finds the clone. Equal hashes are only candidates: the residues are
+compared.
 
 Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
 at odd positions as they are. So a sequence that shares neither half with a clone is not within one substitution.
@@ -26,7 +27,12 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import NO_POSITION, differ_only_at, hash_halves, hash_length_and_genes, leave_out
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["NeighbourSearch", "Neighbours", "find_neighbours"]
+__all__ = ["EXACT", "ONE_SUBSTITUTION", "WILDCARD", "NeighbourSearch", "Neighbours", "find_neighbours"]
+
+EXACT, ONE_SUBSTITUTION, WILDCARD = 0, 1, 2
+"""Match of a clone: exact, also with one substitution, or, for WILDCARD + p, with any residue at position p, from 0.
+
+No enum, because `njit` functions use these numbers."""
 
 _ALL_BITS = 2**64 - 1
 _SLOTS_PER_KEY = 2
@@ -58,12 +64,12 @@ class Neighbours(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A hash table of the clones, and of the clones with neighbours without one of their residues.
+    """A hash table of the clones, and of those that are not only matched exactly without one of their residues.
 
     `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
     counted from 1, or 0 for the whole clone; -1 is an empty slot. `bloom_filter` is a Bloom filter of the keys, with
-    two bits for each. `kinds` says, by a hash of length and genes, whether a clone has them (bit 0), and one with
-    neighbours (bit 1).
+    two bits for each. `kinds` says, by a hash of length and genes, whether a clone has them (bit 0), and one that
+    is not only matched exactly (bit 1).
     """
 
     clones: SequenceArrays
@@ -82,19 +88,17 @@ class NeighbourSearch:
     ----------
     clones
         J different clones.
-    has_neighbours
-        Whether sequences with one substitution count for a clone, (J,); None: they count for all clones.
+    matches
+        Match of each clone: `EXACT`, `ONE_SUBSTITUTION`, or `WILDCARD` + position, (J,); None: `ONE_SUBSTITUTION`.
     mask
         Bits of the hash that are used; the result does not depend on it.
     """
 
-    def __init__(
-        self, clones: CloneSet, has_neighbours: NDArray[np.bool_] | None = None, *, mask: int = _ALL_BITS
-    ) -> None:
-        if has_neighbours is None:
-            has_neighbours = np.ones(len(clones), bool)
+    def __init__(self, clones: CloneSet, matches: NDArray[np.int64] | None = None, *, mask: int = _ALL_BITS) -> None:
+        if matches is None:
+            matches = np.full(len(clones), ONE_SUBSTITUTION, np.int64)
         self.clones, self._mask = clones, np.uint64(mask)
-        self.make_table = partial(_make_table, has_neighbours=has_neighbours, mask=self._mask)
+        self.make_table = partial(_make_table, matches=matches, mask=self._mask)
         self._tables = CloneTables(clones, self.make_table)
 
     def find_in(self, repertoire: Repertoire, hashes: NDArray[np.uint64] | None = None) -> Neighbours:
@@ -145,7 +149,7 @@ class NeighbourSearch:
 def find_neighbours(
     clones: CloneSet,
     dataset: RepertoireDataset,
-    has_neighbours: NDArray[np.bool_] | None = None,
+    matches: NDArray[np.int64] | None = None,
     *,
     mask: int = _ALL_BITS,
 ) -> Iterator[Neighbours]:
@@ -153,7 +157,7 @@ def find_neighbours(
 
     Parameters
     ----------
-    clones, has_neighbours, mask
+    clones, matches, mask
         See `NeighbourSearch`.
     dataset
         Repertoires of any container; genes are compared by name.
@@ -163,15 +167,16 @@ def find_neighbours(
     InputError
         If the container lacks genes of the clone definition.
     """
-    search = NeighbourSearch(clones, has_neighbours, mask=mask)
+    search = NeighbourSearch(clones, matches, mask=mask)
     return clones.search(dataset, search.make_table, search.find)
 
 
 def _make_table(
-    clones: SequenceArrays, is_known: NDArray[np.bool_], *, has_neighbours: NDArray[np.bool_], mask: Any
+    clones: SequenceArrays, is_known: NDArray[np.bool_], *, matches: NDArray[np.int64], mask: Any
 ) -> _Table:
     lengths = np.diff(clones.offsets)
-    n_keys = int((lengths * has_neighbours + 1)[is_known].sum())
+    n_left_out = np.where(matches == ONE_SUBSTITUTION, lengths, matches >= WILDCARD)
+    n_keys = int((n_left_out + 1)[is_known].sum())
     n_bits = 1 << (_FILTER_BITS_PER_KEY * n_keys).bit_length()
     table = _Table(
         clones,
@@ -179,7 +184,7 @@ def _make_table(
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
         np.zeros(_KINDS, np.uint8),
     )
-    _insert(table, np.flatnonzero(is_known), has_neighbours, mask)
+    _insert(table, np.flatnonzero(is_known), matches, mask)
     return table
 
 
@@ -215,18 +220,19 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 
 
 @njit(nogil=True)
-def _insert(table: _Table, rows: NDArray[np.int64], has_neighbours: NDArray[np.bool_], mask: Any) -> None:
+def _insert(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.int64], mask: Any) -> None:
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
         length_genes_hash = hash_length_and_genes(table.clones, row)
         half, other = hash_halves(table.clones, row)
         whole = length_genes_hash ^ half ^ other
-        table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 3 if has_neighbours[row] else 1
+        table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 1 if matches[row] == EXACT else 3
         _insert_key(table, whole & mask, row, 0)
-        if has_neighbours[row]:
+        if matches[row] != EXACT:
             _add_to_filter(table, (length_genes_hash ^ half) & mask)
             _add_to_filter(table, (length_genes_hash ^ other) & mask)
-            for i in range(offsets[row + 1] - offsets[row]):
+            wildcard, length = matches[row] - WILDCARD, offsets[row + 1] - offsets[row]
+            for i in range(max(wildcard, 0), length if wildcard < 0 else wildcard + 1):
                 _insert_key(table, leave_out(whole, i, residues[offsets[row] + i]) & mask, row, i + 1)
 
 

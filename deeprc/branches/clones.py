@@ -4,7 +4,8 @@ In terms of Hopfield networks, the list of clones is a memory: the stored patter
 the sequences of a repertoire. A sequence with m mismatches retrieves a clone of the same length and genes with the
 weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if it is lower, near neighbours count, too.
 Here the match of a clone is either exact (beta is infinite) or allows one substitution: all sequences with at most one
-mismatch retrieve the clone (beta is 0 for these).
+mismatch retrieve the clone (beta is 0 for these). A clone with a wildcard allows a substitution at one position only,
+see `deeprc.datasets.clones.wildcards`.
 
 A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
 `clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
@@ -31,18 +32,14 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
-from deeprc.datasets.clones.neighbours import NeighbourSearch
+from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, WILDCARD, NeighbourSearch
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
-__all__ = ["EXACT", "NO_MATCH", "ONE_SUBSTITUTION", "CloneBranch", "CloneHits", "Memory"]
+__all__ = ["CloneBranch", "CloneHits", "Memory"]
 
-NO_MATCH, EXACT, ONE_SUBSTITUTION = -1, 0, 1
-"""Match of a clone: none, exact, or also with one substitution. No enum, because `njit` functions use these numbers."""
-
-_MATCH_NAMES = {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}
 _MAX_LOG_RATE = 100.0
 _CARRIERS = ("carriers_positive", "carriers_negative")
 
@@ -60,8 +57,8 @@ class Memory(NamedTuple):
         Kind and parameters of the evidence, see `fit_evidence`; `odds` are the odds of the direction.
     clones
         The J clones, best first.
-    allows_substitution
-        Whether sequences with one substitution also retrieve the clone, (J,).
+    matches
+        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, or `WILDCARD` + position.
     carriers
         Numbers of carriers of each clone, (J, 2): the positive and the negative ones for classes; all carriers and 0
         for numbers. A carrier is a donor if donors are known, else a training repertoire.
@@ -74,7 +71,7 @@ class Memory(NamedTuple):
     kind: EvidenceKind
     parameters: Floats
     clones: CloneSet
-    allows_substitution: NDArray[np.bool_]
+    matches: NDArray[np.int64]
     carriers: NDArray[np.int64]
     tests: Floats
 
@@ -128,7 +125,7 @@ class CloneBranch(Branch):
     offsets: torch.Tensor
     v_call: torch.Tensor
     j_call: torch.Tensor
-    is_ball: torch.Tensor  # match of each clone: EXACT or ONE_SUBSTITUTION; saved models have this name
+    is_ball: torch.Tensor  # match of each clone; saved models have this name
     carriers: torch.Tensor
     tests: torch.Tensor
     evidence: torch.Tensor
@@ -159,7 +156,7 @@ class CloneBranch(Branch):
             "residues": sequences.residues,
             "offsets": sequences.offsets,
             **{name: calls.codes for name, calls in genes.items()},
-            "is_ball": np.concatenate([memory.allows_substitution for memory in memories]),
+            "is_ball": np.concatenate([memory.matches for memory in memories]),
             "carriers": np.concatenate([memory.carriers for memory in memories]),
             "tests": np.concatenate([memory.tests for memory in memories]),
             "evidence": np.stack([memory.parameters for memory in memories]),
@@ -227,7 +224,7 @@ class CloneBranch(Branch):
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
         if self._search is None:
-            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) == ONE_SUBSTITUTION)
+            self._search = NeighbourSearch(self.clones, to_array(self.is_ball))
         return self._search
 
     def _find_hits(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
@@ -261,17 +258,18 @@ class CloneBranch(Branch):
         -------
         pandas.DataFrame
             Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
-            (`exact` or `one substitution`), the number of carriers (`carriers_positive` and `carriers_negative` for
-            classes, `carriers` for numbers), `p_value`, and `q_value` (Benjamini and Hochberg, over all tested clones).
-            Carriers are donors if they are known, else training repertoires. With `one substitution`, carriers of any
-            neighbour count, and the p-value is corrected for the choice of the match.
+            (`exact`, `one substitution` or `any residue at position 7`, from 1), the number of carriers
+            (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and `q_value`
+            (Benjamini and Hochberg, over all tested clones). Carriers are donors if they are known, else training
+            repertoires. With `one substitution`, carriers of any neighbour count, and the p-value is corrected for the
+            choice of the match.
         """
         frame = self.clones.to_frame()
         memories, carriers = self._description.memories, to_array(self.carriers)
         n_clones = [memory.n_clones for memory in memories]
         frame["output"] = np.repeat([output_names[memory.output] for memory in memories], n_clones).astype(object)
         frame["direction"] = np.repeat([memory.direction for memory in memories], n_clones).astype(object)
-        frame["match"] = np.array([_MATCH_NAMES[match] for match in to_array(self.is_ball).tolist()], dtype=object)
+        frame["match"] = np.array([_name_match(match) for match in to_array(self.is_ball).tolist()], dtype=object)
         is_numeric = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
         for column, name in enumerate(_CARRIERS):
             if not is_numeric.all():
@@ -306,7 +304,10 @@ class CloneBranch(Branch):
         _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
         for name in GENE_FIELDS:
             _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
-        _check_range(f"{where}: is_ball", to_array(self.is_ball), ONE_SUBSTITUTION)
+        matches = to_array(self.is_ball)
+        _check_range(f"{where}: is_ball", matches, WILDCARD + MAX_LENGTH - 1)
+        if (matches - WILDCARD >= lengths).any():
+            raise InputError(f"{where}: is_ball: expected wildcards within the clones")
         _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", to_array(self.tests), 1)
         for memory, parameters, *_ in self._list_memory_spans():
@@ -328,3 +329,8 @@ class CloneBranch(Branch):
 def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
     if not (values.min() >= 0 and values.max() <= largest):
         raise InputError(f"{where}: expected numbers from 0 to {largest}, found {values.min()} to {values.max()}")
+
+
+def _name_match(match: int) -> str:
+    """Return the match of a clone in words."""
+    return {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}.get(match, f"any residue at position {match - 1}")

@@ -28,16 +28,16 @@ from deeprc.baselines.cross_fitted_clone_counts import (
     find_critical_sums,
     find_passing_clones,
 )
-from deeprc.branches.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
-from deeprc.datasets.clones.neighbours import NeighbourSearch, find_neighbours
+from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, NeighbourSearch, find_neighbours
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
+    "NO_MATCH",
     "Candidates",
     "CandidatesByFold",
     "ChosenMatches",
@@ -46,6 +46,9 @@ __all__ = [
     "count_held_out_matches",
     "find_candidates",
 ]
+
+NO_MATCH = -1
+"""Match of a candidate that is not retrieved. No enum, because `njit` functions use it."""
 
 _LEVELS = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # p-values of candidates; the first with few clones is used
 _MAX_CANDIDATES = 20_000  # largest number of candidates of all searches together, in each selection

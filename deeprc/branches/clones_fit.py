@@ -1,9 +1,9 @@
 """Fit of the branch `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
-with exact matches or also with one substitution. The alternative with the smallest loss on held-out repertoires is
-chosen; clones and their evidence are then determined without the held-out fold. For the scores of each fold, and the
-decrease of its loss by them, the alternative is chosen on the other folds.
+with exact matches, also with one substitution, or with wildcard clones. The alternative with the smallest loss on
+held-out repertoires is chosen; clones and their evidence are then determined without the held-out fold. For the scores
+of each fold, and the decrease of its loss by them, the alternative is chosen on the other folds.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from deeprc.arrays import Floats, Integers
@@ -23,7 +24,7 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
-from deeprc.branches.clones import ONE_SUBSTITUTION, CloneBranch, Memory
+from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_candidates import (
     Candidates,
     CandidatesByFold,
@@ -39,7 +40,9 @@ from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
+from deeprc.datasets.clones.wildcards import WildcardClones, find_wildcard_clones
 
 __all__ = ["fit_clones"]
 
@@ -56,6 +59,25 @@ Scores of small cohorts are overconfident, and the network learns their scale.""
 
 
 @dataclass(frozen=True)
+class _CohortClones:
+    """The clones of the training repertoires.
+
+    Attributes
+    ----------
+    shared
+        Clones that repertoires of the container share.
+    candidates
+        Clones for which sequences with one substitution may count.
+    fields
+        Gene fields that are part of a clone.
+    """
+
+    shared: SharedClones
+    candidates: Candidates
+    fields: Sequence[str]
+
+
+@dataclass(frozen=True)
 class _SearchResult:
     """The result of a search: the number of associated clones and the evidence for it, by alternative.
 
@@ -63,9 +85,12 @@ class _SearchResult:
     ----------
     search
         The search.
+    wildcards
+        Wildcard clones that its repertoires share; None if they have too many sequences.
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
-        The alternatives with exact matches come first; both kinds go from the strictest threshold to the loosest.
+        The alternatives with exact matches come first, then those with one substitution, then those with wildcard
+        clones; each kind goes from the strictest threshold to the loosest.
     final_matches
         Matches of the candidates that are chosen on all folds.
     held_out
@@ -77,13 +102,19 @@ class _SearchResult:
     """
 
     search: CloneSearch
+    wildcards: WildcardClones | None
     counts: Integers
     final_matches: ChosenMatches
     held_out: HeldOutEvidence
     best: int
     scores: Floats
 
-    def is_useful(self, clones: SharedClones) -> bool:
+    @property
+    def chosen_wildcards(self) -> WildcardClones | None:
+        """The wildcard clones, if the chosen alternative has them, else None."""
+        return self.wildcards if self.best >= 2 * len(THRESHOLDS) else None
+
+    def is_useful(self, clones: _CohortClones) -> bool:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
         Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
@@ -94,7 +125,8 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        return z > _MIN_Z or exceeds_permutations(clones, self.search)
+        tested = clones.shared if self.chosen_wildcards is None else self.chosen_wildcards.clones
+        return z > _MIN_Z or exceeds_permutations(tested, self.search)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
@@ -103,15 +135,17 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     if not searches:
         return None
     fields = cohort.dataset.gene_fields
-    clones = find_shared_clones(cohort.dataset, fields)
-    n_clones = clones.count_by_repertoire()[cohort.dataset.repertoire_indices]
-    candidates = find_candidates(cohort.dataset, clones, searches, fields)
+    shared = find_shared_clones(cohort.dataset, fields)
+    n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
+    candidates = find_candidates(cohort.dataset, shared, searches, fields)
+    clones = _CohortClones(shared, candidates, fields)
+    data = zip(searches, candidates.levels, _find_wildcards(searches, fields), strict=True)
     results = [
-        _run_search(CandidatesByFold.of(candidates, search, levels), clones, n_clones[search.rows])
-        for search, levels in zip(searches, candidates.levels, strict=True)
+        _run_search(CandidatesByFold.of(candidates, search, levels), shared, wildcards, n_clones[search.rows])
+        for search, levels, wildcards in data
     ]
     kept = _select_results(results, clones)
-    memories = [_make_memory(result, clones, candidates, n_clones, fields) for result in kept]
+    memories = [_make_memory(result, clones, n_clones) for result in kept]
     kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not kept_pairs:
         return None
@@ -119,11 +153,23 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
 
 
-def _run_search(by_fold: CandidatesByFold, clones: SharedClones, n: Integers) -> _SearchResult:
-    search, thresholds = by_fold.search, np.array(THRESHOLDS)
-    exact = count_clones_out_of_fold(clones, search.dataset, search.units, search.folds, thresholds, test=search.test)
-    substituted = count_held_out_matches(by_fold, THRESHOLDS)
-    counts = np.concatenate([exact[::-1], substituted[::-1]])
+def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> list[WildcardClones | None]:
+    """Return the wildcard clones of each search; those with the same repertoires follow each other."""
+    found: list[WildcardClones | None] = []
+    for i, search in enumerate(searches):
+        is_new = i == 0 or not np.array_equal(search.rows, searches[i - 1].rows)
+        found.append(find_wildcard_clones(search.dataset, fields) if is_new else found[-1])
+    return found
+
+
+def _run_search(
+    by_fold: CandidatesByFold, clones: SharedClones, wildcards: WildcardClones | None, n: Integers
+) -> _SearchResult:
+    search = by_fold.search
+    kinds = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
+    if wildcards is not None:
+        kinds.append(_count_out_of_fold(wildcards.clones, search, wildcards.residues))
+    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in kinds])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores = np.zeros(len(n))
@@ -131,7 +177,13 @@ def _run_search(by_fold: CandidatesByFold, clones: SharedClones, n: Integers) ->
         out = search.folds == fold
         scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
     final = choose_final_matches(by_fold)
-    return _SearchResult(search, counts, final, held_out, _find_best_alternative(losses), scores)
+    return _SearchResult(search, wildcards, counts, final, held_out, _find_best_alternative(losses), scores)
+
+
+def _count_out_of_fold(clones: SharedClones, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
+    """Return the result of `count_clones_out_of_fold` for the data and the test of a search."""
+    data = search.dataset, search.units, search.folds
+    return count_clones_out_of_fold(clones, *data, np.array(THRESHOLDS), test=search.test, forms=forms)
 
 
 def _find_best_alternative(losses: Floats) -> int:
@@ -139,7 +191,7 @@ def _find_best_alternative(losses: Floats) -> int:
     return int(np.argmin(losses.mean(axis=1)))
 
 
-def _select_results(results: Sequence[_SearchResult], clones: SharedClones) -> list[_SearchResult]:
+def _select_results(results: Sequence[_SearchResult], clones: _CohortClones) -> list[_SearchResult]:
     """Return the results that predict held-out repertoires.
 
     Both directions of an output are kept only if they are better together than either alone.
@@ -167,21 +219,20 @@ def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
     return np.asarray(sum(result.search.sign * result.scores for result in results))
 
 
-def _make_memory(
-    result: _SearchResult, clones: SharedClones, candidates: Candidates, n_clones: Integers, fields: Sequence[str]
-) -> Memory | None:
+def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integers) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
     search, final = result.search, result.final_matches
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
-    found = find_associated_clones(clones, search.units, threshold, search.test)
-    if result.best < len(THRESHOLDS):
-        chosen = CloneSet(search.dataset.take_clones(clones.representative[found.indices], fields))
-        allows_substitution, p_values = np.zeros(len(chosen), bool), found.p_values
-        sums = found.label_sums, found.n_carriers
+    wildcards = result.chosen_wildcards
+    tested = clones.shared if wildcards is None else wildcards.clones
+    found = find_associated_clones(tested, search.units, threshold, search.test)
+    if result.best < len(THRESHOLDS) or wildcards is not None:
+        chosen = CloneSet(search.dataset.take_clones(tested.representative[found.indices], clones.fields))
+        matches = np.full(len(chosen), EXACT) if wildcards is None else WILDCARD + wildcards.positions[found.indices]
+        p_values, sums = found.p_values, (found.label_sums, found.n_carriers)
     else:
         some = np.flatnonzero(final.p_values < threshold)
-        chosen, p_values = candidates.clones.take(some), final.p_values[some]
-        allows_substitution = final.matches[some] == ONE_SUBSTITUTION
+        chosen, matches, p_values = clones.candidates.clones.take(some), final.matches[some], final.p_values[some]
         sums = final.label_sums[some], final.n_carriers[some]
     counts = result.counts[result.best, :, -1]
     parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
@@ -190,7 +241,7 @@ def _make_memory(
     order = compute_content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
-    columns = allows_substitution[order], _count_carriers_by_class(search, *sums)[order], tests[order]
+    columns = matches[order], _count_carriers_by_class(search, *sums)[order], tests[order]
     return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
 
 

@@ -97,13 +97,14 @@ _MOTIFS = {
 }
 _GENE = Column(may_be_empty=True, optional=True)
 _CARRIERS = Column("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
+_MATCHES = "exact|one substitution|any residue at position [1-9][0-9]*"
 _CLONES = {
     "junction_aa": Column(),
     "v_call": _GENE,
     "j_call": _GENE,
     "output": Column(),
     "direction": Column(choices=("up", "down")),
-    "match": Column(choices=("exact", "one substitution")),
+    "match": Column(),
     "carriers_positive": _CARRIERS,
     "carriers_negative": _CARRIERS,
     "carriers": _CARRIERS,
@@ -180,8 +181,13 @@ def read_motif_counts(path: Path) -> pd.DataFrame:
 
 
 def read_clones(path: Path) -> pd.DataFrame:
-    """Read a run's `clones.tsv`; raises as `read_table`."""
-    return read_table(path, _CLONES)
+    """Read a run's `clones.tsv`; raises as `read_table`, and for a match that no clone can have."""
+    table = read_table(path, _CLONES)
+    wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
+    if len(wrong):
+        expected = "exact, one substitution, or any residue at position 7 (or another)"
+        raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
+    return table
 
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:

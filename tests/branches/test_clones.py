@@ -17,6 +17,7 @@ from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import has_merged_clones
+from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.sequences import Sequences
@@ -43,8 +44,8 @@ def make_branch() -> CloneBranch:
     carriers, tests = np.array([[9, 1], [7, 2]]), np.array([[1e-5, 1e-3], [1e-4, 1e-2]])
     return CloneBranch.of(
         [
-            Memory(0, "down", "odds", ODDS.ravel(), up, np.array([True, False]), carriers, tests),
-            Memory(2, "up", "rate", RATE, number, np.array([False, True]), carriers * [1, 0], tests),
+            Memory(0, "down", "odds", ODDS.ravel(), up, np.array([1, 0]), carriers, tests),
+            Memory(2, "up", "rate", RATE, number, np.array([0, 1]), carriers * [1, 0], tests),
         ],
         3,
     )
@@ -146,9 +147,22 @@ def test_the_table() -> None:
     pd.testing.assert_frame_equal(table.astype(object), pd.DataFrame(expected).astype(object), check_dtype=False)
 
 
-def rebuilt(branch: CloneBranch) -> CloneBranch:
+def test_clones_with_a_wildcard_by_hand(dataset: RepertoireDataset) -> None:
+    """CAS-F is retrieved by CASSF (rows 0, 7) and CASTF (1), not by CAWSF (3) or with another V gene (2)."""
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"))
+    matches, numbers = np.array([WILDCARD + 3, EXACT]), np.ones((2, 2), np.int64)
+    branch = CloneBranch.of([Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)], 1)
+    branch = rebuilt(branch, 1)
+    hits = branch.find_clones_in(dataset[0])
+    assert (hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist()) == ([0, 1, 7], [0, 0, 0], [0, 1, 0])
+    np.testing.assert_allclose(hits.evidence, (odds(1, 7) - odds(0, 7)) / 3)
+    assert branch.score(dataset[0])[0] == pytest.approx(odds(1, 7))
+    assert branch.table(["a"])["match"].tolist() == ["any residue at position 4", "exact"]
+
+
+def rebuilt(branch: CloneBranch, n_outputs: int = 3) -> CloneBranch:
     described = json.loads(json.dumps(branch.describe()))
-    again = CloneBranch.from_description(described, 3, "m.safetensors: branches: clones")
+    again = CloneBranch.from_description(described, n_outputs, "m.safetensors: branches: clones")
     again.load_state_dict(branch.state_dict())
     again.check("m.safetensors: clones")
     return again
@@ -182,7 +196,9 @@ def test_a_container_without_the_genes(tmp_path: Path) -> None:
         ("residues", lambda x: x.fill_(-1), "residues: expected numbers from 0 to 19"),
         ("v_call", lambda x: x.fill_(2), "v_call: expected numbers from 0 to 1"),
         ("j_call", lambda x: x.fill_(-1), "j_call: expected numbers from 0 to 1"),
-        ("is_ball", lambda x: x.fill_(2), "is_ball: expected numbers from 0 to 1"),
+        ("is_ball", lambda x: x.fill_(-1), "is_ball: expected numbers from 0 to"),
+        ("is_ball", lambda x: x.fill_(2**40), "is_ball: expected numbers from 0 to"),
+        ("is_ball", lambda x: x.fill_(WILDCARD + 5), "is_ball: expected wildcards within the clones"),
         ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
         ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
         ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, positive ones for classes"),

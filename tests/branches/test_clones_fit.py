@@ -16,10 +16,12 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.branches import clones_candidates, clones_fit, clones_searches
-from deeprc.branches.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION, CloneBranch
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_candidates import NO_MATCH
 from deeprc.branches.clones_evidence import compute_evidence
 from deeprc.branches.clones_fit import fit_clones
 from deeprc.branches.cohort import FittedBranch
+from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
@@ -176,6 +178,56 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
         _, without = fit(dataset[kept], Y[kept])
         np.testing.assert_allclose(scores_of(without, dataset[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
     assert np.abs(scores_of(branch, dataset) - fitted.scores).max() > 0.01
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Positive repertoires have sequences of ten groups. Those of one group differ in the fifth residue."""
+    return write_repertoires(tmp_path_factory.mktemp("grouped") / "c.h5", draw_groups(0))
+
+
+def draw_groups(seed: int) -> list[list[Clone]]:
+    rng, letters = np.random.default_rng(seed), list("ACDEFGHIKLMNPQRSTVWY")
+    repertoires = draw_repertoires(seed, Y, rates=(0.2, 0.2))
+    for own, label in zip(repertoires, Y, strict=True):
+        groups = np.flatnonzero(rng.random(10) < (0.7 if label else 0.1))
+        own += [(f"CASS{rng.choice(letters)}{letters[group]}WHEQYF", "TRBV1", "TRBJ1") for group in groups]
+    return repertoires
+
+
+def test_wildcard_clones_where_donors_carry_different_sequences(grouped: RepertoireDataset, tmp_path: Path) -> None:
+    new = write_repertoires(tmp_path / "n.h5", draw_groups(1))
+    fitted, branch = fit(grouped, Y)
+    table = branch.table(["status"])
+    found = table[table["match"] == "any residue at position 5"]
+    assert set(found["junction_aa"].str[5:]) == {f"{letter}WHEQYF" for letter in "ACDEFGHIKL"}
+    first, frames = found.iloc[0], [repertoire.to_frame() for repertoire in grouped]
+    carries = np.array(
+        [frame["junction_aa"].str.fullmatch(f"CASS.{first['junction_aa'][5:]}").any() for frame in frames]
+    )
+    n_positive, n = int((carries & (Y == 1)).sum()), int(carries.sum())
+    assert (first["carriers_positive"], first["carriers_negative"]) == (n_positive, n - n_positive)
+    expected = stats.fisher_exact([[n_positive, n - n_positive], [30 - n_positive, 30 - n + n_positive]], "greater")
+    assert first["p_value"] == pytest.approx(float(expected.pvalue))
+    assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.95
+    assert roc_auc_score(Y, PublicClones().fit(grouped, Y).decision_function(new)) < 0.8
+    assert fitted.loss_decreases[0] > 0.3
+
+
+def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a refit without the fold, if the other folds have two residues at each wildcard that counts."""
+    monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.001,))
+    monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
+    monkeypatch.setattr(clones_fit, "_find_best_alternative", lambda _: 2)
+    folds = assign_inner_folds(grouped, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in grouped), folds.tolist(), strict=True)))
+    fitted, branch = fit(grouped, Y)
+    assert all(match.startswith("any residue") for match in branch.table(["status"])["match"])
+    for fold in range(5):
+        kept = folds != fold
+        _, without = fit(grouped[kept], Y[kept])
+        np.testing.assert_allclose(scores_of(without, grouped[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    assert np.abs(scores_of(branch, grouped) - fitted.scores).max() > 0.01
 
 
 def test_no_sequence_counts_twice(of_varied: tuple[FittedBranch, CloneBranch]) -> None:

@@ -142,7 +142,11 @@ def test_a_run_without_clones(cohort: RepertoireDataset, tmp_path: Path) -> None
     ("column", "value", "message"),
     [
         ("p_value", "2", "expected a number from 0 to 1, found '2'"),
-        ("match", "almost", "expected one of exact, one substitution, found 'almost'"),
+        (
+            "match",
+            "almost",
+            "expected exact, one substitution, or any residue at position 7",
+        ),
         ("direction", "left", "expected one of up, down, found 'left'"),
         ("carriers_positive", "-1", "expected a whole number"),
         ("junction_aa", "", "expected text, found nothing"),

@@ -132,7 +132,11 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
         Column("Clone", False),
         *(Column(heading, False) for heading in genes.values()),
         Column("Evidence for", False),
-        Column("Match", False, "whether sequences with one substitution also count"),
+        Column(
+            "Match",
+            False,
+            "which sequences count: the same, or also with one substitution, or with any residue at one position",
+        ),
         *(Column(heading) for heading in carriers.values()),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
         Column("q", note="expected share of false clones among all clones with this p or a smaller one"),

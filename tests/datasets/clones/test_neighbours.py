@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.neighbours import NeighbourSearch, find_neighbours
+from deeprc.datasets.clones.neighbours import WILDCARD, NeighbourSearch, find_neighbours
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
@@ -79,7 +79,7 @@ def test_all_neighbours_are_found_once(cohort: RepertoireDataset, fields: tuple[
 @pytest.mark.parametrize("mask", [2**64 - 1, 0b111])
 def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: int) -> None:
     clones = clones_of(cohort[0], 40, ("v_call",))
-    near = np.arange(len(clones)) % 3 == 0
+    near = (np.arange(len(clones)) % 3 == 0).astype(np.int64)  # ONE_SUBSTITUTION or EXACT
     n_left_out = 0
     for repertoire, found in zip(cohort, find_neighbours(clones, cohort, near, mask=mask), strict=True):
         pairs = set(zip(*(column.tolist() for column in found), strict=True))
@@ -87,6 +87,25 @@ def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: i
         assert pairs == {pair for pair in every if pair[2] == 0 or near[pair[1]]}
         n_left_out += len(every) - len(pairs)
     assert n_left_out > 10
+
+
+@pytest.mark.parametrize("mask", [2**64 - 1, 0b111])
+@pytest.mark.parametrize("fields", [(), ("v_call", "j_call")])
+def test_clones_with_a_wildcard(cohort: RepertoireDataset, fields: tuple[str, ...], mask: int) -> None:
+    clones = clones_of(cohort[0], 40, fields)
+    junctions = clones.sequences.decode()
+    wildcards = np.array([3 + at % (len(junction) - 3) for at, junction in enumerate(junctions)])
+    n_left_out, n_found = 0, 0
+    for repertoire, found in zip(cohort, find_neighbours(clones, cohort, WILDCARD + wildcards, mask=mask), strict=True):
+        own, every = repertoire.to_frame()["junction_aa"], expected(repertoire, clones)
+        wanted = {
+            (row, clone, mismatches)
+            for row, clone, mismatches in every
+            if mismatches == 0 or own[row][wildcards[clone]] != junctions[clone][wildcards[clone]]
+        }
+        assert set(zip(*(column.tolist() for column in found), strict=True)) == wanted
+        n_left_out, n_found = n_left_out + len(every) - len(wanted), n_found + int(found.mismatches.sum())
+    assert min(n_left_out, n_found) > 10
 
 
 def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,158 @@
+"""Find wildcard clones: sequences that several repertoires carry if any residue may stand at one given position.
+
+CASSLRGNQPQHF and CASSLKGNQPQHF have the wildcard clone CASSL-GNQPQHF in common. Receptors of one specificity often
+share such a clone although each donor has a sequence of its own; GLIPH2 (Huang et al. 2020) calls these receptors
+globally similar. The first three and the last three residues are never the wildcard, because the germline genes
+determine them.
+
+Sequences are compared by their hashes without the residue at the wildcard, one position after the other. Two different
+wildcard clones of the largest cohort have the same hash with a probability below 0.001.
+
+Letters: B repertoires, N sequences, M wildcard clones, E pairs of a wildcard clone and a repertoire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.compilation import open_threads
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequence_hash import hash_rows, leave_out_of_each
+from deeprc.progress import track
+
+__all__ = ["MAX_SEQUENCES", "WildcardClones", "find_wildcard_clones"]
+
+MAX_SEQUENCES = 1 << 23
+"""Largest number of sequences of a cohort in which wildcard clones are sought: 8.4 million.
+
+Each sequence has about nine of them. In larger cohorts, donors share enough clones themselves."""
+
+_ENDS = 3  # number of residues at each end of a sequence that are never the wildcard
+
+
+class WildcardClones(NamedTuple):
+    """The M wildcard clones that at least two repertoires carry, with at least two different residues.
+
+    Attributes
+    ----------
+    clones
+        Carriers of each. The representative is, of the sequences with the wildcard clone, the first one with the
+        alphabetically first residue at the wildcard.
+    positions
+        Position of the wildcard, from 0, (M,).
+    residues
+        Residues that each carrier has at the wildcard, as bits: bit r stands for residue r, (E,).
+    """
+
+    clones: SharedClones
+    positions: NDArray[np.int64]
+    residues: NDArray[np.uint32]
+
+
+class _SearchedSequences(NamedTuple):
+    """The N sequences that are searched.
+
+    Attributes
+    ----------
+    residues, first_residues, lengths
+        Amino acids of some sequences, among them these; index of the first one, and number, (N,) each.
+    hashes
+        Hash of each, with its genes, (N,).
+    repertoires
+        Repertoire of each in the container, rising, (N,).
+    """
+
+    residues: NDArray[np.uint8]
+    first_residues: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    repertoires: NDArray[np.int32]
+
+
+def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> WildcardClones | None:
+    """Return the wildcard clones that repertoires of a dataset share; None if it has over `MAX_SEQUENCES` sequences.
+
+    Only the repertoires of the dataset are searched, not all of its container.
+
+    Parameters
+    ----------
+    dataset
+        Repertoires, each of which is searched once.
+    fields
+        Genes of the clone definition; see `deeprc.datasets.clones.shared.find_shared_clones`.
+
+    Raises
+    ------
+    InputError
+        If the container lacks one of the fields.
+    """
+    checked = dataset.check_gene_fields(fields)
+    offsets = np.asarray(dataset.container.repertoire_offsets)
+    repertoires = np.unique(dataset.repertoire_indices)
+    sizes = np.diff(offsets)[repertoires]
+    if sizes.sum() > MAX_SEQUENCES:
+        return None
+    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*offsets[b : b + 2]) for b in repertoires)])
+    arrays, indices = dataset.container.locate(rows, checked)
+    sequences = _SearchedSequences(
+        arrays.residues,
+        arrays.offsets[indices],
+        arrays.offsets[indices + 1] - arrays.offsets[indices],
+        hash_rows(arrays, indices),
+        np.repeat(repertoires, sizes).astype(np.int32),
+    )
+    positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
+    with open_threads() as threads:
+        found = threads.map(partial(_find_at_position, sequences), positions)
+        each = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
+        each += track(found, "looking for clones with a wildcard that repertoires share", len(positions))
+    representatives, n_carriers, carriers, residues = (np.concatenate(column) for column in zip(*each, strict=True))
+    n_private = np.zeros(len(offsets) - 1, np.int64)  # they are not counted, because nothing needs their number
+    clones = SharedClones(rows[representatives], compute_offsets(n_carriers), carriers, n_private)
+    n_by_position = [len(representatives_there) for representatives_there, *_ in each[1:]]
+    return WildcardClones(clones, np.repeat(np.array(positions, np.int64), n_by_position), residues)
+
+
+def _find_at_position(
+    sequences: _SearchedSequences, position: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]:
+    """Return the clones with a wildcard at a position: the representatives and numbers of carriers, (M,) each.
+
+    The other two arrays are the carriers, and the bits of their residues, (E,) each.
+    """
+    some = np.flatnonzero(sequences.lengths > position + _ENDS)
+    residues = sequences.residues[sequences.first_residues[some] + position]
+    keys = leave_out_of_each(sequences.hashes[some], position, residues)
+    order = np.argsort(keys, kind="stable")
+    order = order[_is_repeated(keys[order])]
+    keys, some, residues = keys[order], some[order], residues[order]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])  # of the sequences of each clone
+    clone = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(keys))))
+    repertoires = sequences.repertoires[some]
+    is_new = np.ones(len(keys), bool)  # whether a sequence is the first one of its repertoire with its clone
+    is_new[1:] = (clone[1:] != clone[:-1]) | (repertoires[1:] != repertoires[:-1])
+    n_carriers = np.bincount(clone[is_new], minlength=len(starts))
+    if len(starts) == 0:
+        return some, n_carriers, repertoires, np.zeros(0, np.uint32)
+    n = len(sequences.hashes)
+    first = np.minimum.reduceat(residues.astype(np.int64) * n + some, starts)  # the first one with the first residue
+    is_kept = (n_carriers >= 2) & (first // n != np.maximum.reduceat(residues, starts))
+    bits = np.bitwise_or.reduceat(np.uint32(1) << residues.astype(np.uint32), np.flatnonzero(is_new))
+    of_kept = is_kept[clone[is_new]]
+    return first[is_kept] % n, n_carriers[is_kept], repertoires[is_new][of_kept], bits[of_kept]
+
+
+def _is_repeated(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return whether each of some sorted keys equals the one before or after it, (n,)."""
+    is_repeated = np.zeros(len(keys), bool)
+    same = keys[1:] == keys[:-1]
+    is_repeated[1:] |= same
+    is_repeated[:-1] |= same
+    return is_repeated
