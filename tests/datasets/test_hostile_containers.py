@@ -284,6 +284,12 @@ def test_a_recipe_with_numbers_that_are_none(tmp_path, rate):
         read_simulation(json.dumps(recipe))
 
 
+def test_a_recipe_with_other_numbers_that_json_does_not_have():
+    recipe = {"background": {"kind": "independent", "more": [float("inf")]}, "seed": 0, "signals": []}
+    with pytest.raises(ValueError, match=r"^simulation: expected finite numbers, found inf$"):
+        read_simulation(json.dumps(recipe))
+
+
 def test_names_in_provenance_do_not_steer_the_terminal():
     report = {"rows_read": 1, "kept": 1, "dropped": {"\x1b]0;x\x07": 1}, "counts_from": {}, "counts_rounded": 0,
               "rows_without_file": [], "files_without_row": []}  # fmt: skip
@@ -298,6 +304,7 @@ def test_names_in_provenance_do_not_steer_the_terminal():
         ({"repertoires_without_row": []}, r"repertoires_without_row: expected names and values, found \[\]"),
         ({"repertoires_without_row": {"a": 1}}, r"repertoires_without_row\.'a': expected a list, found 1"),
         ({"x": [{"y": 10**4299}]}, "expected whole numbers of 64 bits, found an integer of over"),
+        ({"x": [{"y": float("nan")}]}, "expected finite numbers, found nan"),
     ],
 )
 def test_a_report_with_values_of_other_types(entry, found):
