@@ -29,8 +29,12 @@ def is_category(values: pd.Series[Any], donors: NDArray[np.int64] | None = None)
     """
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
         return True
-    donors = np.arange(len(values)) if donors is None else donors
-    numbers = pd.DataFrame({"value": values.to_numpy(), "donor": donors}).dropna().drop_duplicates()
-    n_different = numbers["value"].nunique()
-    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_DONORS_PER_NUMBER <= len(numbers)
-    return n_different <= 2 or (is_shared and bool((numbers["value"] % 1 == 0).all()))
+    is_known = values.notna().to_numpy()
+    different, index = np.unique(values.to_numpy()[is_known], return_inverse=True)
+    if len(different) <= 2 or len(different) > _MAX_NUMBERS:
+        return len(different) <= 2
+    with np.errstate(invalid="ignore"):  # infinity is no whole number
+        is_whole = bool((different % 1 == 0).all())
+    donor = np.arange(len(index)) if donors is None else donors[is_known]
+    n_donors = len(np.unique(index + len(different) * donor))  # of each number, summed
+    return is_whole and len(different) * _MIN_DONORS_PER_NUMBER <= n_donors

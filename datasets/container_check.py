@@ -68,6 +68,8 @@ def make_content_checks(container: Container) -> dict[str, BlockCheck]:
         container.repertoire_offsets
     )
     n_residues = len(sequences.residues)
+    if n_residues > MAX_LENGTH * n:
+        raise ValueError(f"/residues: expected at most {MAX_LENGTH * n:,} in {n:,} sequences, found {n_residues:,}")
     checks = {
         "residues": _make_range_check("/residues", 0, len(AMINO_ACIDS) - 1),
         "sequence_offsets": _make_offsets_check(

@@ -152,7 +152,9 @@ def read_header(
     origin = _read_origin(file, texts, path)
     ids = texts.read_dataset(get_dataset(members, "repertoire_ids"))
     offsets = map_values(path, get_dataset(members, "repertoire_offsets"), np.int64)
-    metadata = _read_metadata_table(members.get("metadata"), texts, path)
+    if len(offsets) != len(ids) + 1:  # before they are copied: the file may be sparse, and claim to have terabytes
+        raise ValueError(f"/repertoire_offsets: expected {len(ids) + 1:,} values, found {len(offsets):,}")
+    metadata = _read_metadata_table(members.get("metadata"), texts, path, len(ids))
     return ContainerHeader(origin, np.array(ids, object), np.array(offsets), metadata)
 
 
@@ -178,7 +180,9 @@ def get_dataset(members: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5p
     return members[name]
 
 
-def _read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path) -> pd.DataFrame:
+def _read_metadata_table(
+    group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path, n_repertoires: int
+) -> pd.DataFrame:
     """Return the table in the group `metadata` of a container, one row per repertoire."""
     if not isinstance(group, h5py.Group):
         raise ValueError("no group 'metadata'")
@@ -196,7 +200,10 @@ def _read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, 
             raise ValueError(f"{dataset.name}: expected texts or numbers")
         if dataset.dtype.itemsize > 8:
             raise ValueError(f"{dataset.name}: expected numbers of at most 8 bytes, found {dataset.dtype}")
-        columns[name] = pd.Series(np.array(map_values(path, dataset)))
+        numbers = map_values(path, dataset)
+        if len(numbers) > n_repertoires:
+            raise ValueError(f"/metadata: expected {n_repertoires:,} rows, found {len(numbers):,}")
+        columns[name] = pd.Series(np.array(numbers))
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")

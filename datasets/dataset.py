@@ -17,7 +17,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.linked_container import SequenceContainer, open_container
 from deeprc.datasets.parts import CohortContainer, SequenceStore
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 from deeprc.rich import render_details, render_histogram, render_table
 
 __all__ = ["Repertoire", "RepertoireDataset", "open_dataset"]
@@ -311,7 +311,20 @@ class RepertoireDataset:
         return self._other_metadata is not None
 
     def with_metadata(self, metadata: pd.DataFrame) -> RepertoireDataset:
-        """Return a view of the same repertoires with other metadata, a row for each repertoire of the container."""
+        """Return a view of the same repertoires with other metadata, a row for each repertoire of the container.
+
+        Raises
+        ------
+        InputError
+            If there are more or fewer rows, or two columns of one name.
+        """
+        n, names = len(self.container.repertoire_ids), metadata.columns
+        if len(metadata) != n:
+            raise InputError(
+                f"metadata: expected a row for each of the {n:,} repertoires of the container, found {len(metadata):,}"
+            )
+        if not names.is_unique:
+            raise InputError(f"metadata: two columns are called {quote(str(names[names.duplicated()][0]))}")
         view = self[:]
         view._other_metadata = metadata
         return view

@@ -50,7 +50,7 @@ _BLOCK = 1 << 20
 """Number of bytes that are processed together: they stay in the processor's cache."""
 
 _MAX_TEXT_BYTES = 1 << 28
-"""Largest size in bytes of a dataset of texts that is written: a million texts of 256 letters."""
+"""Largest size in bytes of a dataset of texts: a million texts of 256 letters."""
 
 _WORDS = 512
 """Number of columns of 64-bit words from which a block's checksum is made."""
@@ -195,6 +195,8 @@ def read_texts(member: h5py.Group | h5py.Dataset, name: str | None = None) -> li
         if not is_fixed_text(member):
             raise ValueError(f"{member.name}: expected texts of fixed length, found {member.dtype}")
         _find_values_offset(member)
+        if member.nbytes > _MAX_TEXT_BYTES:  # the file may be sparse, so it need not be as large as it claims
+            raise ValueError(f"{member.name}: expected at most {_MAX_TEXT_BYTES:,} bytes, found {member.nbytes:,}")
         texts = member[()]
     return _decode(texts, str(member.name) if name is None else f"{member.name}: attribute {name!r}")
 

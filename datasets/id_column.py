@@ -34,7 +34,6 @@ _ID_COLUMNS = (
 SHOWN_COLUMNS = 20
 """Number of columns that a message names."""
 
-_SHOWN_LETTERS = 60
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 _logger = logging.getLogger(__name__)
@@ -128,4 +127,4 @@ def find_column(names: Iterable[str], wanted: Iterable[str]) -> str | None:
 
 def _list_columns(columns: Iterable[str]) -> str:
     """Return the first names of the columns, for a message."""
-    return join_names([name[:_SHOWN_LETTERS] for name in columns], SHOWN_COLUMNS)
+    return join_names([*columns], SHOWN_COLUMNS)

@@ -223,7 +223,8 @@ def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]
     """Return the cells of each row, one row after the other, so that a sheet that is too large is refused early.
 
     A stray quote mark would join lines to one cell. So if each line has as many cells as the header, and quotes would
-    make fewer rows of them, quotes are ordinary characters, except around a whole cell.
+    make fewer rows of them, quotes are ordinary characters, except around a whole cell. But if quotes make the header
+    longer than its first line, a name in it has several lines.
 
     Raises
     ------
@@ -239,7 +240,8 @@ def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]
     n = text.partition("\n")[0].count(header.delimiter)
     n_lines = sum(1 for line in io.StringIO(text) if line.strip())
     if n and all(line.count(header.delimiter) == n for line in io.StringIO(text) if line.strip()):
-        if sum(map(any, parse())) == n_lines:
+        header_goes_on = text.count('"') % 2 == 0 and len(next(parse())) > n + 1
+        if header_goes_on or sum(map(any, parse())) == n_lines:
             return parse()
         lines = (line.split(header.delimiter) for line in io.StringIO(text))
         return ([_unquote(cell.strip()) for cell in cells] for cells in lines)

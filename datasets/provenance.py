@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -84,6 +85,7 @@ def read_simulation(text: str) -> dict[str, Any] | None:
         _check_fields(signal, _SIGNALS[kind], "simulation, signals")
         for motif in signal["motifs"] if kind == "motifs" else ():
             _check_fields(motif, {"pattern": str}, "simulation, motifs")
+    check_values(recipe, "simulation")
     return recipe
 
 
@@ -98,7 +100,7 @@ def _read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def check_values(document: Mapping[str, Any], name: str) -> None:
-    """Refuse a document that is nested too deeply, or has too large integers, even under unknown names.
+    """Refuse a document that is nested too deeply, or has numbers that others cannot read, even under unknown names.
 
     Raises
     ------
@@ -112,6 +114,8 @@ def check_values(document: Mapping[str, Any], name: str) -> None:
         for value in level:
             if isinstance(value, int) and abs(value) > _MAX_INTEGER:
                 raise ValueError(f"{name}: expected whole numbers of 64 bits, found {abbreviate(value)}")
+            if isinstance(value, float) and not math.isfinite(value):  # which JSON does not have
+                raise ValueError(f"{name}: expected finite numbers, found {value}")
         if not level:
             return
     raise ValueError(f"{name}: is nested too deeply; expected at most {_MAX_DEPTH} levels")

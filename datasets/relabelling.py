@@ -23,7 +23,7 @@ from deeprc.datasets.metadata import Metadata, find_file_column, read_metadata
 from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.datasets.unmatched import explain_different_names
-from deeprc.errors import InputError, join_names, show_parameters
+from deeprc.errors import InputError, join_names, quote, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
@@ -226,7 +226,7 @@ def _check_unmatched(
         remark = explain_different_names([[name] for name in rows_without_repertoire], repertoires_without_row)
         raise InputError(
             f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has "
-            f"{rows_without_repertoire[0]!r}, the container {repertoires_without_row[0]!r}"
+            f"{quote(rows_without_repertoire[0])}, the container {quote(repertoires_without_row[0])}"
             f"{f' ({remark})' if remark else ''}. Is `id_column` right?"
         )
     faults = {}

@@ -19,6 +19,7 @@ from deeprc.datasets.sequences import Sequences
 __all__ = ["render_summary", "summarise"]
 
 _CHUNK = 1 << 20
+_LARGE = 1e300  # sums of larger numbers may exceed the largest float
 _MAX_CLASSES = 12  # a column with more different texts has no classes
 
 
@@ -157,19 +158,29 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
             name = f"{value:.12g}" if kind == "number" else str(value)
             column["classes"][name] = column["classes"].get(name, 0) + int(classes[value])
     elif numeric:
-        column |= {"min": given.min().item(), "mean": float(given.mean()), "max": given.max().item()}
+        column |= _summarise_numbers(given)
     return column
 
 
+def _summarise_numbers(given: pd.Series) -> dict[str, Any]:
+    """Return the range and the mean of the finite numbers, and how many others there are; JSON has no infinity."""
+    finite = given[np.isfinite(given)]
+    found: dict[str, Any] = {}
+    if len(finite):
+        mean = float((finite / len(finite)).sum()) if finite.abs().max() > _LARGE else float(finite.mean())
+        found = {"min": finite.min().item(), "mean": mean, "max": finite.max().item()}
+    return found | ({"infinite": len(given) - len(finite)} if len(finite) < len(given) else {})
+
+
 def _describe(column: Mapping[str, Any]) -> list[str]:
-    missing = f"{column['missing']:,} missing" if column["missing"] else ""
+    others = [f"{column[name]:,} {name}" for name in ("infinite", "missing") if column.get(name)]
     if "classes" in column:
         values = ", ".join(f"{_cut(name)}: {n:,}" for name, n in column["classes"].items())
     elif "min" in column:
         values = f"{column['min']:g} to {column['max']:g}, mean {column['mean']:.4g}"
     else:
         values = f"{column['distinct']:,} different values"
-    return [column["type"], values, missing]
+    return [column["type"], values, ", ".join(others)]
 
 
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:

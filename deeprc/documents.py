@@ -55,11 +55,11 @@ _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowErro
 
 _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
-CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that control a terminal or end a line. No name may contain them."""
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that control a terminal, end a line, or reverse the direction of text. No name may contain them."""
 
 # unlike a name, a text may have several lines
-_NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class _ShortRepr(reprlib.Repr):

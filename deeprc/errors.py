@@ -117,9 +117,10 @@ def quote(value: str) -> str:
 
 
 def join_names(names: Sequence[str], shown: int) -> str:
-    """Return the first names for a message, and how many more there are, as in "a, b, c and 9 more"."""
+    """Return the first names, the long ones cut, and how many more there are, as in "a, b, c and 9 more"."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
+    cut = (f"{name[:_MAX_QUOTED_LETTERS]}{'...' * (len(name) > _MAX_QUOTED_LETTERS)}" for name in names[:shown])
+    return ", ".join(cut) + more
 
 
 def end_sentence(text: str) -> str:

@@ -74,6 +74,10 @@ def test_a_document_becomes_what_its_type_says() -> None:
             "f: inner[0]: names[0]: expected text without control characters",
         ),
         (
+            {"inner": [{"kind": "one", "names": ["case\u202e"]}]},
+            r"f: inner[0]: names[0]: expected text without control characters, found 'case\u202e'",
+        ),
+        (
             {"inner": [{"kind": "one", "names": ["\ud800"]}]},
             "f: inner[0]: names[0]: expected text without",
         ),

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from deeprc.errors import FaultGroup, SeveralErrors, add_advice, group_errors, number_faults
+from deeprc.errors import FaultGroup, SeveralErrors, add_advice, group_errors, join_names, number_faults
 
 
 def test_errors_are_grouped_by_what_they_say() -> None:
@@ -54,3 +54,9 @@ def test_no_text_adds_a_line_to_several_errors() -> None:
 def test_several_errors_can_be_sent_to_another_process() -> None:
     error = pickle.loads(pickle.dumps(SeveralErrors(["a:", "b"])))
     assert (type(error), error.lines, str(error)) == (SeveralErrors, ("a:", "b"), "a:\nb")
+
+
+def test_long_names_are_cut() -> None:
+    names = ["a", "b" * 60, "c" * 61, "d"]
+    assert join_names(names, 3) == f"a, {'b' * 60}, {'c' * 60}... and 1 more"
+    assert join_names(names[:1], 3) == "a"

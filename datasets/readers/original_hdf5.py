@@ -9,10 +9,14 @@ Letters: B repertoires, N sequences, n sequences of one repertoire, L positions.
     /sampledata/sample_sequences_start_end  int (B, 2)
     /metadata/sample_keys                   text (B,)
     /metadata/aas                           text: the amino acids in the order of their indices
+
+A small file may claim to hold terabytes, or name other files. So every dataset must lie in the file itself, and what is
+read together has a limit.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,7 +32,8 @@ from deeprc.datasets.legacy_texts import read_texts_apart
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import SequenceKind, Status
 from deeprc.datasets.readers.table import COUNT_ONE, RawRows
-from deeprc.errors import InputError
+from deeprc.documents import abbreviate
+from deeprc.errors import InputError, quote
 from deeprc.files import FileStamp
 
 __all__ = ["is_original_container", "read_original_container", "read_original_ids"]
@@ -42,6 +47,10 @@ _COUNTS = (
 _BOUNDS, _LENGTHS = "sampledata/sample_sequences_start_end", "sampledata/seq_lens"
 _KEYS, _AMINO_ACIDS = "metadata/sample_keys", "metadata/aas"
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
+_MAX_REPERTOIRES = 1 << 20
+_MAX_BYTES = 1 << 28  # of the values of one repertoire, or of all ids
+_MIN_ROW_BYTES = 16  # number of bytes that a sequence at least takes in memory
+_MAX_RATIO = 1100  # deflate packs at most 1,032 bytes into one
 _DAMAGED = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError)
 """The errors that h5py raises for a file whose structure is damaged."""
 
@@ -55,7 +64,7 @@ def is_original_container(path: Path) -> bool:
         return False
     try:
         with h5py.File(path, "r") as file:
-            return "sampledata" in file and "metadata" in file
+            return file.get("sampledata", getlink=True) is not None and file.get("metadata", getlink=True) is not None
     except _DAMAGED:
         return True
 
@@ -104,7 +113,7 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
                     raise _make_error(path, lengths, "does not fit the sequences")
                 rows = _make_rows(path, texts, counts, start, stop)
             except InputError as error:
-                raise InputError(f"{error}; repertoire {name!r}") from error
+                raise InputError(f"{error}; repertoire {quote(name)}") from error
             yield name, rows
 
 
@@ -126,7 +135,14 @@ def _open_original(path: Path) -> Generator[h5py.File, None, None]:
 
 
 def _find_dataset(file: h5py.File, *names: str) -> Any:
-    return next((file[name] for name in names if isinstance(file.get(name), h5py.Dataset)), None)
+    """Return the first of these datasets that lies in the file; None without any. No other file is opened."""
+    for name in names:
+        group = name.partition("/")[0]
+        if all(type(file.get(place, getlink=True)) is h5py.HardLink for place in (group, name)):
+            dataset = file[name]
+            if isinstance(dataset, h5py.Dataset) and dataset.shape is not None:
+                return dataset
+    return None
 
 
 def _get_dataset(path: Path, file: h5py.File, *names: str) -> Any:
@@ -148,10 +164,25 @@ def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int |
         return np.array(read[name], object)
     if dataset.dtype.hasobject:
         raise _make_error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
+    _check_size(path, dataset, start, stop)
     try:
         return dataset[()] if start is None else dataset[start:stop]
     except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
         raise _make_error(path, dataset, f"cannot be read: {error}") from error
+
+
+def _check_size(path: Path, dataset: Any, start: int | None, stop: int | None) -> None:
+    """Raise InputError if rows of a dataset do not lie in the file, or are too many or too long to be read."""
+    if dataset.is_virtual or dataset.external:
+        raise _make_error(path, dataset, "expected values in this file, found those of another one")
+    stored = dataset.id.get_storage_size()
+    if dataset.nbytes > _MAX_RATIO * stored:
+        raise _make_error(path, dataset, f"expected {dataset.nbytes:,} bytes of values in the file, found {stored:,}")
+    n_bytes = dataset.nbytes
+    if start is not None and stop is not None:
+        n_bytes = (stop - start) * max(n_bytes // max(len(dataset), 1), _MIN_ROW_BYTES)
+    if n_bytes > _MAX_BYTES:
+        raise _make_error(path, dataset, f"expected at most {_MAX_BYTES:,} bytes at once, found {n_bytes:,}")
 
 
 def _is_variable_text(dataset: Any) -> bool:
@@ -178,13 +209,15 @@ def _read_once(path: Path, stamp: FileStamp, names: tuple[str, ...]) -> dict[str
 
 def _read_repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
     dataset = _get_dataset(path, file, _KEYS)
+    if dataset.size > _MAX_REPERTOIRES:
+        raise _make_error(path, dataset, f"expected at most {_MAX_REPERTOIRES:,} ids, found {dataset.size:,}")
     values = np.ravel(_read_values(path, dataset)).tolist()
     ids = tuple(_decode_text(path, dataset, value) for value in values)
     if not ids:
         raise _make_error(path, dataset, "names no repertoire")
     if len(set(ids)) < len(ids):
-        double = next(name for at, name in enumerate(ids) if name in ids[:at])
-        raise _make_error(path, dataset, f"names {double!r} twice")
+        double = next(name for name, n in Counter(ids).items() if n > 1)
+        raise _make_error(path, dataset, f"names {quote(double)} twice")
     return ids
 
 
@@ -193,7 +226,7 @@ def _read_alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
     value = _read_values(path, dataset)
     text = "".join(_decode_text(path, dataset, each) for each in np.ravel(value).tolist())
     if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
-        raise _make_error(path, dataset, f"expected the amino acids in the order of their indices, found {text!r}")
+        raise _make_error(path, dataset, f"expected the amino acids in the order of their indices, found {quote(text)}")
     return np.frombuffer(text.encode(), np.uint8)
 
 
@@ -203,7 +236,7 @@ def _decode_text(path: Path, dataset: Any, value: object) -> str:
     except UnicodeDecodeError:
         text = None
     if not isinstance(text, str):
-        raise _make_error(path, dataset, f"expected text, found {value!r}")
+        raise _make_error(path, dataset, f"expected text, found {abbreviate(value)}")
     return text
 
 
@@ -217,6 +250,9 @@ def _read_bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: i
     if wrong.any():
         row = int(np.argmax(wrong))
         raise _make_error(path, dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
+    total = int((bounds[:, 1] - bounds[:, 0]).sum())
+    if total > n_sequences:
+        raise _make_error(path, dataset, f"gives {total:,} sequences to repertoires, but there are {n_sequences:,}")
     return bounds
 
 
@@ -256,7 +292,7 @@ def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: 
         raise _make_error(path, dataset, f"expected numbers, found {dataset.dtype}")
     exact = given.astype(np.float64)
     if n and np.nanmax(exact, initial=0) > _MAX_COUNT:
-        raise _make_error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.0f}")
+        raise _make_error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.10g}")
     missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
     exact[missing] = 1
     counts = np.maximum(np.rint(exact), 1)

@@ -21,6 +21,7 @@ from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS
 from deeprc.datasets.simulation.source import read_source
 from deeprc.errors import InputError
 from deeprc.progress import open_step
+from deeprc.training.optimizers import Adam
 from deeprc.versions import package_version
 
 __all__ = ["NextResidue", "train_lstm"]
@@ -165,7 +166,7 @@ def _fit(
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(corpus))
     training, held_out = np.split(order, [len(order) - len(order) // _HELD_OUT])
-    optimizer = torch.optim.Adam(network.parameters())
+    optimizer = Adam(network.parameters())
     n_steps = epochs * math.ceil(len(training) / batch_size)
     losses: list[float] = []
     with open_step("training the LSTM", n_steps) as shown:

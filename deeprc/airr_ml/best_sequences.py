@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_sequences
 
@@ -65,6 +65,5 @@ class BestSequences:
         return self.indices, self.scores, self.hashes
 
     def _keep(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
-        first = np.sort(np.unique(hashes[order], return_index=True)[1])[: self._max_sequences]
-        kept = order[first]
+        kept = order[find_first_occurrences(hashes[order])[: self._max_sequences]]
         self.indices, self.scores, self.hashes = indices[kept], scores[kept], hashes[kept]

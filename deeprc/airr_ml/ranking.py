@@ -36,7 +36,7 @@ from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.airr_ml.ranked_cohort import RankedCohort, Ranking, make_ranking
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores, has_memory
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
@@ -269,7 +269,7 @@ def _merge(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
     excess, evidence = (np.concatenate([getattr(each, name) for each in rankings]) for name in _WHY)
     rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
     order = np.lexsort([rank, -excess])
-    kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][: cohort.max_sequences]
+    kept = order[find_first_occurrences(hashes[order])[: cohort.max_sequences]]
     merged = cohort.make_empty_list()
     merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
     return Ranking(merged, excess[kept], evidence[kept])

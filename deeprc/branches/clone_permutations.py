@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from deeprc.arrays import Integers
+from deeprc.arrays import Integers, find_first_occurrences
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
@@ -67,7 +67,7 @@ def _permute_labels(search: CloneSearch) -> Integers:
     units = search.units
     rows = canonical_order(search.dataset, search.values[:, None])
     unit_of_row = units.unit_of[search.dataset.repertoire_indices[rows]]
-    order = unit_of_row[np.sort(np.unique(unit_of_row, return_index=True)[1])]
+    order = unit_of_row[find_first_occurrences(unit_of_row)]
     rng = np.random.default_rng(0)
     ordered = units.label_sum[order]
     labels = np.empty((len(order), 1 + _N_PERMUTATIONS), np.int64)

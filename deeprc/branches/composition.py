@@ -132,14 +132,14 @@ class CompositionBranch(Branch):
             self.register_buffer("abundance_centre", torch.zeros(shape[1], dtype=torch.float64))
 
     @property
-    def features(self) -> str:
-        """Which of k-mers, genes and counts have weights, as a text."""
+    def features(self) -> list[str]:
+        """Which of k-mers, genes and counts have weights."""
         has_weights = {
             "k-mers": bool(self.kmer_weights.any()),
             "genes": any(self.genes.values()),
             "counts": self.reads_counts,
         }
-        return ", ".join(name for name, found in has_weights.items() if found)
+        return [name for name, found in has_weights.items() if found]
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.

@@ -62,6 +62,8 @@ class CompositionFeatures:
     size_weights
         Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences and m is
         `NOISE_SEQUENCES`.
+    known_weights
+        The same weights for each kind of features, where those of unknown features are 0.
     genes
         Names of the genes that occur, by field.
     products
@@ -80,6 +82,9 @@ class CompositionFeatures:
         self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
         shares = compute_log_top_shares_table(dataset) if with_counts else np.zeros((len(dataset), len(TOP_FRACTIONS)))
+        is_known = ~np.isnan(shares).any(axis=1)
+        self.known_weights: dict[Kind, Floats] = dict.fromkeys(get_args(Kind), self.size_weights)
+        self.known_weights["abundances"] = self.size_weights * is_known
         self._abundances = Columns(_fill_unknown(shares, self.size_weights), weights=self.size_weights)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
         self.abundance_centre = self._abundances.centre

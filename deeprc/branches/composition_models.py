@@ -128,7 +128,12 @@ class DenseModels(Models):
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         present = _mark_present(len(self.products), left_out)
-        moved = _centre_products(self.products, self.features.size_weights, present)
+        moved = np.asarray(
+            sum(
+                share * _centre_products(self.features.products[kind], self.features.known_weights[kind], present)
+                for kind, share in self._shares.items()
+            )
+        )
         gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(left_out, learned)]
         return np.stack([across @ solution.weights for solution in self._path(gram, target, self.Cs)])
 
@@ -177,17 +182,16 @@ def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
     return present
 
 
-def _centre_products(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
+def _centre_products(products: Floats, weights: Floats, present: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
-    The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
+    The features are weights * (x - mean), and the mean has the same weights; see `Columns`. A repertoire without weight
+    has the mean, whichever it is.
     """
-    total = float(size_weights[present].sum())
+    total = float(weights[present].sum()) or 1.0  # if all are 0, so are the products of those that are present
     towards = products[present].sum(axis=0) / total
-    shift = np.outer(size_weights, towards)
-    return np.asarray(
-        products - shift - shift.T + towards[present].sum() / total * np.outer(size_weights, size_weights)
-    )
+    shift = np.outer(weights, towards)
+    return np.asarray(products - shift - shift.T + towards[present].sum() / total * np.outer(weights, weights))
 
 
 def _fit_logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:

@@ -72,7 +72,9 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     unused = [name for name in sought if name not in {each.branch.name for each in fitted}]
     text = f"Branches used: {', '.join(used) or 'only the attention'}."
     text += "".join(
-        f" {each.branch.name.capitalize()} reads {each.branch.features}." for each in fitted if each.branch.features
+        f" {each.branch.name.capitalize()} reads {', '.join(each.branch.features)}."
+        for each in fitted
+        if each.branch.features
     )
     return f"{text} Not used: {', '.join(unused)}." if unused else text
 

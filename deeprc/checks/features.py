@@ -151,8 +151,8 @@ def _parse_numbers(values: pd.Series) -> NDArray[np.float64] | None:
     given = values.dropna().astype(str)
     for form, pattern in _DATES.items():
         if len(given) and given.str.fullmatch(pattern).all():
-            days = pd.to_datetime(values, format=form, errors="coerce")
-            return np.where(days.isna(), np.nan, (days - pd.Timestamp(0)) / pd.Timedelta(days=1))
+            dates = pd.to_datetime(values, format=form, errors="coerce").to_numpy("datetime64[s]")  # of any year
+            return np.asarray((dates - np.datetime64(0, "s")) / np.timedelta64(1, "D"))
     return None
 
 

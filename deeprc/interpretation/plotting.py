@@ -256,7 +256,7 @@ def _draw_network(request: _Request) -> Figure:
 
     request.check_alone("each has a network of its own; give one")
     (run,) = request.runs.runs
-    return draw_network_figure(run.settings.config.network, run.tasks, run.model.branch_names)
+    return draw_network_figure(run.settings.config.network, run.tasks, run.model.branch_features)
 
 
 def _draw_cohort(request: _Request) -> Figure:

@@ -48,9 +48,9 @@ class Branch(nn.Module):
     """Whether the scores depend on the counts of the sequences."""
 
     @property
-    def features(self) -> str:
-        """What the branch reads, for messages, such as "k-mers, genes"; empty if that is always the same."""
-        return ""
+    def features(self) -> list[str]:
+        """What the branch reads, such as k-mers and genes; empty if that is always the same."""
+        return []
 
     @abstractmethod
     def compute_contributions(self, repertoire: Repertoire) -> Floats:

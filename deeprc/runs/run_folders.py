@@ -48,20 +48,18 @@ def find_cross_validation(runs: Sequence[Path]) -> Path | None:
 def _expand(path: Path) -> list[Path]:
     if not path.is_dir() or (path / "config.yaml").exists():
         return [path]
-    if holds_cross_validation(path):
+    is_cross_validation = holds_cross_validation(path)
+    if is_cross_validation:
         planned = index_runs(read_header(path))
         runs = [run for run in find_runs(path / RUNS) if run.name in planned]
         _check_complete(path, runs, planned, "deeprc cv")
-        settings = [read_settings(run) for run in runs]
     else:
         runs = find_runs(path)
         if not runs:
             return [path]
-        settings = [read_settings(run) for run in runs]
-        by_name = {run.name: each for run, each in zip(runs, settings, strict=True)}
-        for plans in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
-            if all(plans.get(name) == _get_plan(each) for name, each in by_name.items()):
-                _check_complete(path, runs, plans, "deeprc train")
+    settings = [read_settings(run) for run in runs]
+    if not is_cross_validation:
+        _check_planned(path, runs, settings)
     for run, each in zip(runs, settings, strict=True):
         difference = _describe_difference(settings[0], each)
         if difference is not None:
@@ -73,6 +71,13 @@ def _expand(path: Path) -> list[Path]:
         names = join_names([run.name for run in runs], _N_NAMED)
         _logger.info("%s: its %d runs predict together, by the mean of their outputs: %s", path, len(runs), names)
     return runs
+
+
+def _check_planned(folder: Path, runs: Sequence[Path], settings: Sequence[RunSettings]) -> None:
+    """Raise InputError if runs of `deeprc train` are some of those that belong together, and others are missing."""
+    for plans in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
+        if all(plans.get(run.name) == _get_plan(each) for run, each in zip(runs, settings, strict=True)):
+            _check_complete(folder, runs, plans, "deeprc train")
 
 
 def _check_complete(folder: Path, runs: Sequence[Path], planned: Collection[str], command: str) -> None:

@@ -88,6 +88,15 @@ class Model(ABC):
         )
 
     @property
+    def branch_features(self) -> dict[str, list[str]]:
+        """What each branch of `branch_names` reads in any member, such as k-mers; empty if its name says it."""
+        found: dict[str, dict[str, None]] = {name: {} for name in self.branch_names}
+        for member in self.members:
+            for branch in member.network.branches or ():
+                found[branch.name].update(dict.fromkeys(branch.features))
+        return {name: list(features) for name, features in found.items()}
+
+    @property
     def n_outputs(self) -> int:
         """Number of outputs of all targets, T."""
         return sum(task.n_outputs for task in self.tasks)

@@ -21,7 +21,9 @@ from deeprc.branches.abundances import (
 )
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.composition_models import DenseModels
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -114,11 +116,22 @@ def test_a_difference_of_counts_is_found(expanded: RepertoireDataset) -> None:
     assert fitted is not None
     assert isinstance(fitted.branch, CompositionBranch)
     assert fitted.branch.reads_counts
-    assert fitted.branch.features == "counts"
+    assert fitted.branch.features == ["counts"]
     scores = np.array([fitted.branch.score(each)[0] for each in expanded])
     assert scores[:2].tolist() == [0, 0]
     assert roc_auc_score(labels[2:], scores[2:]) > 0.95
     assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.9
+
+
+def test_left_out_repertoires_without_counts_score_0(expanded: RepertoireDataset) -> None:
+    """Their features are the mean of the learned repertoires with counts, whatever the other left-out ones are."""
+    labels, left_out = (np.arange(48) % 2).astype(np.float64), np.array([0, 1, 10, 11, 13])
+    learned = np.setdiff1d(np.arange(48), left_out)
+    models = DenseModels(CompositionFeatures(expanded), ("abundances",), is_number=False)
+    scores = models.score_left_out(labels[learned], learned, left_out)
+    np.testing.assert_allclose(scores[:, :2], 0, atol=1e-12)
+    assert (scores[:, 3:] > scores[:, 2:3]).all()
+    assert (np.abs(scores[:, 2:]) > 1e-6).all()
 
 
 def test_counts_can_be_left_out(expanded: RepertoireDataset) -> None:

@@ -18,7 +18,7 @@ STATUS, SITE = (
 )
 
 
-def make_fit(name: str, *loss_decreases: float, features: str = "") -> Any:
+def make_fit(name: str, *loss_decreases: float, features: tuple[str, ...] = ()) -> Any:
     branch = SimpleNamespace(name=name, features=features)
     return SimpleNamespace(branch=branch, loss_decreases=np.array(loss_decreases))
 
@@ -27,7 +27,7 @@ def make_fit(name: str, *loss_decreases: float, features: str = "") -> Any:
     ("fitted", "tasks", "text"),
     [
         (
-            [make_fit("composition", 0.4154, features="k-mers, genes")],
+            [make_fit("composition", 0.4154, features=("k-mers", "genes"))],
             [STATUS],
             "Branches used: composition (lowers the loss on left-out repertoires by 0.415 for status=ill). "
             "Composition reads k-mers, genes. Not used: clones.",

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from deeprc.checks import CODES, check_cohort
-from deeprc.checks.features import make_sheet_features
+from deeprc.checks.features import _parse_numbers, make_sheet_features
 from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import hash_with_gene_names
 from deeprc.checks.sheet import SheetDonors, _are_alike
@@ -653,6 +653,16 @@ def test_a_column_that_predicts_the_label(tmp_path, column):
     finding = only(cohort.write(tmp_path).check(), "label-from-column")
     assert (finding.severity, finding.column) == ("warning", column)
     assert "with 'X' are " in finding.message
+
+
+@pytest.mark.parametrize("first", ["0001-01-01", "1970-01-01", "9999-12-31"])
+def test_dates_of_any_year_are_days(first):
+    """A spreadsheet may have the first or the last day that there is."""
+    found = _parse_numbers(pd.Series([first, "1970-01-03", None, "2020-02-29"], dtype=object))
+    assert found[1:].tolist()[::2] == [2.0, 18321.0]
+    assert np.isnan(found[2])
+    expected = (np.datetime64(first) - np.datetime64("1970-01-01")).astype(int)
+    assert np.isnan(found[0]) or found[0] == expected  # older versions of pandas have no such year
 
 
 def test_dates_numbers_and_their_absence_that_predict_the_label(tmp_path):

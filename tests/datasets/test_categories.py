@@ -27,6 +27,11 @@ def test_texts_and_few_whole_numbers_are_categories(values: list[object], expect
     assert is_category(pd.Series(values)) is expected
 
 
+def test_a_nullable_column_is_one_of_numbers() -> None:
+    assert is_category(pd.Series([1, 2, 3, None] * 3, dtype="Int64"))
+    assert not is_category(pd.Series([1, 2, 3, None] * 2, dtype="Int64"))
+
+
 def test_donors_count_once() -> None:
     """Ages of eighteen donors with three repertoires each are measurements."""
     ages, donors = pd.Series(np.repeat(np.arange(30, 48), 3)), np.repeat(np.arange(18), 3)

@@ -397,6 +397,12 @@ def test_witnesses_of_signals_that_are_not_there_are_refused(tmp_path):
         ("metadata", "columns", ["i\td"], "/metadata: attribute 'columns': expected no control"),
         ("metadata/id", None, ["a", "\x9b1m"], "/metadata/id: expected no control"),
         ("repertoire_ids", None, ["a", "\u2028"], "/repertoire_ids: expected no control"),
+        (
+            "repertoire_ids",
+            None,
+            ["a", "b\u202ec"],
+            r"/repertoire_ids: expected no control characters, found 'b\\u202ec",
+        ),
     ],
 )
 def test_names_that_steer_a_terminal_are_refused(container, place, name, value, message):

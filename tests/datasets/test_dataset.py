@@ -182,6 +182,18 @@ def test_other_metadata_belong_to_a_view_and_its_views(dataset):
     assert "z" not in dataset.metadata
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (pd.DataFrame({"z": np.arange(5)}), "metadata: expected a row for each of the 6 repertoires .*, found 5"),
+        (pd.DataFrame(np.zeros((6, 3)), columns=["a", "z", "z"]), "metadata: two columns are called 'z'"),
+    ],
+)
+def test_other_metadata_that_fit_no_cohort(dataset, metadata, message):
+    with pytest.raises(InputError, match=message):
+        dataset.with_metadata(metadata)
+
+
 @pytest.mark.slow
 def test_a_worker_process_opens_it(dataset):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:

@@ -257,6 +257,35 @@ def test_a_checked_container_is_not_checked_again(victim, tmp_path, monkeypatch)
     assert calls == [path]
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "message"),
+    [
+        ("repertoire_ids", 2**28, "S3", "/repertoire_ids: expected at most 268,435,456 bytes, found 805,306,368"),
+        ("repertoire_offsets", 2**27, "i8", "/repertoire_offsets: expected 13 values, found 134,217,728"),
+        ("metadata/age", 2**27, "f8", "/metadata: expected 12 rows, found 134,217,728"),
+        ("residues", 2**30, "u1", "/residues: expected at most .* sequences, found 1,073,741,824"),
+    ],
+)
+def test_a_sparse_file_is_refused_before_it_is_read(victim, tmp_path, name, shape, dtype, message):
+    """It takes no room on the disk, but claims a gigabyte."""
+    path = tmp_path / "c.h5"
+    path.write_bytes(victim[0].read_bytes())
+    with h5py.File(path, "r+") as file:
+        label = file[name].attrs.get("name")
+        del file[name]
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+        h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple((shape,)), early)
+        if label is not None:
+            file[name].attrs.create("name", label, dtype=label.dtype)
+    assert path.stat().st_size > 1 << 29
+    assert 512 * path.stat().st_blocks < 1 << 24
+    with pytest.raises(InputError, match=message):
+        Container(path)
+
+
 def test_a_container_is_a_regular_file(tmp_path):
     import os
 
@@ -284,6 +313,12 @@ def test_a_recipe_with_numbers_that_are_none(tmp_path, rate):
         read_simulation(json.dumps(recipe))
 
 
+def test_a_recipe_with_other_numbers_that_json_does_not_have():
+    recipe = {"background": {"kind": "independent", "more": [float("inf")]}, "seed": 0, "signals": []}
+    with pytest.raises(ValueError, match=r"^simulation: expected finite numbers, found inf$"):
+        read_simulation(json.dumps(recipe))
+
+
 def test_names_in_provenance_do_not_steer_the_terminal():
     report = {"rows_read": 1, "kept": 1, "dropped": {"\x1b]0;x\x07": 1}, "counts_from": {}, "counts_rounded": 0,
               "rows_without_file": [], "files_without_row": []}  # fmt: skip
@@ -298,6 +333,7 @@ def test_names_in_provenance_do_not_steer_the_terminal():
         ({"repertoires_without_row": []}, r"repertoires_without_row: expected names and values, found \[\]"),
         ({"repertoires_without_row": {"a": 1}}, r"repertoires_without_row\.'a': expected a list, found 1"),
         ({"x": [{"y": 10**4299}]}, "expected whole numbers of 64 bits, found an integer of over"),
+        ({"x": [{"y": float("nan")}]}, "expected finite numbers, found nan"),
     ],
 )
 def test_a_report_with_values_of_other_types(entry, found):

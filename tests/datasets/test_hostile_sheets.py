@@ -243,12 +243,23 @@ def test_a_header_with_a_newline_in_a_name(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "found"),
-    [('a,"x\x1b]0;t\x07"', r"'x\\x1b\]0;t\\x07'"), ("a,\x9b1m", r"'\\x9b1m'"), ("a,x\x7f", r"'x\\x7f'")],
+    [
+        ('a,"x\x1b]0;t\x07"', r"'x\\x1b\]0;t\\x07'"),
+        ("a,\x9b1m", r"'\\x9b1m'"),
+        ("a,x\x7f", r"'x\\x7f'"),
+        ("a,\u202eesac", r"'\\u202eesac'"),
+        ("a,\u2067x", r"'\\u2067x'"),
+    ],
 )
 def test_a_cell_does_not_steer_the_terminal(tmp_path, row, found):
     message = rf"m\.csv: row 3, column 'y': expected no control characters, found {found}"
     with pytest.raises(InputError, match=message):
         read_text_sheet(tmp_path / "m.csv", f"ID,y\nb,1\n{row}\n")
+
+
+def test_an_id_does_not_reverse_the_text_of_a_page(tmp_path):
+    with pytest.raises(InputError, match=r"m\.csv: row 2, column 'ID': expected no control characters, found 'a\\u202"):
+        read_text_sheet(tmp_path / "m.csv", "ID,y\na\u202eb,1\n")
 
 
 def test_a_workbooks_cells_of_several_lines(tmp_path):

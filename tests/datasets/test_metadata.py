@@ -280,6 +280,19 @@ def test_cells_in_quotes_may_hold_delimiters_and_lines(tmp_path):
     assert read_metadata(path).table["note"].tolist() == ["two lines", "x"]
 
 
+def test_a_name_of_two_lines_in_the_header_makes_no_row(tmp_path):
+    """Each line has as many tabs as the first one, as if the quotes were stray."""
+    path = tmp_path / "s.tsv"
+    path.write_text('sample\t"age\n(years)"\ty\n')
+    with pytest.raises(InputError, match=r"s\.tsv: a header and no rows"):
+        read_metadata(path)
+    path.write_text('sample\t"age\n(years)"\ty\na\t3\n')
+    found = read_metadata(path)
+    assert found.repertoire_ids == ("a",)
+    assert list(found.table) == ["sample", "age (years)", "y"]
+    assert found.table["age (years)"].tolist() == [3]
+
+
 def test_a_quote_that_does_not_end_is_refused(tmp_path):
     path = tmp_path / "s.tsv"
     path.write_text('sample\tnote\ty\na\t"5 nail\t0\nb\tx\n')

@@ -1,5 +1,7 @@
 """The published containers of the original DeepRC, written here in their layouts."""
 
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -171,9 +173,19 @@ def test_keys_as_bytes_and_an_empty_repertoire(tmp_path):
             {"sampledata__seq_lens": np.array([5, 6, 3, 9, 2, 4])},
             r"/sampledata/seq_lens: does not fit .* 'rep\.3\.tsv'",
         ),
+        (
+            {"sampledata__sample_sequences_start_end": np.array([[0, 2], [1, 3], [3, 6]])},
+            "gives 7 sequences to repertoires, but there are 6",
+        ),
+        (
+            {"metadata__sample_keys": np.array([b"a" * 99, b"b", b"a" * 99])},
+            rf"names '{'a' * 60}'\.\.\. \(99 letters\) t",
+        ),
+        ({"metadata__sample_keys": h5py.Empty("S3")}, "no dataset /metadata/sample_keys"),
         ({"sampledata__seq_lens": np.array([5, 6])}, r"/sampledata/seq_lens: expected 6 values, one for each sequence"),
         ({"sampledata__sequence_counts": np.zeros((6, 2))}, "/sampledata/sequence_counts: expected 6 values"),
         ({"sampledata__sequence_counts": np.full(6, 2**32)}, "expected counts up to 4294967295, found 4294967296"),
+        ({"sampledata__sequence_counts": np.full(6, 1e300)}, r"expected counts up to 4294967295, found 1e\+300; rep"),
         ({"sampledata__sequence_counts": np.array([b"1"] * 6)}, "/sampledata/sequence_counts: expected numbers, found"),
         (
             {"sampledata__sequences": np.full((6, 9), 20, np.int8)},
@@ -236,6 +248,53 @@ def test_one_repertoire_after_the_other_is_read(tmp_path):
     assert [next(repertoires)[0], next(repertoires)[0]] == ["rep.1.tsv", "rep.2.tsv"]
     with pytest.raises(InputError, match=r"d\.h5: dataset /sampledata/sequences: cannot be read: "):
         next(repertoires)
+
+
+def make_hostile(path, name, **options):
+    """Put another dataset, or a link, in the place of one."""
+    write(path)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        if "link" in options:
+            file[name] = options["link"]
+        else:
+            file.create_dataset(name, **options)
+    return path
+
+
+SEQUENCES = "sampledata/sequences"
+TERABYTES = {"shape": (6, 2**40), "dtype": "i1", "chunks": (1, 2**20), "fillvalue": -1}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (SEQUENCES, TERABYTES, "sequences: expected 6,597,069,766,656 bytes of values in the file, found 0"),
+        (
+            "metadata/sample_keys",
+            {"shape": (2**33,), "dtype": "S9", "chunks": (99,)},
+            "at most 1,048,576 ids, found 8,5",
+        ),
+        ("metadata/aas", {"shape": (2**33,), "dtype": "S1"}, "aas: expected 8,589,934,592 bytes of values in the file"),
+        (
+            SEQUENCES,
+            {"data": np.zeros((6, 999), np.int8), "compression": "gzip"},
+            "at most 900 bytes at once, found 1,998",
+        ),
+        (SEQUENCES, {"shape": (6, 9), "dtype": "i1", "external": [("/etc/passwd", 0, 54)]}, "found those of another"),
+        (SEQUENCES, {"link": h5py.ExternalLink("pipe", "/x")}, "no dataset /sampledata/sequences"),
+        ("metadata", {"link": h5py.ExternalLink("pipe", "/x")}, "no dataset /metadata/sample_keys"),
+        (SEQUENCES, {"link": h5py.SoftLink("/sampledata/sequences")}, "no dataset /sampledata/sequences"),
+    ],
+    ids=["terabytes", "ids", "amino acids", "packed", "elsewhere", "pipe", "pipe of a group", "loop"],
+)
+def test_small_files_do_not_fill_the_memory_or_open_others(tmp_path, monkeypatch, name, options, message):
+    os.mkfifo(tmp_path / "pipe")  # whoever opens it waits for ever
+    monkeypatch.setattr(original_hdf5, "_MAX_BYTES", 900)
+    path = make_hostile(tmp_path / "d.h5", name, **options)
+    assert is_original_container(path)
+    with pytest.raises(InputError, match=rf"d\.h5: .*{message}"):
+        list(read_original_container(path))
 
 
 def write_published(path):

@@ -145,6 +145,29 @@ def test_few_numbers_are_classes_only_if_they_are_categories(tmp_path):
     assert found["age"]["max"] == 40.5
 
 
+def test_numbers_that_are_not_finite_are_counted_and_json_has_none(tmp_path):
+    columns = {
+        "titre": [1.0, np.inf, 4.0, -np.inf, np.nan, 2.5],
+        "odd": [np.inf, np.nan] * 3,
+        "huge": [1e308, 1.7e308] * 3,
+    }
+    columns["huge"][0] = 1.2e308
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for i in range(6):
+            writer.append(f"r{i}", Sequences.encode(["CAF"]))
+        writer.finish(pd.DataFrame(columns), source="")
+    summary = summarise(RepertoireDataset(tmp_path / "c.h5"))
+    found = summary["metadata"]
+    titre = {"type": "number", "missing": 1, "distinct": 5, "min": 1.0, "mean": 2.5, "max": 4.0, "infinite": 2}
+    assert found["titre"] == titre
+    assert found["odd"] == {"type": "number", "missing": 3, "distinct": 1, "classes": {"inf": 3}}
+    assert found["huge"]["mean"] == pytest.approx((1.2e308 / 6 + 1e308 / 3) + 1.7e308 / 2)
+    json.dumps(found, allow_nan=False)
+    text = render_summary(summary)
+    assert "1 to 4, mean 2.5 " in text
+    assert "2 infinite, 1 missing" in text
+
+
 def test_merged_rows_are_shown(tmp_path, write_table):
     header = ("junction_aa", "duplicate_count")
     write_table(tmp_path / "files" / "a.tsv", header, [("CAF", 1), ("CAF", 2), ("CWF", 1), ("C*F", 1)])

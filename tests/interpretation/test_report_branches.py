@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.branches.composition import CompositionBranch
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report import write_report
@@ -50,14 +51,42 @@ def test_the_main_source_is_the_one_that_speaks_most_for_the_direction() -> None
 def test_the_shares_of_two_outputs() -> None:
     one = VarianceShares("a", "a", {"attention": 0.25, "clones": 0.75})
     two = VarianceShares("b", "b:x", {"attention": -0.1, "clones": 1.1})
-    table = make_variation_table([one, two], ["attention", "clones"])
+    table = make_variation_table([one, two], {"attention": [], "clones": []})
     assert [column.label for column in table.columns] == ["Branch", "Uses", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
-    assert make_variation_sentence(one, "test") == (
+    assert make_variation_sentence(one, "test", {"clones": []}) == (
         "The output differs between the test repertoires. Of its variance, 75% comes through clones (stored clones), "
         "25% through attention (motifs in some sequences)."
     )
-    assert len(make_variation_table([], ["attention", "clones"]).columns) == 2
+    assert len(make_variation_table([], {"attention": [], "clones": []}).columns) == 2
+
+
+@pytest.mark.parametrize(
+    ("features", "uses", "briefly"),
+    [
+        (["genes"], "all sequences: how frequent genes are", "genes of all sequences"),
+        (
+            ["k-mers", "genes", "counts"],
+            "all sequences: how frequent short pieces (k-mers) are, how frequent genes are and how unequal counts are",
+            "k-mers, genes and counts of all sequences",
+        ),
+    ],
+)
+def test_only_the_features_that_the_model_reads_are_named(features: list[str], uses: str, briefly: str) -> None:
+    found = VarianceShares("a", "a", {"composition": 1.0})
+    assert make_variation_table([found], {"composition": features}).rows[0][1].text == uses
+    sentence = make_variation_sentence(found, "test", {"composition": features})
+    assert sentence.endswith(f" 100% comes through composition ({briefly}).")
+
+
+def test_the_features_of_several_models_are_those_of_each(trained: Run) -> None:
+    genes, kmers = CompositionBranch(1, {"v_call": ["TRBV1"]}), CompositionBranch(1, reads_counts=True)
+    kmers.kmer_weights[0, 3] = 1
+    members = [with_branches(trained.model, *branches) for branches in ([genes], [kmers, Clones("KY", [0.5])], [genes])]
+    assert Ensemble(trained.tasks, tuple(members)).branch_features == {
+        "composition": ["genes", "k-mers", "counts"], "clones": [],
+    }  # fmt: skip
+    assert trained.model.branch_features == {}
 
 
 def test_directions_have_the_same_names_in_all_tables() -> None:

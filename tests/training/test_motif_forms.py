@@ -16,7 +16,7 @@ from deeprc.training import kmer_occurrences, motif_forms
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.motif_forms import find_forms, list_forms
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
@@ -145,8 +145,8 @@ def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
     fold, search_output = open_search_output(tmp_path / "c.h5")
     nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
-    code = np.array([motif("WHM").code])
-    counts = motif_forms._count_free(fold.dataset, SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), code, nobody)
+    kmers = KmerSet(SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), np.array([motif("WHM").code]))
+    counts = motif_forms._count_free(fold.dataset, kmers, nobody)
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deeprc.config import NetworkConfig
@@ -20,11 +20,11 @@ _WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
 _TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
 _MAX_OUTPUTS = 4
 _WIDE = 3.0  # width of the box of all branches in inches
-_BRANCHES = {"composition": "k-mers, genes and counts", "clones": "stored clones that it carries"}
+_BRANCHES = {"clones": "stored clones that it carries"}
 
 
 @require_matplotlib
-def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: Sequence[str]) -> Figure:
+def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: Mapping[str, Sequence[str]]) -> Figure:
     """Draw the parts of a network as boxes, with their sizes, and arrows between them.
 
     Parameters
@@ -34,7 +34,7 @@ def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: 
     tasks
         Tasks that it predicts.
     branches
-        Names of its branches.
+        Names of its branches, with the features that each reads, see `Model.branch_features`.
     """
     from matplotlib.figure import Figure
 
@@ -67,7 +67,10 @@ def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: 
     if branches:
         left = (x[2] + _WIDTH / 2) - _WIDE / 2
         lines = [
-            *(f"{name}: {_BRANCHES.get(name, 'of the whole repertoire')}" for name in branches),
+            *(
+                f"{name}: {', '.join(features) or _BRANCHES.get(name, 'of the whole repertoire')}"
+                for name, features in branches.items()
+            ),
             "each times a learned gain",
         ]
         _draw_box(axis, left, _BOTTOM, "Branches", "\n".join(lines), _BLUE, width=_WIDE)

@@ -9,6 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from deeprc.branches.clones import CloneBranch
+from deeprc.branches.composition import CompositionBranch
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report.page import (
     Cell,
@@ -41,17 +42,22 @@ _NEARLY_ALL = 0.9  # share of an output's variance
 
 _USES = {
     ATTENTION: "some sequences: those that share a motif",
-    "composition": "all sequences: how frequent short pieces (k-mers) and genes are, and how unequal counts are",
+    CompositionBranch.name: "all sequences",
     CloneBranch.name: "single receptors: clones that one class carries more often than others",
 }
 _BRIEFLY = {
     ATTENTION: "motifs in some sequences",
-    "composition": "k-mers, genes and counts of all sequences",
+    CompositionBranch.name: "all sequences",
     CloneBranch.name: "stored clones",
+}
+_FEATURES = {
+    "k-mers": "how frequent short pieces (k-mers) are",
+    "genes": "how frequent genes are",
+    "counts": "how unequal counts are",
 }
 
 
-def make_variation_table(variation: Sequence[VarianceShares], sources: Sequence[str]) -> Table:
+def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[str, Sequence[str]]) -> Table:
     """Return the table of the share of the outputs' variance that comes through each part.
 
     Parameters
@@ -59,29 +65,50 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Sequence[
     variation
         Shares from `compute_variance_shares`; empty if there are no test or new repertoires.
     sources
-        Names of the parts: the attention and the branches.
+        Names of the parts, the attention and the branches, with the features that each reads, if they are not always
+        the same.
     """
     columns = [Column("Branch", False), Column("Uses", False)]
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
     rows = [
         [
             make_text_cell(source),
-            make_text_cell(_USES[source]),
+            make_text_cell(_USES[source] + ": " * bool(features) + _join([_FEATURES[name] for name in features])),
             *(make_percent_cell(_round_percent(each.shares.get(source, 0.0)), 0) for each in variation),
         ]
-        for source in sources
+        for source, features in sources.items()
     ]
     return Table("variation", "How much each branch adds to the differences between repertoires", columns, rows)
 
 
-def make_variation_sentence(varied: VarianceShares, part: str) -> str:
-    """Return a sentence with the share of an output's variance that comes through each part, largest first."""
+def make_variation_sentence(varied: VarianceShares, part: str, features: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence with the share of an output's variance that comes through each part, largest first.
+
+    Parameters
+    ----------
+    varied
+        Shares of one output.
+    part
+        What the repertoires are called.
+    features
+        Features that each branch reads, see `Model.branch_features`.
+    """
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
+
+    def describe(source: str) -> str:
+        read = _join(features.get(source, ()))
+        return f"{read} of {_BRIEFLY[source]}" if read else _BRIEFLY[source]
+
     shares = ", ".join(
-        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source} ({_BRIEFLY[source]})"
+        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source} ({describe(source)})"
         for i, (source, share) in enumerate(ordered)
     )
     return f"The output differs between the {part} repertoires. Of its variance, {shares}."
+
+
+def _join(words: Sequence[str]) -> str:
+    """Return words as in "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _round_percent(share: float) -> float:

@@ -231,8 +231,12 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the template, without the part about how to make it again."""
     performance, checks, dataset = results.performance, results.checks, results.dataset
     witnesses = _make_witness_table(results.survey)
-    has_branches = bool(results.predictor.model.branch_names)
-    is_there = {"witnesses": witnesses is not None, "branches": has_branches, "antigens": bool(results.antigens)}
+    branch_features = results.predictor.model.branch_features
+    is_there = {
+        "witnesses": witnesses is not None,
+        "branches": bool(branch_features),
+        "antigens": bool(results.antigens),
+    }
     return {
         "title": f"DeepRC: {', '.join(task.title for task in results.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it predicts their labels, and from "
@@ -245,7 +249,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         ],
         "cautions": results.cautions,
         "several": len(results.predictor.model.members) > 1,
-        "summary": summarise_report(results.tasks, dataset, results.assessment, results.directions),
+        "summary": summarise_report(results.tasks, dataset, results.assessment, results.directions, branch_features),
         "facts": origin.list_cohort_facts(dataset),
         "split": origin.make_sizes_table(performance, results.tasks, dataset.n_sequences, index_classes(results.tasks)),
         "about": render_summary(summarise(dataset)),
@@ -253,7 +257,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         "groups": make_group_table(results.groups, dataset, performance, checks.donor_column),
         "shortcuts": make_shortcut_table(checks),
         **_make_performance_sections(results),
-        "branches": _make_branches_section(results) if has_branches else None,
+        "branches": _make_branches_section(results) if branch_features else None,
         "attention": _make_attention_section(results.tasks, performance, results.survey),
         "genes": page_figures.make_gene_figures(results.survey.genes),
         "directions": results.directions,
@@ -265,10 +269,10 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
 
 def _make_branches_section(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the section about branches."""
-    names = results.predictor.model.branch_names
+    features = results.predictor.model.branch_features
     return {
-        "variation": make_variation_table(results.assessment.variation, [ATTENTION, *names]),
-        "has_stored_clones": CloneBranch.name in names,
+        "variation": make_variation_table(results.assessment.variation, {ATTENTION: [], **features}),
+        "has_stored_clones": CloneBranch.name in features,
         "is_mainly_stored_clones": is_mainly_stored_clones(results.assessment.variation),
         "clones": make_clone_tables(results.predictor.model),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,13 @@ _FEW_DONORS = " These repertoires are from too few donors for a conclusion."
 
 
 def summarise_report(
-    tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionSection]
+    tasks: Sequence[Task],
+    dataset: RepertoireDataset,
+    assessment: Assessment,
+    directions: Sequence[DirectionSection],
+    branch_features: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, str]]:
-    """Return the summary of a report as pairs of a term and sentences."""
+    """Return the summary of a report as pairs of a term and sentences; `branch_features` are those of the model."""
     lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
     n = {name: int(performance.rows(part).sum()) for part, name in PART_NAMES.items()}
@@ -43,7 +47,7 @@ def summarise_report(
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
-        (f"Branches{f' for {each.output}' * several}", make_variation_sentence(each, part))
+        (f"Branches{f' for {each.output}' * several}", make_variation_sentence(each, part, branch_features))
         for each in assessment.variation
     ]
     for section in directions:

@@ -290,6 +290,12 @@ def test_the_same_seed_gives_the_same_model(toy_list, tmp_path):
     assert models[0] == models[1] != models[2]
 
 
+def test_training_does_not_import_the_compiler_of_torch(toy_list, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # importing it, which takes two seconds, is an error
+    (loss,) = train_lstm(toy_list, tmp_path / "model.safetensors", hidden=16, epochs=1, limit=500, batch_size=100)
+    assert 0 < loss < np.log(21) + 0.1
+
+
 def test_a_container_a_table_and_a_list_give_the_same_model(cohort_factory, tmp_path):
     cohort = cohort_factory()
     sequences = [each for repertoire in cohort for each in repertoire.sequences.decode()]
