@@ -187,8 +187,20 @@ def _count_out_of_fold(clones: SharedClones, search: CloneSearch, forms: NDArray
 
 
 def _find_best_alternative(losses: Floats) -> int:
-    """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n)."""
-    return int(np.argmin(losses.mean(axis=1)))
+    """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n).
+
+    One with wildcard clones must be better than the best of the others by more than the standard error of the
+    difference: there are many more wildcard clones than clones, so that chance often makes them a little better.
+    """
+    n_others = 2 * len(THRESHOLDS)
+    means = losses.mean(axis=1)
+    best = int(np.argmin(means[:n_others]))
+    if len(losses) > n_others:
+        with_wildcards = n_others + int(np.argmin(means[n_others:]))
+        gains = losses[best] - losses[with_wildcards]
+        if gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)):
+            return with_wildcards
+    return best
 
 
 def _select_results(results: Sequence[_SearchResult], clones: _CohortClones) -> list[_SearchResult]:
