@@ -23,11 +23,11 @@ __all__ = [
     "FISHER",
     "RANK_SUM",
     "AssociationTest",
-    "benjamini_hochberg",
+    "adjust_by_benjamini_hochberg",
+    "compute_fisher_p_values",
     "compute_phi_coefficients",
     "compute_whole_ranks",
     "find_critical_carriers",
-    "fisher_p_values",
 ]
 
 
@@ -71,7 +71,7 @@ def compute_phi_coefficients(
     return phi
 
 
-def fisher_p_values(
+def compute_fisher_p_values(
     positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
 ) -> NDArray[np.float64]:
     """Return the one-sided p-values of Fisher's exact test, (M,), with the alternative that positives carry more often.
@@ -102,7 +102,7 @@ def compute_whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(np.rint(2 * rankdata(values)), np.int64)
 
 
-def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
+def adjust_by_benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
     """Return the q-values, (M,), of the M smallest of `n_tests` p-values, (M,), in any order."""
     order = np.argsort(p_values, kind="stable")
     ratios = p_values[order] * n_tests / np.arange(1, len(order) + 1)
@@ -116,7 +116,7 @@ def _fisher_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArra
 
 
 def _fisher_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    return fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
+    return compute_fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
 
 
 def _rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:

@@ -11,7 +11,12 @@ from scipy.special import betaln, digamma, expit, gammaln, zeta
 
 from deeprc.arrays import Floats
 
-__all__ = ["beta_binomial_log_odds", "beta_binomial_log_pmf", "fit_beta_binomial", "fit_two_beta_binomials"]
+__all__ = [
+    "compute_beta_binomial_log_odds",
+    "compute_beta_binomial_log_pmf",
+    "fit_beta_binomial",
+    "fit_two_beta_binomials",
+]
 
 _MIN_SIZE, _MAX_SIZE = -12.0, 21.0  # log(alpha + beta); above 1e9 the distribution is nearly binomial
 _STARTS = range(-6, 22, 3)  # log(alpha + beta)
@@ -21,7 +26,7 @@ _MAX_STEPS = 200
 _MIN_DAMPING, _MAX_DAMPING = 1e-12, 1e12
 
 
-def beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
+def compute_beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
     """Return the log-probability of k hits in n trials, (B,), if the rate of each repertoire is beta-distributed."""
     hits, trials = np.asarray(k, np.float64), np.asarray(n, np.float64)
     ways = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
@@ -36,14 +41,14 @@ def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool
     return np.array([fit_beta_binomial(hits[chosen], trials[chosen]) for chosen in (~positive, positive)])
 
 
-def beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
+def compute_beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
     """Return the log odds, without a prior, that repertoires with k hits in n trials are positive, (B,).
 
     `distributions` are those of `fit_two_beta_binomials`; without any, the log odds are 0.
     """
     if len(distributions) == 0:
         return np.zeros(np.shape(k))
-    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
     return positive - negative
 
 

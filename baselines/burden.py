@@ -25,7 +25,7 @@ from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes
+from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["BurdenTest"]
 
@@ -84,7 +84,7 @@ class BurdenTest(BinaryClassifier):
         """Learn as `fit` does, but without calibration."""
         check_whole_number("n_features", self.n_features)
         positive, donors = self._start_fit(X, y), validate_groups(X, groups, several=False)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._select(X[order], positive[order], None if donors is None else donors[order])
         return self
 

@@ -26,7 +26,14 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
-__all__ = ["KERNELS", "KernelClassifier", "compute_dataset_kernel", "compute_torch_kernel", "cross_kernel", "gram"]
+__all__ = [
+    "KERNELS",
+    "KernelClassifier",
+    "compute_cross_kernel",
+    "compute_dataset_kernel",
+    "compute_torch_kernel",
+    "gram",
+]
 
 KERNELS = ("minmax", "jaccard")
 """Names of the kernels."""
@@ -53,7 +60,7 @@ def gram(
     dataset
         The repertoires.
     kernel
-        `minmax` or `jaccard`; see `cross_kernel`.
+        `minmax` or `jaccard`; see `compute_cross_kernel`.
     kmer_offsets, weighted
         See `compute_kmer_frequencies`. The Jaccard kernel has no weights.
 
@@ -79,7 +86,7 @@ def compute_dataset_kernel(
         container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
         return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
-    return cross_kernel(a, b, kernel)
+    return compute_cross_kernel(a, b, kernel)
 
 
 def _share_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
@@ -102,10 +109,10 @@ def _load_container_gram(
         matrix = np.empty((n, n))
         for i in range(0, n, step):
             rows = compute_kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
-            matrix[i : i + step, i : i + step] = cross_kernel(rows, rows, kernel)
+            matrix[i : i + step, i : i + step] = compute_cross_kernel(rows, rows, kernel)
             for j in range(i + step, n, step):
                 others = compute_kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
-                block = cross_kernel(rows, others, kernel)
+                block = compute_cross_kernel(rows, others, kernel)
                 matrix[i : i + step, j : j + step], matrix[j : j + step, i : i + step] = block, block.T
         return {"kernel": matrix}
 
@@ -119,7 +126,7 @@ def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
     return max(_TILE, _CHUNK_BYTES // n_bytes)
 
 
-def cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
+def compute_cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
     """Return the kernel between every two representations, (A, B), in [0, 1].
 
     MinMax is the sum of minima divided by the sum of maxima (Ralaivola et al. 2005, paper line 8947). Jaccard is MinMax
@@ -295,7 +302,7 @@ def _has_cuda() -> bool:
 
 
 def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
-    """Compute `cross_kernel`, (A, B), by torch on a device.
+    """Compute `compute_cross_kernel`, (A, B), by torch on a device.
 
     MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
     2e-7.
@@ -358,7 +365,7 @@ class KernelMethod(RepertoireEstimator):
         """Return the kernel of each repertoire with each one that was kept, (B, S)."""
         if self._kept is not None and _share_container(X, self._kept):
             return compute_dataset_kernel(X, self._kept, self.kernel, **self._settings)
-        return cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
+        return compute_cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""

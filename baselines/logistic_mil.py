@@ -20,7 +20,7 @@ from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["LogisticMIL"]
 
@@ -108,7 +108,7 @@ class LogisticMIL(BinaryClassifier):
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         self._check()
         self.prior_ = float(np.log(positive.sum() / (~positive).sum()))
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
         carrier_classes = np.repeat(self._list_carrier_classes(), self.n_restarts)[best]

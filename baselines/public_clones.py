@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds, fit_two_beta_binomials
 from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
@@ -26,7 +26,7 @@ from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["THRESHOLDS", "PublicClones"]
 
@@ -125,7 +125,7 @@ class PublicClones(BinaryClassifier):
     def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
         """Learn as `fit` does. No inner fold separates a group; if there are groups, at least two are needed."""
         positive, donors = self._start_fit(X, y), validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._learn(X[order], positive[order], None if donors is None else donors[order])
         return self
 
@@ -180,7 +180,7 @@ class PublicClones(BinaryClassifier):
             held_out = folds == fold
             classes = fit_two_beta_binomials(k[~held_out, fold], n[~held_out], positive[~held_out])
             prior = float(np.log((positive[~held_out].sum() + 1) / ((~positive[~held_out]).sum() + 1)))
-            scores = prior + beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
+            scores = prior + compute_beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
@@ -204,7 +204,9 @@ class PublicClones(BinaryClassifier):
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         k = np.array([len(found) for found in self._make_clone_set().find_in(X)], np.int64)
-        return self.prior_ + beta_binomial_log_odds(self.distributions_, k, count_distinct_clones(X, self.fields_))
+        return self.prior_ + compute_beta_binomial_log_odds(
+            self.distributions_, k, count_distinct_clones(X, self.fields_)
+        )
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)

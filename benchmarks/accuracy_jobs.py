@@ -33,7 +33,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
@@ -206,11 +206,11 @@ def measure(
     elif entry.together:
         splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
         members, found = _train_together(entry.config, source, dataset, splits, device, checkpoints)
-        found["member_aucs"] = midrank_aucs(label, members).tolist()
+        found["member_aucs"] = compute_midrank_aucs(label, members).tolist()
         scores = members.mean(axis=0)
     else:
         scores, found = _train_alone(entry.config, source, dataset, split, device, checkpoints)
-    auc = float(midrank_aucs(label, scores[None])[0])
+    auc = float(compute_midrank_aucs(label, scores[None])[0])
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
 
@@ -340,7 +340,7 @@ def _judge_stack(
     X, positive = dataset[rows], source.labels[rows, 0] == 1
     member_scores = stack.member_scores(dataset[split.test]).to_numpy()  # (B, M)
     log_odds = stack.combination_.log_odds(member_scores)
-    aucs = midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
+    aucs = compute_midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
     described: dict[str, Outcome] = stack.member_table().to_dict("index")
     for (member, _), auc, own in zip(stack.shares(), aucs.tolist(), member_scores.T.tolist(), strict=True):
         models = member.models

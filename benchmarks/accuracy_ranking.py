@@ -21,7 +21,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.motif_matching import match_motifs
-from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
+from deeprc.evaluation.found_sequences import (
+    compute_average_precision,
+    compute_jaccard_index,
+    compute_precision_at_n_true,
+)
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.model import TrainedModel
 
@@ -75,9 +79,9 @@ def measure_ranking(
     seconds = time.perf_counter() - started
     is_true = np.fromiter((row in truth for row in _rows(ranked)), np.bool_, len(ranked))  # (R,)
     return found | {
-        "precision_at_true": precision_at_n_true(is_true, n_true),
-        "average_precision": average_precision(is_true, n_true),
-        "jaccard": jaccard_index(is_true, n_true),
+        "precision_at_true": compute_precision_at_n_true(is_true, n_true),
+        "average_precision": compute_average_precision(is_true, n_true),
+        "jaccard": compute_jaccard_index(is_true, n_true),
         "motif_at_true": _share_with_motif(source, ranked["junction_aa"].iloc[:n_true]),
         "ranking_seconds": seconds,
     }

@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from torch import device
 
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 
 _TABLE = "featureDetect.1e-4.CMV.sampleFeatures.tsv"
 _NOTE = "The sequences were selected on these subjects: every AUC is in-sample."
@@ -62,7 +62,7 @@ def _classes(k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_]) -> l
 
 
 def _log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float]]) -> NDArray[np.float64]:
-    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in classes)
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in classes)
     return positive - negative
 
 

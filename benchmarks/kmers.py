@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import SVC
 from torch import device
 
-from deeprc.baselines.kernels import KERNELS, cross_kernel
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel
 from deeprc.baselines.svm import score_path
 from deeprc.datasets.alphabet import compute_offsets, decode_many
 from deeprc.datasets.kmers import count_kmers
@@ -98,9 +98,9 @@ def _representations(n: int) -> NDArray[np.float32]:
 
 
 def _gram(rows: NDArray[np.float32], kind: str, n_usual: int) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    cross_kernel(rows[:2], rows[:2], kind)  # compiles
+    compute_cross_kernel(rows[:2], rows[:2], kind)  # compiles
     few = rows[:n_usual]
-    seconds, kernel = _seconds(lambda: cross_kernel(rows, rows, kind))
+    seconds, kernel = _seconds(lambda: compute_cross_kernel(rows, rows, kind))
     usual_seconds, expected = _seconds(lambda: _compute_by_loop(few, kind))
     np.testing.assert_allclose(kernel[:n_usual, :n_usual], expected, rtol=1e-5)
     pairs = [n * (n + 1) // 2 for n in (len(rows), n_usual)]

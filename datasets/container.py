@@ -81,7 +81,7 @@ class Container(SingleStoreContainer):
         """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
+    def choose_hash_block_size(self, fields: Collection[str], at_least: int) -> int:
         """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`.
 
         If the file is larger than the available memory, a quarter of this memory holds hashes. Ranks may have the same

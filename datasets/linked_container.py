@@ -178,7 +178,7 @@ class LinkedContainer:
         """Return all sequences, with these genes, for compiled code."""
         return LinkedSequences(self, fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (of any fields)
+    def choose_hash_block_size(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (of any fields)
         """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
         return at_least
 

@@ -74,7 +74,7 @@ class OnDemandContainer(ABC):
         n_repertoires = len(self.repertoire_offsets) - 1
         return Sequences.concatenate([self.make_sequences(index) for index in range(n_repertoires)]).arrays(fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
+    def choose_hash_block_size(self, fields: Collection[str], at_least: int) -> int:
         """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`.
 
         Without genes it is the number of all sequences, because it takes longer to make them again than to hash them.

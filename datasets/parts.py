@@ -94,7 +94,7 @@ class CohortContainer(Protocol):
     def arrays(self, fields: Collection[str]) -> SequenceArrays | SequencesInParts:
         """Return all sequences, with these genes, for compiled code: in one array, or in parts."""
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
+    def choose_hash_block_size(self, fields: Collection[str], at_least: int) -> int:
         """Return the number of sequences, at least `at_least`, whose hashes should be in memory at once.
 
         Code that compares all sequences, with these genes, reads or makes them once more for each such number of them.
@@ -198,6 +198,6 @@ class SingleStoreContainer:
         """Return all sequences, with these genes, for compiled code."""
         return self.sequences.arrays(fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (all is in memory)
+    def choose_hash_block_size(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (all is in memory)
         """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
         return at_least

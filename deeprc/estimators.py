@@ -26,7 +26,7 @@ from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes, validate_dataset, validate_numbers
+from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset, validate_numbers
 
 __all__ = [
     "BinaryClassifier",
@@ -237,7 +237,7 @@ class BinaryClassifier(RepertoireClassifier):
         """
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups, several=False)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         own = self.decision_function(X)
         mean, spread = (each.item() for each in compute_mean_and_sd(own))
@@ -331,7 +331,7 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
         """Set `mean_` and `scale_`; return the repertoires in canonical order, and their standardised numbers."""
         numbers = validate_numbers(X, y)
         self.check_cohort(X)
-        order = canonical_order(X, numbers)
+        order = find_canonical_order(X, numbers)
         numbers = numbers[order]
         self.mean_, self.scale_ = float(numbers.mean()), float(numbers.std())
         return X[order], (numbers - self.mean_) / self.scale_

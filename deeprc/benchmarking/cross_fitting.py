@@ -18,7 +18,7 @@ from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
@@ -117,7 +117,7 @@ def assign_mixed_folds(
 def compute_fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
     """Return the AUC of each row of scores, (V, B), as the mean over folds, (V,)."""
     folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
-    return np.asarray(np.mean([midrank_aucs(y[in_fold], scores[:, in_fold]) for in_fold in folds], axis=0))
+    return np.asarray(np.mean([compute_midrank_aucs(y[in_fold], scores[:, in_fold]) for in_fold in folds], axis=0))
 
 
 def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:

@@ -18,7 +18,7 @@ from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, cho
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 
 __all__ = ["CloneSearch", "list_searches"]
@@ -85,7 +85,7 @@ class CloneSearch:
 def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
     """Return the searches of both directions for each output with enough repertoires to hold some out."""
     searches = []
-    for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
+    for index, (task, outputs) in enumerate(zip(cohort.tasks, get_output_slices(cohort.tasks), strict=True)):
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
         for class_index, output in enumerate(range(outputs.start, outputs.stop)):

@@ -25,8 +25,8 @@ from deeprc.checks.contingency import compute_cramers_v, compute_permutation_p
 from deeprc.checks.features import Feature
 from deeprc.checks.findings import Finding
 from deeprc.checks.questions import MIN_UNITS, Question, aggregate_by_unit, make_question
-from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.tasks import Task
 
 __all__ = ["Shortcut", "find_shortcuts", "make_shortcut_findings"]
@@ -256,7 +256,7 @@ def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcu
         if values.ndim == 2:
             return 0.0, auc
         distinct = max(auc, 1 - auc)
-        certain = max(auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
+        certain = max(compute_auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
         return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
 
     candidates = (_compute_class_auc(question, code, values) for code in question.find_testable_classes(known))
@@ -266,7 +266,7 @@ def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcu
     else:
         direction = f"; it is {'lower' if auc < 0.5 else 'higher'} in {question.names[code]!r}"
         auc = max(auc, 1 - auc)
-    certain = auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
+    certain = compute_auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
     return Shortcut(
         question.task.name,
         _describe_contrast(question, code),
@@ -275,7 +275,7 @@ def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcu
         feature.code,
         "auc",
         auc,
-        auc_interval(auc, n_positive, n_negative),
+        compute_auc_interval(auc, n_positive, n_negative),
         "" if not certain else "warning" if auc >= _STRONG_AUC else "note",
         direction,
     )
@@ -306,7 +306,7 @@ def _compute_class_auc(question: Question, code: int, values: NDArray[np.float64
 
 
 def _compute_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
-    return float(midrank_aucs(label.astype(np.int64), values[None])[0])
+    return float(compute_midrank_aucs(label.astype(np.int64), values[None])[0])
 
 
 def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:

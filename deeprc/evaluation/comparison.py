@@ -30,8 +30,8 @@ __all__ = [
     "MethodInfo",
     "compare",
     "compare_probabilities",
+    "compute_fold_metrics",
     "find_comparison_cautions",
-    "fold_metrics",
     "format_p_value",
     "validate_predictions",
 ]
@@ -114,7 +114,7 @@ def _refuse_incomplete_folds(table: pd.DataFrame, is_incomplete: pd.Series[bool]
     )
 
 
-def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
+def compute_fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
     """Return a table of method, fold, metric and value, see `Scoring.measure_fold`; an undefined value is NaN.
 
     Raises

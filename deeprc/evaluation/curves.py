@@ -31,7 +31,7 @@ from deeprc.drawing import (
     save_figure,
     shorten_name,
 )
-from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
+from deeprc.evaluation.comparison import MethodInfo, compute_fold_metrics, validate_predictions
 from deeprc.evaluation.scatter import NoCurveError, draw_scatter, draw_scatter_figure, make_scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring
 from deeprc.evaluation.scoring_base import Scoring
@@ -234,7 +234,7 @@ def _prepare_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame
 ) -> list[_MethodCurves]:
     """Return what is drawn of each method that has a ROC curve."""
-    metrics = fold_metrics(predictions)
+    metrics = compute_fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
     drawn = []

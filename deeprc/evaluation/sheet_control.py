@@ -18,7 +18,7 @@ from deeprc.datasets.categories import is_category
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn, find_donor_columns
-from deeprc.evaluation.intervals import rank_correlation
+from deeprc.evaluation.intervals import compute_rank_correlation
 from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = [
@@ -122,7 +122,7 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKi
     if not pd.api.types.is_numeric_dtype(values):
         return False
     if kind == "regression":
-        correlation = rank_correlation(*different.to_numpy(np.float64).T)
+        correlation = compute_rank_correlation(*different.to_numpy(np.float64).T)
         return len(different) == n_values == n_labels and abs(correlation) > 1 - _ROUNDING
     if n_labels > 2:
         return False

@@ -33,7 +33,7 @@ from deeprc.evaluation.splits import PARTS, Split, SplitOptions, make_split
 from deeprc.files import name_write_errors, write_text
 from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
@@ -317,7 +317,7 @@ def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputPar
 
 def _compute_validation_auc(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
     """Return the AUC of the first binary task whose known labels have both classes; empty if there is none."""
-    for task, columns, label_column in zip(tasks, output_slices(tasks), labels.T, strict=True):
+    for task, columns, label_column in zip(tasks, get_output_slices(tasks), labels.T, strict=True):
         is_known = ~torch.isnan(label_column)
         if task.kind == "binary" and len(label_column[is_known].unique()) == 2:
             score = outputs[:, columns][is_known, 0]

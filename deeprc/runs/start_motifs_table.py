@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.gap_weights import describe_gaps
@@ -21,7 +21,7 @@ def make_start_motifs_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task
     frequency in a training repertoire with the label; p_value, corrected for all motifs that were tested with it, see
     `EnrichedMotif`; best_residues at gaps, see `describe_gaps`.
     """
-    names = output_names(tasks)
+    names = list_output_names(tasks)
     rows = [
         (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
         for k, seed in enumerate(seeds, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, from_scale
+from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, convert_from_scale
 from deeprc.shift.training_reference import Deviations, Reference
 
 __all__ = ["MAX_REASONS", "name_reasons"]
@@ -46,7 +46,7 @@ def _describe(reference: Reference, column: int, value: float, example: str) -> 
     """Return a text that says what the value of a feature is, and what it is in training repertoires."""
     feature = reference.features[column]
     now, low, high, middle = (
-        from_scale(feature.scale, each)
+        convert_from_scale(feature.scale, each)
         for each in (value, reference.low[column], reference.high[column], reference.mean[column])
     )
     shown, usual = _format_value(feature, now), _format_range(_format_value(feature, low), _format_value(feature, high))

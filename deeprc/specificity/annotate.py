@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Integers
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.neighbours import NeighbourSearch
 from deeprc.datasets.dataset import RepertoireDataset
@@ -214,7 +214,7 @@ def _compare(
         rates = match_rates(table_strata, background_strata, hits)
         n_found = organisms[f"n_{level}"].tolist()
         p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
-        q_values = benjamini_hochberg(p_values, n_tests)
+        q_values = adjust_by_benjamini_hochberg(p_values, n_tests)
         columns = {"expected": rates.sum(axis=0), "p": p_values, "q": q_values}
         result = result.assign(**{f"{name}_{level}": values for name, values in columns.items()})
     return result.sort_values([f"p_{level}" for level in _LEVELS], ignore_index=True)

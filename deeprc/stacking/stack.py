@@ -28,7 +28,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, collect_fitted_state
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes, validate_dataset
+from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member, is_network
@@ -160,7 +160,7 @@ class Stack(BinaryClassifier):
         self.check_parameters()
         classes, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
         training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
@@ -181,7 +181,7 @@ class Stack(BinaryClassifier):
         """Return the index of the fold into which `fit`, with the same arguments, puts each repertoire, (B,)."""
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         fold_of = np.empty(len(X), np.int64)
         fold_of[order] = self._assign_folds(X[order], positive[order], None if donors is None else donors[order])
         return fold_of

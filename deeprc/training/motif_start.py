@@ -17,7 +17,7 @@ from deeprc.config import Config
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
@@ -111,7 +111,7 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
     if any(True for _ in iterate_search_outputs(fold, tasks, _MIN_DONORS)):
         return ""
-    each_task = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
+    each_task = zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True)
     n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
     whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
     return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))

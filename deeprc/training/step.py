@@ -21,7 +21,7 @@ from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import count_known, multitask_loss
+from deeprc.outputs import compute_multitask_loss, count_known
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
 from deeprc.training.optimizers import Adam
@@ -79,7 +79,7 @@ class TrainingStep:
             generators=generators,
         )
         own_labels = labels[ranks.take_share(len(labels))]
-        loss = multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
+        loss = compute_multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
         own_penalty = self._compute_penalty() / ranks.count()  # gradients are summed over ranks, so each adds its part
         (loss + own_penalty).backward()

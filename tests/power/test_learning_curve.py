@@ -22,7 +22,7 @@ from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import draw_learning_curve_figure
@@ -134,7 +134,7 @@ def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
     folds = [whole.splits[fold].test for fold in range(5)]
     tested = FoldScores(folds, [whole.folds.labels[rows].astype(float) for rows in folds])
     curve = _make_curve(whole.methods[0], whole, [_MeasuredShare(1.0, 32.0, [tested])], [], PowerOptions())
-    low, high = auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
+    low, high = compute_auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
     assert low < 0.9
     measured, *extrapolated = curve.table.to_dict("records")
     assert (measured["auc"], measured["auc_low"], measured["auc_high"]) == (1.0, pytest.approx(low, abs=0.02), high)

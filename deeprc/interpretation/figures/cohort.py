@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.interpretation.figures.parts import (
-    class_styles,
+    choose_class_styles,
     draw_grid,
     escape_legend_text,
     fix_ticks,
@@ -72,7 +72,7 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     found
         Numbers of the repertoires.
     colour_of_class
-        Index of each class, in the order in which they are drawn; see `class_styles`.
+        Index of each class, in the order in which they are drawn; see `choose_class_styles`.
     """
     from matplotlib.figure import Figure
 
@@ -82,7 +82,7 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     for axis in panels.flat:
         fix_ticks(axis)
     rows_of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
-    styles = class_styles(list(rows_of_class), colour_of_class)
+    styles = choose_class_styles(list(rows_of_class), colour_of_class)
     _draw_sizes(panels[0, 0], found.sizes, rows_of_class, styles)
     _draw_lengths(
         panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(rows_of_class, found.sizes > 0), styles

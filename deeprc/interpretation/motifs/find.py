@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.motif_clusters import cluster_motifs
@@ -248,7 +248,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
     p_values = np.array([motif.p_donors for found in motifs for motif in found])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
-    q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
+    q_values[is_tested] = adjust_by_benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     remaining = iter(q_values.tolist())
     return [[replace(motif, q_donors=next(remaining)) for motif in found] for found in motifs]
 
