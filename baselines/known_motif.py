@@ -96,11 +96,11 @@ class KnownMotif(KnownTruth):
         """Search the whole container for the motifs and cache the scores."""
         score_motifs(X, _read_motif_signals(X))
 
-    def _remember(self, X: RepertoireDataset) -> None:
+    def _read_recipe(self, X: RepertoireDataset) -> None:
         check_choice("overlap", self.overlap, ("binary", "continuous"))
         self.signals_ = _read_motif_signals(X)
 
-    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_scores(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return score_motifs(X, self.signals_, self.overlap)
 
 

@@ -106,7 +106,7 @@ class LogisticMIL(BinaryClassifier):
         load_kmer_abundances(X, self.abundance, trim=self.trim)
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        self._check()
+        self._check_ranges()
         self.prior_ = float(np.log(positive.sum() / (~positive).sum()))
         order = find_canonical_order(X, positive.astype(np.int64))
         parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
@@ -143,7 +143,7 @@ class LogisticMIL(BinaryClassifier):
         scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._path)
         return np.asarray(scores[np.searchsorted(epochs, values)])
 
-    def _check(self) -> None:
+    def _check_ranges(self) -> None:
         """Raise InputError if a parameter is out of range."""
         check_choice("abundance", self.abundance, ("4mer", "tcrb"))
         check_choice("carrier", self.carrier, ("either", "first", "second"))

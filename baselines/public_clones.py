@@ -146,12 +146,12 @@ class PublicClones(BinaryClassifier):
         )
         self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
         if len(thresholds) > 1:
-            self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
+            self.cross_entropy_ = np.array([self._compute_cross_entropy(k, n, positive, folds) for k in counts])
         best = 0
         if len(thresholds) > 1:  # the strictest of equally good thresholds
             best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])
         self.p_value_ = float(thresholds[best])
-        self._choose(X, units)
+        self._store_associated_clones(X, units)
         self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
@@ -169,7 +169,7 @@ class PublicClones(BinaryClassifier):
             raise InputError("thresholds: expected at least one, found none")
         return np.array(sorted(set(values), reverse=True), np.float64)
 
-    def _cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
+    def _compute_cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
         """Return the mean cross-entropy of held-out repertoires.
 
         `k` is the number of associated clones that each repertoire carries with each fold held out, (B, F + 1); `n` is
@@ -184,7 +184,7 @@ class PublicClones(BinaryClassifier):
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
-    def _choose(self, X: RepertoireDataset, units: CountedUnits) -> None:
+    def _store_associated_clones(self, X: RepertoireDataset, units: CountedUnits) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
         clones = find_shared_clones(X, self.fields_)
         associated = find_associated_clones(clones, units, self.p_value_)

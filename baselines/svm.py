@@ -149,7 +149,7 @@ class SVMRegressor(KernelRegressor):
     def _fit_machine(self, kernel: Floats, numbers: Floats, C: Any) -> SVR:
         cost, width = check_positive("C", C), check_not_negative("epsilon", self.epsilon)
         machine = SVR(kernel="precomputed", C=cost, epsilon=width, tol=_TOLERANCE, max_iter=_MAX_ITERATIONS)
-        _run(machine, kernel, numbers, cost)
+        _fit_and_log(machine, kernel, numbers, cost)
         return machine
 
 
@@ -237,7 +237,7 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     smallest = 0.5 / min(n_positive, n_negative)
     machine = SVC(kernel="precomputed", C=max(cost, smallest), tol=_TOLERANCE, max_iter=_MAX_ITERATIONS, cache_size=500)
-    _run(machine, kernel, positive, cost)
+    _fit_and_log(machine, kernel, positive, cost)
     return _Solution(
         rows=machine.support_.astype(np.int64),
         coefficients=machine.dual_coef_[0].copy(),
@@ -248,7 +248,7 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     )
 
 
-def _run(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) -> None:
+def _fit_and_log(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) -> None:
     """Fit scikit-learn's machine to a kernel, (n, n); a solver that did not converge is logged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

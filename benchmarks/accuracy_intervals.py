@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.evaluation.auc_intervals import compute_auc_interval, compute_fold_aucs_interval, compute_overlap_factor
 from deeprc.evaluation.donors import DonorColumn
 
-__all__ = ["add_interval", "mean_interval"]
+__all__ = ["add_interval", "compute_mean_interval"]
 
 
 def add_interval(
@@ -24,7 +24,8 @@ def add_interval(
     """Return an outcome with the 95% interval of its AUC: `ci_low`, `ci_high`.
 
     If the cohort is a container, the result also has `tested`, the label, donor and score of each test repertoire, for
-    `mean_interval`: several seeds test the same donors. Each seed of a recipe is a cohort of its own, without donors.
+    `compute_mean_interval`: several seeds test the same donors. Each seed of a recipe is a cohort of its own, without
+    donors.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def add_interval(
     return outcome
 
 
-def mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
+def compute_mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
     """Return the 95% interval of the mean AUC of a method over the seeds and folds of one cohort.
 
     Parameters

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Source, make_file_name
 from accuracy_intervals import add_interval
-from accuracy_ranking import as_classifier, measure_ranking
+from accuracy_ranking import make_classifier, measure_ranking
 from accuracy_results import FORMAT, VERSION, Outcome
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -230,6 +230,7 @@ class _Trained:
 def _train_and_score(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path
 ) -> _Trained:
+    """Train DeepRC on a split, and score its test fold."""
     every = Fold(dataset, source.labels, source.groups)
     sides = [every.take(rows) for rows in (split.train, split.validation)]
     checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +241,7 @@ def _train_and_score(
         *sides,
         seed=source.seed,
         device=device,
-        monitor=_validation_auc,
+        monitor=_compute_validation_auc,
         checkpoint=checkpoint,
     )
     seconds = time.perf_counter() - started
@@ -269,14 +270,14 @@ def _train_alone(
         "test_seconds": trained.test_seconds,
     }
     rows = _find_learning_rows(source, split)
-    classifier = as_classifier(trained.model, dataset[split.train], dataset[split.validation])
+    classifier = make_classifier(trained.model, dataset[split.train], dataset[split.validation])
     ranking = measure_ranking(classifier, source, dataset[rows], source.labels[rows, 0] == 1)
     calibration = calibrate_model(trained.model, trainer.validation).tasks[0].calibration
-    found |= _judge_log_odds(source, split, calibration.slope * trained.scores + calibration.intercept)
+    found |= _measure_probabilities(source, split, calibration.slope * trained.scores + calibration.intercept)
     return trained.scores, {**found, **ranking}
 
 
-def _judge_log_odds(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
+def _measure_probabilities(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
     """Return the measures `JUDGED` of the probabilities on the test fold, from log-odds, (B,)."""
     judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
     return {name: judged[name] for name in JUDGED}
@@ -300,7 +301,7 @@ def _train_together(
     return np.stack([each.scores for each in members]), found
 
 
-def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
+def _compute_validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     label = known[:, 0].cpu()
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
@@ -320,14 +321,14 @@ def _fit_method(
     found: Outcome = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
         found["validation_auc"] = estimator.auc_
-        scores, of_stack = _judge_stack(estimator, source, dataset, split)
+        scores, of_stack = _measure_stack(estimator, source, dataset, split)
         return scores, {**found, **of_stack}
     scores = estimator.decision_function(X_test)
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
 
 
-def _judge_stack(
+def _measure_stack(
     stack: Stack, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold by a stack, (B,), and measures of the stack and of each of its members.
@@ -349,7 +350,7 @@ def _judge_stack(
         described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
     found = {
         "members": described,
-        **_judge_log_odds(source, split, log_odds),
+        **_measure_probabilities(source, split, log_odds),
         **measure_ranking(stack, source, X, positive),
     }
     return np.asarray(log_odds, np.float64), found

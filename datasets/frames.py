@@ -108,6 +108,7 @@ def extract_categorical(table: pa.Table, name: str) -> Categorical:
 
 
 def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
+    """Return a column of Arrow as texts; missing values are empty, and days lose their time."""
     import pyarrow.compute
 
     try:

@@ -152,7 +152,7 @@ def has_attribute(member: h5py.Group | h5py.Dataset, name: str) -> bool:
 
 
 def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
-    """Return an attribute that is one whole number.
+    """Return an attribute of a group or dataset, a whole number.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
 
 
 def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
-    """Return an attribute that is one UTF-8 text of fixed length.
+    """Return an attribute of a group or dataset, a UTF-8 text of fixed length.
 
     Raises
     ------
@@ -264,6 +264,7 @@ def _open_attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.At
 
 
 def _read_attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
+    """Return an attribute as bytes; raise ValueError unless it is text of fixed length that fits into the file."""
     attribute = _open_attribute(member, name)
     kind = attribute.get_type()
     if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
@@ -335,6 +336,7 @@ def _sum_columns(block: NDArray[Any]) -> bytes:
 
 
 def _walk_members(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    """Yield the path and the object of a group, its datasets and its subgroups with theirs, one level deep."""
     yield path, group
     for name, member in list_members(group).items():
         if isinstance(member, h5py.Group):

@@ -145,7 +145,7 @@ def relabel(
         tuple(repertoires_without_row),
         matching,
     )
-    _write(source, target, table, done, sheet.path.name)
+    _write_container(source, target, table, done, sheet.path.name)
     return done
 
 
@@ -252,7 +252,9 @@ def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str])
     return table
 
 
-def _write(source: StoredContainer, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
+def _write_container(
+    source: StoredContainer, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str
+) -> None:
     """Copy the container to a hidden file, replace its metadata there, and rename the file."""
     entry = {
         "metadata": sheet_name,
@@ -271,11 +273,11 @@ def _write(source: StoredContainer, target: Path, table: pd.DataFrame, done: Rel
         )
         return
     with name_write_errors(target), write_atomically(target) as aside:
-        _copy(source, aside)
+        _copy_container(source, aside)
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
 
 
-def _copy(source: Container, aside: Path) -> None:
+def _copy_container(source: Container, aside: Path) -> None:
     """Copy a container as it was when it was opened."""
     try:
         shutil.copyfile(source.path, aside)

@@ -260,9 +260,11 @@ class BinaryClassifier(RepertoireClassifier):
         return copy
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        """Learn from repertoires in canonical order; `positive` says which have the second class, (B,)."""
         raise NotImplementedError
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the score of each repertoire, (B,), of at least one."""
         raise NotImplementedError
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -337,9 +339,11 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
         return X[order], (numbers - self.mean_) / self.scale_
 
     def _fit(self, X: RepertoireDataset, numbers: NDArray[np.float64]) -> None:
+        """Learn from repertoires in canonical order and their standardised numbers, (B,)."""
         raise NotImplementedError
 
     def _predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the predicted standardised number of each repertoire, (B,), of at least one."""
         raise NotImplementedError
 
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -368,4 +372,5 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     def _path(
         self, X: RepertoireDataset, numbers: NDArray[np.float64], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
+        """Return standardised predictions for new repertoires, (V, B), for each value of `path_parameter`."""
         raise NotImplementedError

@@ -419,7 +419,7 @@ def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_p
     expected = compute_auc_interval(
         0.8, [10] * 4, [12] * 4, variance_factor=3
     )  # 1 + 2 / (2 - 1) for two folds of each cohort
-    assert sys.modules["accuracy_intervals"].mean_interval(simulated) == pytest.approx(expected)
+    assert sys.modules["accuracy_intervals"].compute_mean_interval(simulated) == pytest.approx(expected)
 
 
 @pytest.mark.slow

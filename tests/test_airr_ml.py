@@ -636,7 +636,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     cohort = RankedCohort(X, y, 10**6)
     public = ranking._rank_evident(stack.shares()[2][0].models[0], cohort)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
-    single = ranking._rank(stack.shares()[0][0].models[0], cohort)
+    single = ranking._rank_by_estimator(stack.shares()[0][0].models[0], cohort)
     n_positive = len(frames[frames.positive].drop_duplicates(KEY))
     assert (single.excess[:n_positive] == 1).all()  # one list needs none
     assert (single.excess[n_positive:] == 0).all()

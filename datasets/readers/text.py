@@ -90,6 +90,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
+    """Return a stream of the unpacked bytes of a packed file; a zip file must hold one file."""
     if kind == "gzip":
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if kind == "bzip2":

@@ -176,6 +176,7 @@ class Implanter:
 
 
 def _compile_signals(signals: Sequence[MotifSignal]) -> _Tables:
+    """Return the signals as arrays for compiled code."""
     motifs = [motif for signal in signals for motif in signal.motifs]
     variants = [variant for motif in motifs for variant in motif.variants]
     longest = max((len(variant.codes) for variant in variants), default=1)

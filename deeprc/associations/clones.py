@@ -236,6 +236,7 @@ def _count_carriers(clones: SharedClones, indices: Integers, donors: DonorsByCla
 
 
 def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
+    """Return the table of `CloneAssociations`, with a row for each pair of a clone and a class."""
     names = donors.class_names
     counts = CarrierCounts(donors, hits.carriers, hits.codes)
     ratios = compute_odds_ratios(counts)

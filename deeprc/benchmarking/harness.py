@@ -28,7 +28,7 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
-from deeprc.checks.of_run import check_for_training
+from deeprc.checks.run_checks import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
+from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_double_ranks
 from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
@@ -120,7 +120,7 @@ def _make_searches_of_output(
         if is_number:
             donor_means = _average_by_donor(labels, groups)
             ranks, values = (
-                compute_whole_ranks(donor_means if is_up else -donor_means),
+                compute_double_ranks(donor_means if is_up else -donor_means),
                 (labels - task.mean) / task.scale,
             )
             units = CountedUnits.of(dataset, ranks, groups)

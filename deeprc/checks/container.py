@@ -102,12 +102,14 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
         if isinstance(each, Mapping)
     }
     names = {field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS}
-    odd = {name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"}
-    mice = set(find_mouse_genes(tuple(odd)))
+    unrecognised_names = {
+        name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"
+    }
+    mouse_names = set(find_mouse_genes(tuple(unrecognised_names)))
     profiles = []
     for row, name in zip(dataset.repertoire_indices.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _restore_report(name, int(arrays["kept"][row]), known.get(name))
-        profiles.append(_make_profile(arrays, row, report, names, odd, mice))
+        profiles.append(_make_profile(arrays, row, report, names, unrecognised_names, mouse_names))
     return profiles
 
 
@@ -116,17 +118,17 @@ def _make_profile(
     row: int,
     report: RepertoireReport,
     names: Mapping[str, tuple[str, ...]],
-    odd: set[str],
-    mice: set[str],
+    unrecognised_names: set[str],
+    mouse_names: set[str],
 ) -> RepertoireProfile:
-    """Return the profile of the repertoire at a row; `odd` has the unrecognised names, and `mice` those of mice."""
+    """Return the profile of the repertoire at a row; `mouse_names` are the gene names that only mice have."""
     usage = {}
     for field in _FIELDS:
         if names[field]:
             part = slice(*arrays[f"{field}_offsets"][row : row + 2].tolist())
             pairs = zip(arrays[f"{field}_codes"][part].tolist(), arrays[f"{field}_counts"][part].tolist(), strict=True)
             usage[field] = {names[field][code]: n for code, n in pairs}
-    unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in odd}
+    unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in unrecognised_names}
     loci = arrays["loci"][row].reshape(N_LOCI, N_LOCI)
     v, j = (each.astype(np.int8) for each in np.nonzero(loci))
     sketch, top = (
@@ -140,7 +142,7 @@ def _make_profile(
         largest_count=int(arrays["largest"][row]),
         usage=usage,
         unrecognised=unrecognised,
-        of_mice={name: n for name, n in unrecognised.items() if name in mice},
+        of_mice={name: n for name, n in unrecognised.items() if name in mouse_names},
         contradicting=int(loci[v, j][is_contradicting(v, j, report)].sum()),
         fingerprints=Fingerprints(bytes(arrays["digest"][row]).decode(), sketch, bool(arrays["is_sampled"][row]), top),
     )
@@ -195,6 +197,7 @@ def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]
 
 
 def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the fields of one repertoire's profile that need its sequences."""
     counts = np.asarray(repertoire.counts)
     fingerprints = Fingerprints.of(hash_repertoire(repertoire), counts)
     used: dict[str, Any] = {}

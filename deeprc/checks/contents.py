@@ -65,6 +65,7 @@ def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> st
 
 
 def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
+    """Yield findings about repertoires without a kept sequence."""
     empty = [each for each in profiles if not each.kept]
     if not empty:
         return
@@ -84,6 +85,7 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
 
 
 def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about repertoires with sequences of several chains."""
     holders: dict[str, list[RepertoireProfile]] = {}
     rows: Counter[str] = Counter()
     for each in profiles:
@@ -109,6 +111,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 
 def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about sequences whose genes belong to a different chain than the file says."""
     contradicting = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
     mostly_contradicting = [each for each in contradicting if each.contradicting > _MANY * each.kept]
     for severity, affected in (
@@ -130,6 +133,7 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
 
 
 def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about genes that only mice have."""
     mouse_profiles = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
         each
@@ -167,6 +171,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
 
 
 def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about unknown and missing gene names."""
     odd: Counter[str] = Counter()
     with_odd = []
     named = 0
@@ -312,6 +317,7 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
 
 
 def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about repertoires of which an unusual share of the rows was dropped for a reason."""
     read = [each for each in profiles if each.report.rows_read >= _MIN_ROWS]
     if len(read) < 3:
         return
@@ -339,6 +345,7 @@ def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield a finding if junctions come from different columns."""
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         origin: Mapping[str, int] = each.report.sequences_from

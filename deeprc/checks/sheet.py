@@ -237,6 +237,7 @@ def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
 
 
 def _find_label_columns(sheet: Metadata, donors: SheetDonors) -> list[str]:
+    """Return the columns that look like labels: few values, and neither ids nor technical."""
     candidates = []
     for column in map(str, sheet.table.columns):
         values = sheet.table[column]

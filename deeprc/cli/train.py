@@ -57,6 +57,7 @@ def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        """Call the command, after joining the other processes if there are any."""
         if read_launch() is None:
             command(*arguments, **options)
             return
@@ -262,7 +263,7 @@ def _train_several(
     """Train a run for each validation fold, or for each value of a column that is left out, and show their results."""
     from deeprc import ranks
     from deeprc.jobs import Workers
-    from deeprc.runs.several import RunOptions, plan_left_out, plan_validations, train_runs
+    from deeprc.runs.several_runs import RunOptions, plan_left_out, plan_validations, train_runs
 
     if ranks.count() > 1:
         raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")

@@ -240,6 +240,7 @@ def compare(
 
 
 def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
+    """Return the measure of a method over its folds, with interval and numbers of repertoires."""
     parts = list(folds.values())
     found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
     limits = {"ci_low": found.low, "ci_high": found.high}

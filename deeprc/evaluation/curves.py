@@ -204,9 +204,9 @@ def draw_curves(
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     for one in drawn:
-        paths += _save(_draw_one(one), folder / one.stem)
+        paths += _save_figure(_draw_one(one), folder / one.stem)
     if drawn:
-        paths += _save(_draw_all(drawn), folder / "all")
+        paths += _save_figure(_draw_all(drawn), folder / "all")
     return paths
 
 
@@ -344,7 +344,7 @@ def _draw_chance_line(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
     return line
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def _save_figure(figure: Figure, path: Path) -> list[Path]:
     made = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     for target in made:
         save_figure(figure, target, dpi=SCREEN_DPI)

@@ -54,7 +54,7 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     ]
     motifs = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [
-        _describe(output, alike) | n_all
+        _make_row(output, alike) | n_all
         for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
         for _, alike in in_direction.groupby(
             cluster_motifs([_compute_letter_heights(m) for m in in_direction["motif"]])
@@ -64,7 +64,7 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
 
 
-def _describe(output: object, alike: pd.DataFrame) -> dict[str, object]:
+def _make_row(output: object, alike: pd.DataFrame) -> dict[str, object]:
     """Return the row of a motif from the motifs of runs that are alike; a run counts with its strongest form."""
     order = alike["correlation"].abs().sort_values(ascending=False, kind="stable").index
     by_run = alike.loc[order].drop_duplicates("run")

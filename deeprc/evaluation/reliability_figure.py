@@ -77,7 +77,7 @@ def draw_reliability_figure(
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for axis, name in zip(axes.ravel(), judged.index, strict=False):
         method = by_name[str(name)]
-        _draw(axis, points[points["method"] == name], is_control=method.kind == "control")
+        _draw_panel(axis, points[points["method"] == name], is_control=method.kind == "control")
         error = float(judged.loc[name, "calibration_error"])
         shown = "not measured" if np.isnan(error) else f"{error:.3f}"
         axis.set_title(f"{shorten_name(method.label, 30)}\ncalibration error {shown}", fontsize=8)
@@ -87,7 +87,7 @@ def draw_reliability_figure(
     return figure
 
 
-def _draw(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
+def _draw_panel(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
     axis.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
     error = np.abs(points[["lower", "upper"]].to_numpy() - points[["share"]].to_numpy()).T
     colour = MUTED if is_control else COLOURS[0]

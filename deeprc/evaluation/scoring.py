@@ -180,20 +180,23 @@ class MulticlassScoring(Scoring):
 
     def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
-        index, scores = self._arrays(fold)
+        index, scores = self._get_classes_and_ranks(fold)
         judged = self.judge_probabilities(fold)
-        metrics = {"auc": compute_macro_auc(index, scores), **compute_macro_metrics(index, self._probabilities(fold))}
+        metrics = {
+            "auc": compute_macro_auc(index, scores),
+            **compute_macro_metrics(index, self._get_probabilities(fold)),
+        }
         return {**metrics, "log_loss": judged["log_loss"], "brier": judged["brier"]}
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
         """Return how good the probabilities of a table are, see `judge_probabilities`."""
-        return judge_probabilities(self._arrays(table)[0], self._probabilities(table))
+        return judge_probabilities(self._get_classes_and_ranks(table)[0], self._get_probabilities(table))
 
-    def _probabilities(self, table: pd.DataFrame) -> NDArray[np.float64]:
+    def _get_probabilities(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Return the probability of each class, (B, C)."""
         return table[[f"probability={name}" for name in self.classes]].to_numpy(np.float64)
 
-    def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _get_classes_and_ranks(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the index of each repertoire's class, (B,), and the ranks of the scores for each class, (B, C)."""
         index: NDArray[np.int64] = np.array([self.classes.index(label) for label in fold["label"]], np.int64)
         scores = fold[[f"score={name}" for name in self.classes]].to_numpy(np.float64)
@@ -219,8 +222,8 @@ class MulticlassScoring(Scoring):
 
     def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
         """Test whether two methods have the same mean macro AUC, see `run_paired_macro_auc_test`."""
-        indices = [self._arrays(fold)[0] for fold in first]
-        scores = ([self._arrays(fold)[1] for fold in folds] for folds in (first, second))
+        indices = [self._get_classes_and_ranks(fold)[0] for fold in first]
+        scores = ([self._get_classes_and_ranks(fold)[1] for fold in folds] for folds in (first, second))
         return run_paired_macro_auc_test(indices, *scores, donors=list_fold_donors(first), seed=seed)
 
 

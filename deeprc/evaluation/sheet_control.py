@@ -66,7 +66,7 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
     for name in eligible:
         if _identifies_each(metadata[name], donors):
             columns.identifying.append(name)
-        elif any(_determines(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
+        elif any(_determines_label(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
             columns.target_like.append(name)
         else:
             columns.read.append(name)
@@ -99,7 +99,9 @@ def format_column_names(columns: Sequence[str]) -> str:
     return join_names(columns, _SHOWN)
 
 
-def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]) -> bool:
+def _determines_label(
+    values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]
+) -> bool:
     """Return whether a column determines the labels, (B,).
 
     It does if each of its values has one label, and these values are as few as the classes or each that of several

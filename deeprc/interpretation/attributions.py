@@ -251,7 +251,7 @@ def _find_surroundings(
 
 
 def _group_by_size(placed: Iterable[_SurroundedSequences], size: int) -> Iterator[list[_SurroundedSequences]]:
-    """Yield lists with at most `size` sequences together."""
+    """Yield the items in lists whose items have at most `size` sequences together."""
     group: list[_SurroundedSequences] = []
     n = 0
     for position, at, surroundings in placed:

@@ -57,7 +57,7 @@ def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[
 def resample_aucs(
     by_share: Sequence[Sequence[FoldScores]], auc: Floats, shares: Floats, plan: SubsampledPlan, intervals: Floats
 ) -> Floats:
-    """Return the AUCs of bootstrap samples of donors, (D, S), whose spread is multiplied as `_widen` says.
+    """Return the AUCs of bootstrap samples of donors, (D, S), with the spread of `_compute_spread_factor`.
 
     If classes are separated perfectly, all bootstrap samples have the same AUC. So normal noise adds the variance that
     the samples lack, compared with `intervals`, (S, 2), the 95% intervals of `measure_interval`. A sample has the same
@@ -68,14 +68,14 @@ def resample_aucs(
     samples = average_aucs(by_share, plan.folds.labels, times)
     by_draw = [np.array([average_aucs([[tested]], plan.folds.labels)[0, 0] for tested in runs]) for runs in by_share]
     variance = np.nanvar(samples, axis=0)
-    spread = _widen(variance, by_draw, shares, plan.n_folds)
+    spread = _compute_spread_factor(variance, by_draw, shares, plan.n_folds)
     noise = rng.normal(size=(_N_BOOTSTRAPS, 1))
     deviation = np.where(noise < 0, auc - intervals[:, 0], intervals[:, 1] - auc) / norm.ppf(QUANTILES[1])  # (D, S)
     added = noise * np.sqrt(np.maximum(deviation**2 - spread**2 * variance, 0.0))
     return np.asarray(np.clip(auc + spread * (samples - auc) + added, 0.0, 1.0))
 
 
-def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:
+def _compute_spread_factor(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:
     """Return the factor by which the choice of the training repertoires increases the deviation of each AUC, (S,).
 
     It is the larger of two estimates. The first is `compute_overlap_factor`, which uses the numbers of repertoires

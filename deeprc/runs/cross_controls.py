@@ -171,7 +171,7 @@ def _compare_target(
 
 
 def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDArray[np.float64]) -> ControlFold:
-    """Return the labelled repertoires of a test fold, with the answers of the network for a task.
+    """Return a test fold, without repertoires that lack a label, with the outputs of the network for a task.
 
     `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """

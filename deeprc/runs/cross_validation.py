@@ -40,7 +40,7 @@ from deeprc.runs.cross_plan import (
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import save_predictions
-from deeprc.runs.several import RunOptions, train_runs
+from deeprc.runs.several_runs import RunOptions, train_runs
 
 __all__ = ["CrossValidation", "cross_validate"]
 

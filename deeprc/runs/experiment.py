@@ -214,7 +214,7 @@ def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None)
     folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:
         trainer = _make_trainer(prepared, checkpoint / "last.safetensors")
-        model = _fit(trainer, folder, settings, logger, progress)
+        model = _fit_with_checkpoints(trainer, folder, settings, logger, progress)
         dataset = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
         output_parts = model.compute_output_parts(dataset)
         device = str(prepared.device)
@@ -252,7 +252,7 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
         yield checkpoint
 
 
-def _fit(
+def _fit_with_checkpoints(
     trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
 ) -> TrainedModel:
     """Train the model, calibrate and save it; write start motifs, clones and the history while it is trained."""

@@ -58,14 +58,14 @@ def classify_publicity(n_carriers: Integers) -> Integers:
     return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
 
 
-def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
-    """Return the number of repertoires that carry any clone of each sequence, (n,).
+def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, sequence_of_clone: Integers) -> Integers:
+    """Return for each sequence the number of repertoires that carry at least one of its clones, (n,).
 
-    `owners` is the index of each clone's sequence, (c,).
+    Several clones may belong to one sequence: `sequence_of_clone` is the index of each clone's sequence, (c,).
     """
-    found = np.zeros(1 + int(owners.max(initial=-1)), np.int64)
+    found = np.zeros(1 + int(sequence_of_clone.max(initial=-1)), np.int64)
     for carried in clones.find_in(dataset):
-        found[np.unique(owners[carried])] += 1
+        found[np.unique(sequence_of_clone[carried])] += 1
     return found
 
 

@@ -174,7 +174,7 @@ class Stack(BinaryClassifier):
         self.classes_, self.calibration_ = classes, np.array([1.0, 0.0])
         self.target_, self.positive_class_ = "", ""
         self.training_identities_ = np.array(sorted(set(identify_repertoires(X))))
-        self._combine(np.stack(cross_fitted_scores, axis=1), training)
+        self._fit_combination(np.stack(cross_fitted_scores, axis=1), training)
         return self
 
     def assign_folds(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> NDArray[np.int64]:
@@ -204,7 +204,7 @@ class Stack(BinaryClassifier):
                 return fold_of
         raise ValueError("groups: expected donors that can be divided into folds with both classes each")
 
-    def _combine(self, scores: Floats, training: Training) -> None:
+    def _fit_combination(self, scores: Floats, training: Training) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
         slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
         fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)

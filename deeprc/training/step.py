@@ -139,6 +139,7 @@ class CapturedStep:
             return self._update_on_device(inputs)
 
     def _update_on_device(self, inputs: Tensor) -> Tensor:
+        """Make one update from the inputs, by the recorded graph as soon as there is one; return its loss."""
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
         if self._graph is None and self._n_eager >= _EAGER_UPDATES and not self._recording_failed:
             self._capture()
@@ -163,6 +164,7 @@ class CapturedStep:
         return loss
 
     def _capture(self) -> None:
+        """Record an update in a CUDA graph; if this fails, log it and go on without a graph."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._step.optimizer.zero_grad()  # so that the graph allocates its own gradients
         try:

@@ -13,9 +13,9 @@ from deeprc.baselines import beta_binomial
 from deeprc.baselines.association_tests import (
     RANK_SUM,
     adjust_by_benjamini_hochberg,
+    compute_double_ranks,
     compute_fisher_p_values,
     compute_phi_coefficients,
-    compute_whole_ranks,
     find_critical_carriers,
 )
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
@@ -199,7 +199,7 @@ def test_the_fit_does_not_depend_on_the_order() -> None:
 def test_rank_sums_against_scipy() -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0, 8, 40).astype(np.float64)  # with ties
-    ranks = compute_whole_ranks(values)
+    ranks = compute_double_ranks(values)
     np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
     thresholds = np.array([0.2, 0.05, 1e-3])
     critical = RANK_SUM.critical(thresholds, ranks)

@@ -25,7 +25,7 @@ from deeprc.evaluation.strata import compute_auc_within_strata
 from deeprc.interpretation.report.origin import format_adjust_options, format_train_command
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.several import RunOptions, plan_left_out, train_runs
+from deeprc.runs.several_runs import RunOptions, plan_left_out, train_runs
 from tests.toys.site_cohorts import draw_sites, share_of_signal
 
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]

@@ -31,7 +31,7 @@ from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
-from deeprc.runs.several import RunOptions, plan_left_out, train_runs
+from deeprc.runs.several_runs import RunOptions, plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
 from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
 

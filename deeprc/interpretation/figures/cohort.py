@@ -99,8 +99,8 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
-    _map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
-    _map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
+    _draw_map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
+    _draw_map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
     panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
     panels[1, 2].set(
         xlabel=f"1st component ({found.variance[0]:.0%} of the variance)",
@@ -197,7 +197,7 @@ def _draw_genes(
     draw_grid(axis, "x")
 
 
-def _map(
+def _draw_map(
     axis: Axes, points: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
 ) -> None:
     unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*rows_of_class.values(), np.zeros(0, np.int64)]))

@@ -60,7 +60,7 @@ def search_windows(
     span: int,
     max_patterns: int,
 ) -> list[Candidate]:
-    """Return at most `max_patterns` significant patterns, each found after the windows of those before are erased.
+    """Return at most `max_patterns` significant patterns, found one after the other.
 
     Parameters
     ----------
