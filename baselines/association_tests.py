@@ -112,6 +112,7 @@ def adjust_by_benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) ->
 
 
 def _find_critical_fisher_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of labels that Fisher's test needs; see `AssociationTest`."""
     return find_critical_carriers(thresholds, int(labels.sum()), len(labels))
 
 

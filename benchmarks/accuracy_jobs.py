@@ -205,14 +205,25 @@ def measure(
         scores, found = _fit_method(entry, source, dataset, split)
     elif entry.together:
         splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
-        members, found = _train_together(entry.config, source, dataset, splits, device, checkpoints)
+        members, found = _train_together(_Setup(entry.config, source, dataset, device, checkpoints), splits)
         found["member_aucs"] = compute_midrank_aucs(label, members).tolist()
         scores = members.mean(axis=0)
     else:
-        scores, found = _train_alone(entry.config, source, dataset, split, device, checkpoints)
+        scores, found = _train_alone(_Setup(entry.config, source, dataset, device, checkpoints), split)
     auc = float(compute_midrank_aucs(label, scores[None])[0])
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What trainings of DeepRC on one fold have in common; each has a file for its checkpoints in `checkpoints`."""
+
+    config: Config
+    source: Source
+    dataset: RepertoireDataset
+    device: torch.device
+    checkpoints: Path
 
 
 @dataclass(frozen=True)
@@ -227,22 +238,21 @@ class _Trained:
     test_seconds: float
 
 
-def _train_and_score(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path
-) -> _Trained:
-    """Train DeepRC on a split, and score its test fold."""
+def _train_and_score(setup: _Setup, split: Split, index: int) -> _Trained:
+    """Train DeepRC on a split, and score its test fold; `index` counts the trainings on this fold from 0."""
+    source, dataset = setup.source, setup.dataset
     every = Fold(dataset, source.labels, source.groups)
     sides = [every.take(rows) for rows in (split.train, split.validation)]
-    checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
+    setup.checkpoints.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     trainer = Trainer(
-        config,
+        setup.config,
         [source.task],
         *sides,
         seed=source.seed,
-        device=device,
+        device=setup.device,
         monitor=_compute_validation_auc,
-        checkpoint=checkpoint,
+        checkpoint=setup.checkpoints / f"{index}.safetensors",
     )
     seconds = time.perf_counter() - started
     state = trainer.fit()
@@ -253,11 +263,10 @@ def _train_and_score(
     return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 
 
-def _train_alone(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoints: Path
-) -> tuple[NDArray[np.float64], Outcome]:
+def _train_alone(setup: _Setup, split: Split) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold, (B,), and facts about the training."""
-    trained = _train_and_score(config, source, dataset, split, device, checkpoints / "0.safetensors")
+    source, dataset = setup.source, setup.dataset
+    trained = _train_and_score(setup, split, 0)
     state, trainer = trained.state, trained.trainer
     kept = find_kept_weights(pd.DataFrame(state.history))
     found = {
@@ -283,19 +292,9 @@ def _measure_probabilities(source: Source, split: Split, log_odds: NDArray[np.fl
     return {name: judged[name] for name in JUDGED}
 
 
-def _train_together(
-    config: Config,
-    source: Source,
-    dataset: RepertoireDataset,
-    splits: Sequence[Split],
-    device: torch.device,
-    checkpoints: Path,
-) -> tuple[NDArray[np.float64], Outcome]:
+def _train_together(setup: _Setup, splits: Sequence[Split]) -> tuple[NDArray[np.float64], Outcome]:
     """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
-    members = [
-        _train_and_score(config, source, dataset, split, device, checkpoints / f"{number}.safetensors")
-        for number, split in enumerate(splits)
-    ]
+    members = [_train_and_score(setup, split, index) for index, split in enumerate(splits)]
     seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
     return np.stack([each.scores for each in members]), found

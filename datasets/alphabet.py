@@ -39,12 +39,12 @@ _INDEX[_LETTERS + 32] = np.arange(20, dtype=np.uint8)  # lower case
 
 
 def encode(sequence: str) -> NDArray[np.uint8]:
-    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
+    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` for a letter that is not an amino acid."""
     return _INDEX[np.frombuffer(sequence.encode("ascii", "replace"), dtype=np.uint8)]
 
 
 def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
+    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` for a letter that is not an amino acid."""
     return _INDEX[letters]
 
 

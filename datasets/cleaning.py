@@ -44,6 +44,7 @@ Merge = Literal["genes", "junction", "none"]
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
 _LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
+# If at least this share of a file's CDR3s look like junctions, and there are at least so many, they are junctions.
 _MOSTLY = 0.9
 _MIN_CDR3S = 10
 _C, _F, _W = b"CFW"

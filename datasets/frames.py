@@ -36,7 +36,7 @@ def to_arrow(table: Any) -> pa.Table:
     Raises
     ------
     InputError
-        If it is no table.
+        If it is not a table.
     """
     kind = type(table).__name__
     try:

@@ -233,14 +233,14 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     Raises
     ------
     InputError
-        If one has a control character or is no UTF-8, or they take too much room, since each takes that of the
+        If one has a control character or is not UTF-8, or they take too much room, since each takes that of the
         longest; the message begins with `what`.
     """
     texts = [text.replace("\0", "") for text in texts]
     try:
         check_texts(texts, what)
         encoded = [text.encode() for text in texts]
-    except UnicodeEncodeError as error:  # half of a character, such as a name of a file that is no UTF-8
+    except UnicodeEncodeError as error:  # half of a character, such as a name of a file that is not UTF-8
         raise InputError(f"{what}: expected UTF-8, found {quote(error.object)}") from error
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -286,7 +286,7 @@ def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
     """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
 
-    It finds changes by a disk or a transfer. It is no signature: who alters a file on purpose can compute it again.
+    It finds changes by a disk or a transfer. It is not a signature: who alters a file on purpose can compute it again.
 
     Parameters
     ----------

@@ -126,7 +126,7 @@ def _check_paths(paths: Sequence[Path], target: Path) -> None:
     if Path(os.path.realpath(target)) in real_paths:
         raise InputError(f"{target}: is one of the containers to join; choose another `output`")
     if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is no container; choose another `output`")
+        raise InputError(f"{target}: exists and is not a container; choose another `output`")
 
 
 def _check_parts_fit(parts: Sequence[Container]) -> None:

@@ -191,7 +191,7 @@ class LinkedContainer:
             raise IndexError(f"expected sequences from 0 to {self._first_sequence[-1] - 1}")
         order = np.argsort(part_of, kind="stable")
         bounds = np.searchsorted(part_of[order], np.arange(len(self.stores) + 1)).tolist()
-        taken = []  # from each part
+        taken = []  # the sequences of each part
         for part, store in enumerate(self.stores):
             rows_in_part = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
             taken.append(store.sequences.take(rows_in_part).with_genes(self.take_genes(part, rows_in_part)))

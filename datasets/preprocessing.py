@@ -149,10 +149,10 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
 
 
 def check_container_output(output: Path) -> None:
-    """Refuse a path to which no container can be written, and the path of a file that is no container."""
+    """Refuse a path to which no container can be written, and the path of a file that is not a container."""
     check_output_path(output)
     if output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is no container; choose another `output`")
+        raise InputError(f"{output}: exists and is not a container; choose another `output`")
 
 
 def _check_jobs(jobs: int | None) -> None:
@@ -258,7 +258,7 @@ class _RepertoireAppender:
         n = 0
         for note in checkpoints:
             index = index_of.get(note["reading"])
-            if note["error"] is not None:  # without data
+            if note["error"] is not None:  # the file was skipped
                 if index is not None and self._skip_bad_files:
                     self._skip_file(index, note["error"])
             elif index is None or (not self._allow_missing and any(not each["kept"] for each in note["reports"])):

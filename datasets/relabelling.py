@@ -120,7 +120,7 @@ def relabel(
     source = open_container(container)
     target = Path(container if output is None else output)
     if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is no container; choose another `output`")
+        raise InputError(f"{target}: exists and is not a container; choose another `output`")
     ids = [str(name) for name in source.repertoire_ids]
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")
@@ -152,7 +152,7 @@ def relabel(
 def _check_dropped(sheet: Metadata, source: StoredContainer, dropped: Sequence[str]) -> None:
     """Refuse to replace a container by one without some of its columns.
 
-    It is no loss if a column repeats the ids, is missing everywhere, or names files that the sheet names, too.
+    It is not a loss if a column repeats the ids, is missing everywhere, or names files that the sheet names, too.
     """
     ids = [str(name) for name in source.repertoire_ids]
     file_column = find_file_column(map(str, source.metadata.columns))

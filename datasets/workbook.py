@@ -48,7 +48,7 @@ def is_workbook(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return "[Content_Types].xml" in archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is no UTF-8
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is not UTF-8
         with path.open("rb") as file:
             return file.read(2) == b"PK"
     except OSError:

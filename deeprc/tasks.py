@@ -339,7 +339,7 @@ def _encode_number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.floa
     numbers = pd.to_numeric(values, errors="coerce")
     unusable = values[numbers.isna() & values.notna()]
     if len(unusable):
-        _logger.warning("target %r: %r is no number; such repertoires have no label", task.name, unusable.iloc[0])
+        _logger.warning("target %r: %r is not a number; such repertoires have no label", task.name, unusable.iloc[0])
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 

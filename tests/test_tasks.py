@@ -105,7 +105,7 @@ def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = encode_labels([task], pd.DataFrame({"age": [">60", "41", None]}))
     np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
-    assert "target 'age': '>60' is no number" in caplog.text
+    assert "target 'age': '>60' is not a number" in caplog.text
 
 
 def test_multitask_loss_by_hand() -> None:

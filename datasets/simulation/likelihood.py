@@ -53,12 +53,12 @@ _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
 _KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has
 _PSEUDO = 20.0  # sequences that a length and position borrows from all others
-_LONGEST = 65  # residues of a sequence, and one
-_MAX_UNCERTAIN = 10
-_NODES = 40
-_LEAST = 1e-12
-_GRID = 2048
-_BLOCK = 4096
+_LONGEST = 65  # one more than the largest number of residues of a sequence
+_MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
+_NODES = 40  # points of the numerical integral over the burden of a repertoire
+_LEAST = 1e-12  # smallest probability that counts
+_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
+_BLOCK = 4096  # sequences that a thread handles at a time
 
 
 class RecipeLikelihood:
@@ -122,7 +122,7 @@ class RecipeLikelihood:
         is_test
             Whether the repertoire is of the cohort's test part.
         """
-        # for each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
+        # for each signal that has no motifs: the log-likelihood if it is carried, minus that if it is not
         others = {
             i: self._compute_clone_ratio(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)

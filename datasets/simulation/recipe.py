@@ -131,7 +131,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If there is no such recipe, or the file is no YAML mapping.
+        If there is no such recipe, or the file is not YAML mapping.
     """
     recipes = list_recipes()
     if name in recipes:
@@ -294,7 +294,7 @@ def _apply_override(mapping: dict[str, Any], override: str) -> None:
     for name in names[:-1]:
         if isinstance(node, list) and name.isdigit() and int(name) < len(node):
             if isinstance(node[int(name)], str):
-                node[int(name)] = {"pattern": node[int(name)]}  # a motif
+                node[int(name)] = {"pattern": node[int(name)]}  # a motif that is given as text
             node = node[int(name)]
         elif isinstance(node, dict):
             node = node.setdefault(name, {})

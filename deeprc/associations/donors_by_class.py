@@ -194,7 +194,7 @@ def _note_uninformative_donors(strata: Integers, codes: Integers) -> list[str]:
     if n == len(codes):
         raise InputError("`stratify`: expected strata with donors of two classes, found none")
     donors = f"{_format_count(n, 'donor')} of {len(codes):,}"
-    return [f"{donors} in strata of one class only, which tell nothing in the test by strata"] if n else []
+    return [f"{donors} in strata of one class only, which the test by strata cannot use"] if n else []
 
 
 def _format_count(n: int, word: str) -> str:

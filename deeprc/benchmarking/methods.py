@@ -119,7 +119,7 @@ def choose_methods(
     for name, may_be_skipped in requested:
         if name in chosen or name in estimators:
             continue
-        method, reason = _make_if_fit(name, chosen_preset, available, dataset, task)
+        method, reason = _make_method_if_usable(name, chosen_preset, available, dataset, task)
         if method is not None and method.name in chosen and "=" in name:
             raise InputError(f"`methods={name}`: there is a method {method.name!r} already; choose another name")
         if reason is not None and not may_be_skipped:
@@ -138,7 +138,7 @@ def choose_methods(
     return _make_names_unique(chosen), {name: why for name, why in skipped.items() if name not in chosen}
 
 
-def _make_if_fit(
+def _make_method_if_usable(
     name: str, preset: _Preset, available: Sequence[str], dataset: RepertoireDataset, task: Task
 ) -> tuple[Method | None, str | None]:
     """Return a method if it can predict the target, and the reason why it cannot be used, if there is one."""

@@ -95,7 +95,7 @@ def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
 
 
 def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
-    """Return the kind and the limits of a range; raise InputError if the value is no range."""
+    """Return the kind and the limits of a range; raise InputError if the value is not a range."""
     expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
     if isinstance(values, Mapping):
         if set(values) == {"from", "to"}:
@@ -138,7 +138,7 @@ def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseE
     Raises
     ------
     InputError
-        If the estimator has no such parameter, or if the parameter is no dictionary.
+        If the estimator has no such parameter, or if the parameter is not a dictionary.
     """
     unfitted = clone(estimator)
     defaults = unfitted.get_params()

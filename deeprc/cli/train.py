@@ -300,10 +300,11 @@ def _show_results(run: Path) -> None:
     from deeprc.evaluation.stored_tables import read_clones, read_start_motifs
     from deeprc.training.motif_search import MOTIF_LEVEL
 
-    seeds = read_start_motifs(run / "seeds.tsv")
-    if len(seeds):
+    start_motifs = read_start_motifs(run / "seeds.tsv")
+    if len(start_motifs):
         doubtful = " (doubtful, confirmed by the validation fold)"
-        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
+        rows = zip(start_motifs["motif"], start_motifs["p_value"], strict=True)
+        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in rows]
         click.echo(f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}")
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:

@@ -92,7 +92,7 @@ def compute_auc_within_strata(
     Parameters
     ----------
     column, values
-        Name of the column, and its value for each repertoire, (B,); a missing value is no stratum.
+        Name of the column, and its value for each repertoire, (B,); a missing value is not a stratum.
     label, score
         Label of each repertoire (1, 0 or NaN), and its score, (B,) each.
     donors

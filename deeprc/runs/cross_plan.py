@@ -131,7 +131,7 @@ class CrossValidationFolds(NamedTuple):
         Raises
         ------
         InputError
-            If it is no number and names no column, or the column cannot be used.
+            If it is not a number and names no column, or the column cannot be used.
         """
         column = parse_left_out_column(folds)
         if column is not None:

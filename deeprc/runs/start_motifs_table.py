@@ -14,7 +14,7 @@ from deeprc.training.gap_weights import describe_gaps
 __all__ = ["make_start_motifs_table"]
 
 
-def make_start_motifs_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
+def make_start_motifs_table(motifs: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs from which kernels started, a row each.
 
     The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
@@ -23,7 +23,7 @@ def make_start_motifs_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task
     """
     names = list_output_names(tasks)
     rows = [
-        (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
-        for k, seed in enumerate(seeds, 1)
+        (k, motif.pattern, names[motif.output], motif.correlation, motif.p_value, describe_gaps(motif))
+        for k, motif in enumerate(motifs, 1)
     ]
     return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value", "best_residues"])

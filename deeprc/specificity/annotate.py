@@ -119,7 +119,7 @@ def annotate_sequences(
         raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {', '.join(map(str, table))}")
     taken = [name for name in ADDED_COLUMNS if name in table]
     if taken:
-        raise InputError(f"has a column {taken[0]!r} already; is it annotated?")
+        raise InputError(f"has a column {taken[0]!r} already; was it annotated before?")
     texts = trim_conserved_residues(table[column].fillna("").astype(str))
     v_calls = (
         normalise_calls(table["v_call"].fillna("").astype(str))

@@ -129,7 +129,7 @@ def match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> F
 
 
 def _find_row_indices(keys: Integers, rows: Integers) -> Integers:
-    """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 if it is not among them."""
+    """Return the index in `keys`, (k, d), of each of the rows, (m, d), or -1; the keys are sorted and different."""
     spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
     scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)
     codes, wanted = (keys + 1) @ scale, (rows + 1) @ scale

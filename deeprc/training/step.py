@@ -173,7 +173,7 @@ class CapturedStep:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            cause = error.__context__ or error  # to leave the recording fails, too
+            cause = error.__context__ or error  # leaving the recording also fails, and hides the first error
             _logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
             torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()

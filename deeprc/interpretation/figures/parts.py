@@ -140,7 +140,7 @@ def choose_class_styles(
     """Return colour, dashes and marker of each class, which can be distinguished without colour, too.
 
     `colour_of_class` has the index of each class among all classes of the run, see `index_classes`. A name that it
-    lacks is no class and is drawn with `INK`. Without `colour_of_class`, the index is the position in `names`.
+    lacks is not a class and is drawn with `INK`. Without `colour_of_class`, the index is the position in `names`.
     """
     markers = [marker for marker in MARKERS if marker]
     known = dict(zip(names, range(len(names)), strict=True)) if colour_of_class is None else colour_of_class

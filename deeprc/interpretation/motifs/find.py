@@ -36,6 +36,7 @@ from deeprc.interpretation.motifs.carriers import (
     count_carrying_sequences,
     tabulate_carriers,
 )
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erase_matches
@@ -49,13 +50,12 @@ from deeprc.interpretation.motifs.matrices import (
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, format_pattern
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
-from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Model
 
 __all__ = ["MotifOptions", "find_all_motifs", "find_motifs"]
 
-_SPAN = 9  # largest span of a seed if the encoder has no kernels
+_SPAN = 9  # largest span of a pattern if the encoder has no kernels
 _SEARCHED = 2  # number of patterns to search for each wanted motif, because some are similar
 _MIN_ODDS = 4.0  # smallest odds ratio of a motif, because with 1,000 sequences the weakest preference is significant
 _MAX_COMMON = 0.25  # largest share of the background that may carry a motif
