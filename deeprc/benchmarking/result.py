@@ -33,7 +33,7 @@ from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.strata import compute_auc_within_strata
 from deeprc.files import write_text
-from deeprc.rich import render_details, render_interval, render_table
+from deeprc.notebook_html import render_details, render_interval, render_table
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 

@@ -189,9 +189,10 @@ _CODES_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[
 def load_gene_columns(
     container: SequenceContainer, gene_names: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
-    """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.
+    """Return, for each set of columns, the codes of the V and J genes, (N,), and the network's index of each code.
 
-    All collators of a container share the codes. Where a column is missing, the genes are unknown.
+    The codes are in the bits of int16. All collators of a container share them. Where a column is missing, the genes
+    are unknown.
     """
     by_device = _CODES_ON_DEVICES.setdefault(container, {})
     if device not in by_device:

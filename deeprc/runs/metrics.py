@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deeprc.errors import show_parameters
-from deeprc.rich import render_details, render_interval, render_table
+from deeprc.notebook_html import render_details, render_interval, render_table
 
 __all__ = ["Metrics"]
 

@@ -241,7 +241,7 @@ def _make_strata(
 
 
 def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
-    """Return the index of the sequence, in the table, of each junction that a container may have for it.
+    """Return every junction that a sequence of the table may have in a container, with the sequence's index.
 
     The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.parameters import check_whole_number
-from deeprc.benchmarking.cross_fitting import are_mixed, compute_fold_aucs
+from deeprc.benchmarking.cross_fitting import compute_fold_aucs, folds_have_both_classes
 from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import apply_setting
 from deeprc.datasets.cache import digest_with_genes
@@ -200,7 +200,7 @@ class Stack(BinaryClassifier):
             raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
         for n_folds in range(self.n_folds, 1, -1):
             fold_of = assign_grouped_folds(digests, label, n_folds, groups=donors)
-            if fold_of.any() and are_mixed(fold_of, label):
+            if fold_of.any() and folds_have_both_classes(fold_of, label):
                 return fold_of
         raise ValueError("groups: expected donors that can be divided into folds with both classes each")
 

@@ -170,7 +170,7 @@ def describe_windows(
 
 
 def find_common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
-    """Return the residues of each position that are well more frequent than expected, (W,), and their share, (W,)."""
+    """Return the residues of each position that are clearly more frequent than expected, and their share, (W,) each."""
     frequencies = matrix.counts / np.maximum(matrix.counts.sum(axis=1, keepdims=True), 1e-300)
     above = (frequencies >= _RARE) & (frequencies >= _ABOVE * matrix.expected)
     masks = (above << np.arange(above.shape[1])).sum(axis=1).astype(np.uint32)
