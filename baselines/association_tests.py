@@ -23,11 +23,11 @@ __all__ = [
     "FISHER",
     "RANK_SUM",
     "AssociationTest",
-    "benjamini_hochberg",
+    "adjust_by_benjamini_hochberg",
+    "compute_double_ranks",
+    "compute_fisher_p_values",
     "compute_phi_coefficients",
-    "compute_whole_ranks",
     "find_critical_carriers",
-    "fisher_p_values",
 ]
 
 
@@ -71,7 +71,7 @@ def compute_phi_coefficients(
     return phi
 
 
-def fisher_p_values(
+def compute_fisher_p_values(
     positive_carriers: ArrayLike, carriers: ArrayLike, n_positive: int, n_repertoires: int
 ) -> NDArray[np.float64]:
     """Return the one-sided p-values of Fisher's exact test, (M,), with the alternative that positives carry more often.
@@ -97,12 +97,12 @@ def find_critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires
     return np.asarray(_find_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
 
 
-def compute_whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def compute_double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return twice the rank of each value, (B,); equal values have their mean rank, so that this is a whole number."""
     return np.asarray(np.rint(2 * rankdata(values)), np.int64)
 
 
-def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
+def adjust_by_benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[np.float64]:
     """Return the q-values, (M,), of the M smallest of `n_tests` p-values, (M,), in any order."""
     order = np.argsort(p_values, kind="stable")
     ratios = p_values[order] * n_tests / np.arange(1, len(order) + 1)
@@ -111,40 +111,46 @@ def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[n
     return q_values
 
 
-def _fisher_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_critical_fisher_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of labels that Fisher's test needs; see `AssociationTest`."""
     return find_critical_carriers(thresholds, int(labels.sum()), len(labels))
 
 
-def _fisher_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    return fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
+def _compute_p_values_by_fisher(
+    totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the p-values of Fisher's exact test; the parameters are those of `AssociationTest.p_values`."""
+    return compute_fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
 
 
-def _rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:
+def _compute_rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:
     """Return mean and standard deviation of the rank sum of n carriers that are drawn at random, (M,) each."""
     n, n_all = carriers, len(ranks)
     variance = n * (n_all - n) * (ranks.var() / max(n_all - 1, 1))
     return n * ranks.mean(), np.sqrt(np.maximum(variance, 0.0))
 
 
-def _rank_sum_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    mean, deviation = _rank_sum_moments(np.arange(len(labels) + 1), labels)
+def _find_critical_rank_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    mean, deviation = _compute_rank_sum_moments(np.arange(len(labels) + 1), labels)
     z = -ndtri(np.asarray(thresholds, np.float64))
     needed = np.floor(mean + z[:, None] * deviation).astype(np.int64) + 1
     return np.where(deviation > 0, needed, int(labels.sum()) + 1)
 
 
-def _rank_sum_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def _compute_p_values_by_rank_sum(
+    totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
     a, n = np.broadcast_arrays(np.asarray(totals, np.int64), np.asarray(carriers, np.int64))
-    mean, deviation = _rank_sum_moments(n, labels)
+    mean, deviation = _compute_rank_sum_moments(n, labels)
     z = np.divide(a - mean, deviation, out=np.full(a.shape, -np.inf), where=deviation > 0)
     return np.asarray(ndtr(-z))
 
 
-FISHER = AssociationTest(_fisher_critical, _fisher_p_values)
+FISHER = AssociationTest(_find_critical_fisher_sums, _compute_p_values_by_fisher)
 """Fisher's exact test; the labels are 0 and 1."""
 
-RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
-"""Wilcoxon's rank-sum test by its normal approximation; the labels are `compute_whole_ranks`."""
+RANK_SUM = AssociationTest(_find_critical_rank_sums, _compute_p_values_by_rank_sum)
+"""Wilcoxon's rank-sum test by its normal approximation; the labels are `compute_double_ranks`."""
 
 
 @njit(nogil=True)

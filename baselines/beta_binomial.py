@@ -11,21 +11,26 @@ from scipy.special import betaln, digamma, expit, gammaln, zeta
 
 from deeprc.arrays import Floats
 
-__all__ = ["beta_binomial_log_odds", "beta_binomial_log_pmf", "fit_beta_binomial", "fit_two_beta_binomials"]
+__all__ = [
+    "compute_beta_binomial_log_odds",
+    "compute_beta_binomial_log_pmf",
+    "fit_beta_binomial",
+    "fit_two_beta_binomials",
+]
 
 _MIN_SIZE, _MAX_SIZE = -12.0, 21.0  # log(alpha + beta); above 1e9 the distribution is nearly binomial
 _STARTS = range(-6, 22, 3)  # log(alpha + beta)
-_LARGE = 100.0  # from here on Stirling's series in `_log_rising` is exact to 1e-17
+_LARGE = 100.0  # from here on Stirling's series in `_compute_log_gamma_ratio` is exact to 1e-17
 _MAX_STEP = 2.0
 _MAX_STEPS = 200
 _MIN_DAMPING, _MAX_DAMPING = 1e-12, 1e12
 
 
-def beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
+def compute_beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
     """Return the log-probability of k hits in n trials, (B,), if the rate of each repertoire is beta-distributed."""
     hits, trials = np.asarray(k, np.float64), np.asarray(n, np.float64)
     ways = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
-    return np.asarray(ways + _log_ratio(hits, trials, alpha, beta))
+    return np.asarray(ways + _compute_log_beta_ratio(hits, trials, alpha, beta))
 
 
 def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool_]) -> Floats:
@@ -36,14 +41,14 @@ def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool
     return np.array([fit_beta_binomial(hits[chosen], trials[chosen]) for chosen in (~positive, positive)])
 
 
-def beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
+def compute_beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
     """Return the log odds, without a prior, that repertoires with k hits in n trials are positive, (B,).
 
     `distributions` are those of `fit_two_beta_binomials`; without any, the log odds are 0.
     """
     if len(distributions) == 0:
         return np.zeros(np.shape(k))
-    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
     return positive - negative
 
 
@@ -63,7 +68,7 @@ def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
     (some, trials), weights = np.unique(pairs, axis=1, return_counts=True)
     rate = float(np.log(hits / (total - hits)))
     losses = [_compute_loss(some, trials, weights, *_convert_to_alpha_beta(rate, start)) for start in _STARTS]
-    return _convert_to_alpha_beta(*_descend(some, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
+    return _convert_to_alpha_beta(*_minimise_loss(some, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
 
 
 def _convert_to_alpha_beta(rate: float, size: float) -> tuple[float, float]:
@@ -71,7 +76,7 @@ def _convert_to_alpha_beta(rate: float, size: float) -> tuple[float, float]:
     return float(np.exp(size) * expit(rate)), float(np.exp(size) * expit(-rate))
 
 
-def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size: float) -> tuple[float, float]:
+def _minimise_loss(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size: float) -> tuple[float, float]:
     """Return the rate and the size of least loss, by Newton's method; a step is damped until it lowers the loss."""
     loss, damping = _compute_loss(k, n, weights, *_convert_to_alpha_beta(rate, size)), _MIN_DAMPING
     for _ in range(_MAX_STEPS):
@@ -79,7 +84,7 @@ def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size
         if (size >= _MAX_SIZE and by_size < 0) or (size <= _MIN_SIZE and by_size > 0):
             by_size, curvature = 0.0, (curvature[0], curvature[1], 0.0)  # the size stays at the end of its range
         while True:
-            step = _step(by_rate, by_size, curvature, damping)
+            step = _compute_newton_step(by_rate, by_size, curvature, damping)
             new = rate + step[0], min(max(size + step[1], _MIN_SIZE), _MAX_SIZE)
             new_loss = _compute_loss(k, n, weights, *_convert_to_alpha_beta(*new))
             if new_loss <= loss or damping > _MAX_DAMPING:
@@ -91,7 +96,9 @@ def _descend(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float, size
     return rate, size
 
 
-def _step(by_rate: float, by_size: float, curvature: tuple[float, float, float], damping: float) -> tuple[float, float]:
+def _compute_newton_step(
+    by_rate: float, by_size: float, curvature: tuple[float, float, float], damping: float
+) -> tuple[float, float]:
     """Return Newton's step; enough is added to both second derivatives that the step lowers the loss."""
     a, b, mixed = curvature
     middle, radius = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))  # the eigenvalues are middle +- radius
@@ -104,7 +111,7 @@ def _step(by_rate: float, by_size: float, curvature: tuple[float, float, float],
 
 def _compute_loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> float:
     """Return the negative log-likelihood, up to a constant, of n pairs of counts that occur `weights` times, (n,)."""
-    return -float((weights * _log_ratio(k, n, alpha, beta)).sum())
+    return -float((weights * _compute_log_beta_ratio(k, n, alpha, beta)).sum())
 
 
 def _compute_derivatives(
@@ -123,12 +130,16 @@ def _compute_derivatives(
     return (-by_rate, -by_size), (-rate_rate, -size_size, -mixed)
 
 
-def _log_ratio(k: Floats, n: Floats, alpha: float, beta: float) -> Floats:
+def _compute_log_beta_ratio(k: Floats, n: Floats, alpha: float, beta: float) -> Floats:
     """Return log(B(k + alpha, n - k + beta) / B(alpha, beta)), (B,)."""
-    return _log_rising(alpha, k) + _log_rising(beta, n - k) - _log_rising(alpha + beta, n)
+    return (
+        _compute_log_gamma_ratio(alpha, k)
+        + _compute_log_gamma_ratio(beta, n - k)
+        - _compute_log_gamma_ratio(alpha + beta, n)
+    )
 
 
-def _log_rising(x: float, m: Floats) -> Floats:
+def _compute_log_gamma_ratio(x: float, m: Floats) -> Floats:
     """Return log(gamma(x + m) / gamma(x)), (B,); Stirling's series avoids the cancellation of two large numbers."""
     if x < _LARGE:
         return np.asarray(gammaln(x + m) - gammaln(x))

@@ -25,7 +25,7 @@ from deeprc.baselines.diversity import (
 from deeprc.baselines.gapped import list_gapped_offsets
 from deeprc.baselines.gene_usage import (
     GENE_FIELDS,
-    centred_log_ratios,
+    compute_centred_log_ratios,
     count_genes_by_field,
     has_genes,
     learn_gene_names,
@@ -38,7 +38,7 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
@@ -159,7 +159,7 @@ class _BoostedTrees(RepertoireEstimator):
 
     def _compute_features(self, X: RepertoireDataset) -> Floats:
         """Return the features, (B, F); each row depends on its own repertoire only."""
-        usage = [centred_log_ratios(counts) for counts in count_genes_by_field(X, self.v_names_, self.j_names_)]
+        usage = [compute_centred_log_ratios(counts) for counts in count_genes_by_field(X, self.v_names_, self.j_names_)]
         parts = [
             self._project_components(X),
             self._take_selected(X),
@@ -225,7 +225,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
     """
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._learn(X[order], positive[order].astype(np.float64), is_number=False)
 
     def _decide(self, X: RepertoireDataset) -> Floats:

@@ -25,7 +25,7 @@ from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes
+from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["BurdenTest"]
 
@@ -84,8 +84,8 @@ class BurdenTest(BinaryClassifier):
         """Learn as `fit` does, but without calibration."""
         check_whole_number("n_features", self.n_features)
         positive, donors = self._start_fit(X, y), validate_groups(X, groups, several=False)
-        order = canonical_order(X, positive.astype(np.int64))
-        self._select(X[order], positive[order], None if donors is None else donors[order])
+        order = find_canonical_order(X, positive.astype(np.int64))
+        self._select_features(X[order], positive[order], None if donors is None else donors[order])
         return self
 
     def decision_path(
@@ -101,16 +101,17 @@ class BurdenTest(BinaryClassifier):
         _, positive = encode_two_classes(X, y)
         numbers = [check_whole_number("n_features", value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
-        widest._select(X, positive, validate_groups(X, groups, several=False))
+        widest._select_features(X, positive, validate_groups(X, groups, several=False))
         burdens: NDArray[np.float64] = widest._count_carried(X_new, numbers)
         return burdens
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._count_carried(X, [self.n_features])[0])
 
-    def _select(
+    def _select_features(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
     ) -> None:
+        """Select the features with the highest phi coefficients, and set the fitted attributes."""
         check_choice("feature", self.feature, ("4mer", "sequence"))
         units = CountedUnits.of(X, positive, groups)
         if self.feature == "4mer":

@@ -72,7 +72,7 @@ class Columns:
         self.factor: Floats = np.where(varies, 1 / np.where(varies, sd, 1), 0)
 
     def products(self, vector: Floats) -> Floats:
-        """Return the product of each column z with a vector (B,): (M,)."""
+        """Return the inner product of each column z with a vector, (B,): (M,)."""
         weighted = self.weights * vector
         products: Floats = self.factor * (self._products(weighted) - self.centre * weighted.sum())
         return products
@@ -107,6 +107,7 @@ class Columns:
         return total * np.outer(self.weights, self.weights)
 
     def _products(self, vector: Floats) -> Floats:
+        """Return the product of each column x, neither centred nor scaled, with a vector, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
             sparse = self._sparse
@@ -118,6 +119,7 @@ class Columns:
         return total
 
     def _squares(self) -> Floats:
+        """Return the sum of (weight * (x - centre))^2 over the rows, for each column, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
             arrays = self._sparse.data, self._sparse.indices, self._sparse.indptr

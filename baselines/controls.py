@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import (
     GENE_FIELDS,
-    centred_log_ratios,
+    compute_centred_log_ratios,
     count_genes_by_field,
     has_genes,
     learn_gene_names,
@@ -176,7 +176,7 @@ class _GeneFeatures(RepertoireEstimator):
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         counts = count_genes_by_field(X, self.v_names_, self.j_names_)
-        return np.hstack([np.zeros((len(X), 0)), *map(centred_log_ratios, counts)])
+        return np.hstack([np.zeros((len(X), 0)), *map(compute_centred_log_ratios, counts)])
 
 
 class VGeneUsage(_GeneFeatures, PenalisedClassifier):

@@ -198,19 +198,20 @@ def _compute_expected_clones(values: Integers, times: Integers, total: int, dept
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
         if missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
-            missed *= _compute_missed_factor(total - c, values[i] - c, depth)
+            missed *= _compute_absence_probability(total - c, values[i] - c, depth)
             c = values[i]
         expected += times[i] * (1 - missed)
     return expected
 
 
 @njit(nogil=True)
-def _compute_missed_factor(total: int, n: int, depth: int) -> float:
-    """Return binom(total - n, depth) / binom(total, depth), which is a product of n factors, or of `depth` factors.
+def _compute_absence_probability(total: int, n: int, depth: int) -> float:
+    """Return the probability that `depth` counts, drawn from `total` without replacement, miss all of n given ones.
 
-    If both numbers are large, the sum of the factors' logarithms is replaced by an integral (midpoint rule), which
-    Simpson's rule computes. Both rules are exact to 12 digits here: unless the product is negligible, n and `depth` are
-    small shares of `total`, which is therefore large.
+    It is binom(total - n, depth) / binom(total, depth), a product of n factors, or of `depth` factors. If both numbers
+    are large, the sum of the factors' logarithms is replaced by an integral (midpoint rule), which Simpson's rule
+    computes. Both rules are exact to 12 digits here: unless the product is negligible, n and `depth` are small shares
+    of `total`, which is therefore large.
     """
     ratio = 1.0
     if n <= _MAX_FACTORS:

@@ -138,8 +138,12 @@ def _fit_sparse_path(
             continue
         while smallest * _GRID ** (n_steps + 1) <= C:
             n_steps += 1
-            start = _solve(columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
-        solution_of[C] = _make_solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
+            start = _solve_on_working_sets(
+                columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE)
+            )
+        solution_of[C] = _make_solution(
+            columns, _solve_on_working_sets(columns, target, start, C, l1_ratio, tolerance), C, tolerance
+        )
     return iter([solution_of[C] for C in Cs])
 
 
@@ -176,7 +180,9 @@ def _make_solution(columns: Columns, state: _State, C: float, tolerance: float) 
     return Solution(chosen, coefficients, float(state.intercept - coefficients @ columns.centre[chosen]), state.gap)
 
 
-def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float, tolerance: float) -> _State:
+def _solve_on_working_sets(
+    columns: Columns, target: Floats, start: _State, C: float, l1: float, tolerance: float
+) -> _State:
     """Return the solution on growing working sets; all columns are checked after each set."""
     objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products

@@ -18,7 +18,7 @@ from deeprc.errors import InputError
 
 __all__ = [
     "GENE_FIELDS",
-    "centred_log_ratios",
+    "compute_centred_log_ratios",
     "count_genes_by_field",
     "count_named_genes",
     "has_genes",
@@ -92,7 +92,7 @@ def count_genes_by_field(
     return [count_named_genes(X, field, names) for field, names in names_by_field if names]
 
 
-def centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
+def compute_centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Return log(count + 0.5) of each gene, less the mean over the genes, (B, G), from the counts, (B, G).
 
     The centred log-ratio: Aitchison 1986, The Statistical Analysis of Compositional Data.

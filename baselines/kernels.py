@@ -26,7 +26,14 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
-__all__ = ["KERNELS", "KernelClassifier", "compute_dataset_kernel", "compute_torch_kernel", "cross_kernel", "gram"]
+__all__ = [
+    "KERNELS",
+    "KernelClassifier",
+    "compute_cross_kernel",
+    "compute_dataset_kernel",
+    "compute_torch_kernel",
+    "gram",
+]
 
 KERNELS = ("minmax", "jaccard")
 """Names of the kernels."""
@@ -53,7 +60,7 @@ def gram(
     dataset
         The repertoires.
     kernel
-        `minmax` or `jaccard`; see `cross_kernel`.
+        `minmax` or `jaccard`; see `compute_cross_kernel`.
     kmer_offsets, weighted
         See `compute_kmer_frequencies`. The Jaccard kernel has no weights.
 
@@ -75,15 +82,15 @@ def compute_dataset_kernel(
     weighted: bool = False,
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
-    if _share_container(first, second):
+    if _are_of_same_container(first, second):
         container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
         return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
-    return cross_kernel(a, b, kernel)
+    return compute_cross_kernel(a, b, kernel)
 
 
-def _share_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
-    """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
+def _are_of_same_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
+    """Return whether two datasets are views of the same container, which may have been opened twice."""
     a, b = first.container, second.container
     if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
         return a is b or digest_container(a) == digest_container(b)
@@ -102,10 +109,10 @@ def _load_container_gram(
         matrix = np.empty((n, n))
         for i in range(0, n, step):
             rows = compute_kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
-            matrix[i : i + step, i : i + step] = cross_kernel(rows, rows, kernel)
+            matrix[i : i + step, i : i + step] = compute_cross_kernel(rows, rows, kernel)
             for j in range(i + step, n, step):
                 others = compute_kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
-                block = cross_kernel(rows, others, kernel)
+                block = compute_cross_kernel(rows, others, kernel)
                 matrix[i : i + step, j : j + step], matrix[j : j + step, i : i + step] = block, block.T
         return {"kernel": matrix}
 
@@ -119,7 +126,7 @@ def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
     return max(_TILE, _CHUNK_BYTES // n_bytes)
 
 
-def cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
+def compute_cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
     """Return the kernel between every two representations, (A, B), in [0, 1].
 
     MinMax is the sum of minima divided by the sum of maxima (Ralaivola et al. 2005, paper line 8947). Jaccard is MinMax
@@ -145,7 +152,7 @@ def cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
         raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
     if _has_cuda():
         return compute_torch_kernel(rows_a, rows_b, kernel, device="auto")
-    return _compute_ratio(*_sum_overlaps(rows_a, rows_b, kernel))
+    return _divide_by_union(*_sum_overlaps(rows_a, rows_b, kernel))
 
 
 def _validate_kernel(kernel: str) -> str:
@@ -154,8 +161,8 @@ def _validate_kernel(kernel: str) -> str:
     return kernel
 
 
-def _compute_ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
-    """Return intersection over union for every two repertoires, (A, B), from their intersections and sizes."""
+def _divide_by_union(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
+    """Return intersection over union for every two repertoires, (A, B); `common` are the intersections, (A, B)."""
     union = size_a[:, None] + size_b - common
     return np.divide(common, union, out=np.ones_like(common), where=union > 0)
 
@@ -295,7 +302,7 @@ def _has_cuda() -> bool:
 
 
 def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
-    """Compute `cross_kernel`, (A, B), by torch on a device.
+    """Compute `compute_cross_kernel`, (A, B), by torch on a device.
 
     MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
     2e-7.
@@ -319,7 +326,7 @@ def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str
             common += (sum_a[:, None] + sum_b - torch.cdist(a, b, p=1).double()) / 2
         size_a += sum_a
         size_b += sum_b
-    return _compute_ratio(*(part.cpu().numpy() for part in (common, size_a, size_b)))
+    return _divide_by_union(*(part.cpu().numpy() for part in (common, size_a, size_b)))
 
 
 class KernelMethod(RepertoireEstimator):
@@ -356,9 +363,9 @@ class KernelMethod(RepertoireEstimator):
 
     def _compute_kernel_to_kept(self, X: RepertoireDataset) -> Floats:
         """Return the kernel of each repertoire with each one that was kept, (B, S)."""
-        if self._kept is not None and _share_container(X, self._kept):
+        if self._kept is not None and _are_of_same_container(X, self._kept):
             return compute_dataset_kernel(X, self._kept, self.kernel, **self._settings)
-        return cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
+        return compute_cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""

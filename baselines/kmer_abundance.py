@@ -5,6 +5,7 @@ Letters: B repertoires, M 4-mers, N sequences, R residues.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numba
@@ -71,25 +72,26 @@ def load_kmer_abundances(
     trim
         Number of residues that are left out at both ends of each sequence.
     """
-
-    def compute(whole: RepertoireDataset) -> Arrays:
-        tcrb = abundance == "tcrb"
-        highest = np.empty((len(whole), _N_KMERS), np.float32)
-        lowest = np.empty_like(highest) if tcrb else highest
-        for row, repertoire in enumerate(whole):
-            highest[row], lowest[row] = _compute_log_abundances(repertoire, tcrb, trim)
-        bounds = {
-            "highest_bounds": _compute_bounds(highest, np.maximum),
-            "lowest_bounds": _compute_bounds(lowest, np.minimum),
-        }
-        letters, moments = _compute_statistics(highest)
-        separate_lowest = {"lowest": lowest} if tcrb else {}
-        return {"highest": highest, **separate_lowest, **bounds, "letters": letters, "moments": moments}
-
+    compute = partial(_compute_abundances, tcrb=abundance == "tcrb", trim=trim)
     arrays = load_or_compute(dataset, "kmer_abundances", {"abundance": abundance, "trim": int(trim)}, compute)
     return KmerAbundances(
         **{name: _make_read_only(arrays.get(name, arrays["highest"])) for name in KmerAbundances._fields}
     )
+
+
+def _compute_abundances(whole: RepertoireDataset, *, tcrb: bool, trim: int) -> Arrays:
+    """Return the fields of `KmerAbundances` by name; `lowest` is left out if it equals `highest`."""
+    highest = np.empty((len(whole), _N_KMERS), np.float32)
+    lowest = np.empty_like(highest) if tcrb else highest
+    for row, repertoire in enumerate(whole):
+        highest[row], lowest[row] = _compute_log_abundances(repertoire, tcrb, trim)
+    bounds = {
+        "highest_bounds": _compute_bounds(highest, np.maximum),
+        "lowest_bounds": _compute_bounds(lowest, np.minimum),
+    }
+    letters, moments = _compute_statistics(highest)
+    separate_lowest = {"lowest": lowest} if tcrb else {}
+    return {"highest": highest, **separate_lowest, **bounds, "letters": letters, "moments": moments}
 
 
 def _make_read_only(array: NDArray[Any]) -> NDArray[Any]:

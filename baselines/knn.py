@@ -15,7 +15,7 @@ from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.labels import canonical_order, encode_two_classes
+from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["KNN", "KNNRegressor", "average_nearest"]
 
@@ -62,7 +62,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
     Parameters
     ----------
     kernel
-        `minmax` or `jaccard`; see `deeprc.baselines.kernels.cross_kernel`.
+        `minmax` or `jaccard`; see `deeprc.baselines.kernels.compute_cross_kernel`.
     n_neighbors
         Number of neighbours; a number above n counts as n.
     kmer_offsets
@@ -80,7 +80,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._keep(X[order])
         self.positive_ = positive[order]
 

@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.motif_matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping
+from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
 __all__ = ["KnownMotif", "score_motifs"]
@@ -48,24 +50,27 @@ def score_motifs(
     """
     cohort = cohort_from_mapping({"n_repertoires": 1, "signals": signals})  # the background does not matter
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        overlaps = np.full((2, len(whole), len(_STATUSES)), np.nan)
-        for row, repertoire in enumerate(whole):
-            if len(repertoire) == 0:
-                continue
-            overlaps[:, row] = 0
-            for column, status in enumerate(_STATUSES):
-                carried = [signal for signal in cohort.motif_signals if signal.status == status]
-                motifs = [motif for signal in carried for motif in signal.motifs]
-                if motifs:
-                    inside = any(signal.position == "imgt" for signal in carried)
-                    matches = match_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
-                    overlaps[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
-        return {"binary": overlaps[0], "continuous": overlaps[1]}
-
+    compute = partial(_compute_overlaps, cohort.motif_signals)
     arrays = load_or_compute(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
     by_status = np.asarray(arrays[overlap][dataset.repertoire_indices])
     return np.asarray(by_status[:, 0] - by_status[:, 1])
+
+
+def _compute_overlaps(signals: Sequence[MotifSignal], whole: RepertoireDataset) -> Arrays:
+    """Return both kinds of score of each repertoire for the signals of each class, (B, 2) each; see `score_motifs`."""
+    overlaps = np.full((2, len(whole), len(_STATUSES)), np.nan)
+    for row, repertoire in enumerate(whole):
+        if len(repertoire) == 0:
+            continue
+        overlaps[:, row] = 0
+        for column, status in enumerate(_STATUSES):
+            carried = [signal for signal in signals if signal.status == status]
+            motifs = [motif for signal in carried for motif in signal.motifs]
+            if motifs:
+                inside = any(signal.position == "imgt" for signal in carried)
+                matches = match_motifs(motifs, repertoire.residues, repertoire.lengths, inside=inside)
+                overlaps[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
+    return {"binary": overlaps[0], "continuous": overlaps[1]}
 
 
 class KnownMotif(KnownTruth):
@@ -96,11 +101,11 @@ class KnownMotif(KnownTruth):
         """Search the whole container for the motifs and cache the scores."""
         score_motifs(X, _read_motif_signals(X))
 
-    def _remember(self, X: RepertoireDataset) -> None:
+    def _read_recipe(self, X: RepertoireDataset) -> None:
         check_choice("overlap", self.overlap, ("binary", "continuous"))
         self.signals_ = _read_motif_signals(X)
 
-    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_scores(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return score_motifs(X, self.signals_, self.overlap)
 
 

@@ -79,8 +79,8 @@ class KnownRecipe(KnownTruth):
         """Compute the ratio of the whole container's repertoires and cache it."""
         score_recipe(X, get_recipe(X))
 
-    def _remember(self, X: RepertoireDataset) -> None:
+    def _read_recipe(self, X: RepertoireDataset) -> None:
         self.recipe_ = get_recipe(X)
 
-    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_scores(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return score_recipe(X, self.recipe_)

@@ -30,12 +30,12 @@ PART_COLUMN = "part"
 class KnownTruth(BinaryClassifier):
     """A ranking of repertoires by the recipe of the training cohort.
 
-    A subclass defines `_remember`, which keeps the parts of the recipe that it needs, and `_score`. `fit` learns the
-    slope and the intercept that turn scores into probabilities, and which class is the recipe's positive one. If the
-    labels are `negative` and `positive`, their names decide. Otherwise, if the labels divide the repertoires as the
-    metadata column `status` or `true_status` does, that column decides. Otherwise, the class with the higher mean score
-    is the positive one. New repertoires need no recipe. A repertoire without sequences has the mean score of the
-    training repertoires.
+    A subclass defines `_read_recipe`, which keeps the parts of the recipe that it needs, and `_compute_scores`. `fit`
+    learns the slope and the intercept that turn scores into probabilities, and which class is the recipe's positive
+    one. If the labels are `negative` and `positive`, their names decide. Otherwise, if the labels divide the
+    repertoires as the metadata column `status` or `true_status` does, that column decides. Otherwise, the class with
+    the higher mean score is the positive one. New repertoires need no recipe. A repertoire without sequences has the
+    mean score of the training repertoires.
 
     Attributes
     ----------
@@ -52,17 +52,18 @@ class KnownTruth(BinaryClassifier):
         """Names of the columns of the metadata sheet that the method reads, where they exist."""
         return (*_COLUMNS, PART_COLUMN)
 
-    def _remember(self, X: RepertoireDataset) -> None:
+    def _read_recipe(self, X: RepertoireDataset) -> None:
+        """Keep the parts of the cohort's recipe that the method needs."""
         raise NotImplementedError
 
-    def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_scores(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the score of each repertoire, (B,); NaN for one without sequences."""
         raise NotImplementedError
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        self._remember(X)
+        self._read_recipe(X)
         self.sign_, self.neutral_ = 1, 0.0
-        scores = self._score(X)
+        scores = self._compute_scores(X)
         self.sign_ = self._find_orientation(X, positive, scores)
         self.neutral_ = self.sign_ * _average_scores(scores)
         scores = self._decide(X)
@@ -70,6 +71,7 @@ class KnownTruth(BinaryClassifier):
         self.calibration_ = fit_platt_scaling(scores[order], positive[order])
 
     def _find_orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:
+        """Return 1 if the second class is the recipe's positive class, else -1; the class docstring has the rules."""
         if self.classes_.tolist() == sorted(_STATUSES):
             return 1
         for column in _COLUMNS:
@@ -81,7 +83,7 @@ class KnownTruth(BinaryClassifier):
         return 1 if _average_scores(scores[positive]) >= _average_scores(scores[~positive]) else -1
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        scores = self.sign_ * self._score(X)
+        scores = self.sign_ * self._compute_scores(X)
         return np.where(np.isnan(scores), self.neutral_, scores)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:

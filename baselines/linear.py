@@ -21,7 +21,7 @@ from deeprc.baselines.ridge import fit_ridge_path
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
-from deeprc.labels import canonical_order, encode_two_classes
+from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
 
@@ -88,7 +88,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
     """A classifier with a linear score."""
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._solve(X[order], positive[order])
 
     def _decide(self, X: RepertoireDataset) -> Floats:
@@ -103,7 +103,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
         if len(X_new) == 0 or len(values) == 0:
             return np.zeros((len(values), len(X_new)))
         self.check_cohort(X_new)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         model = clone(self)
         scores: Floats = model._score_path(X_new, model._fit_path(X[order], positive[order], list(values)))
         return scores

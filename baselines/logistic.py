@@ -162,7 +162,7 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         self.seed = seed
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
-        self._check(values)
+        self._check_values(values)
         features, settings = self._select_features(X), AdamSettings(self.learning_rate, self.l1, self.l2)
         batches = draw_batches(len(X), self.batch_size, max(values), self.seed)
         state, solution_of = AdamState(len(features.columns)), {}
@@ -171,7 +171,8 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
             solution_of[value] = features.solution(state)
         return iter([solution_of[value] for value in values])
 
-    def _check(self, values: Sequence[Any]) -> None:
+    def _check_values(self, values: Sequence[Any]) -> None:
+        """Raise InputError if a parameter, or a number of updates in `values`, is out of range."""
         check_choice("scale", self.scale, ("none", "standard"))
         if len(self._offsets) > _MAX_K:
             raise InputError(f"kmer_offsets: expected at most {_MAX_K}, found {list(self._offsets)}")

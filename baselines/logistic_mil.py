@@ -20,7 +20,7 @@ from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["LogisticMIL"]
 
@@ -106,9 +106,9 @@ class LogisticMIL(BinaryClassifier):
         load_kmer_abundances(X, self.abundance, trim=self.trim)
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        self._check()
+        self._check_ranges()
         self.prior_ = float(np.log(positive.sum() / (~positive).sum()))
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
         carrier_classes = np.repeat(self._list_carrier_classes(), self.n_restarts)[best]
@@ -143,7 +143,7 @@ class LogisticMIL(BinaryClassifier):
         scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._path)
         return np.asarray(scores[np.searchsorted(epochs, values)])
 
-    def _check(self) -> None:
+    def _check_ranges(self) -> None:
         """Raise InputError if a parameter is out of range."""
         check_choice("abundance", self.abundance, ("4mer", "tcrb"))
         check_choice("carrier", self.carrier, ("either", "first", "second"))

@@ -20,7 +20,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def check_whole_number(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
-    """Return a parameter as an integer; raise InputError if it is no whole number from `low` to `high`."""
+    """Return a parameter as an integer; raise InputError if it is not a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= (high or math.inf):
         limits = f"from {low} to {high}" if high else f"of at least {low}"
         raise InputError(f"{name}: expected a whole number {limits}, found {value!r}")

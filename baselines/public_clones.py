@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds, fit_two_beta_binomials
 from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
@@ -26,7 +26,7 @@ from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["THRESHOLDS", "PublicClones"]
 
@@ -125,7 +125,7 @@ class PublicClones(BinaryClassifier):
     def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
         """Learn as `fit` does. No inner fold separates a group; if there are groups, at least two are needed."""
         positive, donors = self._start_fit(X, y), validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         self._learn(X[order], positive[order], None if donors is None else donors[order])
         return self
 
@@ -146,12 +146,12 @@ class PublicClones(BinaryClassifier):
         )
         self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
         if len(thresholds) > 1:
-            self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
+            self.cross_entropy_ = np.array([self._compute_cross_entropy(k, n, positive, folds) for k in counts])
         best = 0
         if len(thresholds) > 1:  # the strictest of equally good thresholds
             best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])
         self.p_value_ = float(thresholds[best])
-        self._choose(X, units)
+        self._store_associated_clones(X, units)
         self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
@@ -169,7 +169,7 @@ class PublicClones(BinaryClassifier):
             raise InputError("thresholds: expected at least one, found none")
         return np.array(sorted(set(values), reverse=True), np.float64)
 
-    def _cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
+    def _compute_cross_entropy(self, k: Integers, n: Integers, positive: NDArray[np.bool_], folds: Integers) -> float:
         """Return the mean cross-entropy of held-out repertoires.
 
         `k` is the number of associated clones that each repertoire carries with each fold held out, (B, F + 1); `n` is
@@ -180,11 +180,11 @@ class PublicClones(BinaryClassifier):
             held_out = folds == fold
             classes = fit_two_beta_binomials(k[~held_out, fold], n[~held_out], positive[~held_out])
             prior = float(np.log((positive[~held_out].sum() + 1) / ((~positive[~held_out]).sum() + 1)))
-            scores = prior + beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
+            scores = prior + compute_beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
 
-    def _choose(self, X: RepertoireDataset, units: CountedUnits) -> None:
+    def _store_associated_clones(self, X: RepertoireDataset, units: CountedUnits) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
         clones = find_shared_clones(X, self.fields_)
         associated = find_associated_clones(clones, units, self.p_value_)
@@ -204,7 +204,9 @@ class PublicClones(BinaryClassifier):
 
     def _decide(self, X: RepertoireDataset) -> Floats:
         k = np.array([len(found) for found in self._make_clone_set().find_in(X)], np.int64)
-        return self.prior_ + beta_binomial_log_odds(self.distributions_, k, count_distinct_clones(X, self.fields_))
+        return self.prior_ + compute_beta_binomial_log_odds(
+            self.distributions_, k, count_distinct_clones(X, self.fields_)
+        )
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)

@@ -20,7 +20,7 @@ from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.labels import canonical_order, encode_two_classes
+from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["SVM", "SVMRegressor", "score_path"]
 
@@ -39,7 +39,7 @@ class SVM(KernelClassifier):
     Parameters
     ----------
     kernel
-        `minmax` or `jaccard`; see `deeprc.baselines.kernels.cross_kernel`.
+        `minmax` or `jaccard`; see `deeprc.baselines.kernels.compute_cross_kernel`.
     C
         Price of a repertoire on the wrong side of the margin.
     kmer_offsets
@@ -74,7 +74,7 @@ class SVM(KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         cost = check_positive("C", self.C)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         kernel, positive = self._gram(X[order]), positive[order]
         solution = _solve(kernel, positive, cost)
         self._keep(X[order[solution.rows]])
@@ -90,7 +90,7 @@ class SVM(KernelClassifier):
         """Return the scores, (V, B), that each C gives new repertoires; see `BinaryClassifier.decision_path`."""
         _, positive = encode_two_classes(X, y)
         costs = np.array([check_positive("C", value) for value in values], np.float64)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         new = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         return score_path(self._gram(X), positive, new, costs)
@@ -149,7 +149,7 @@ class SVMRegressor(KernelRegressor):
     def _fit_machine(self, kernel: Floats, numbers: Floats, C: Any) -> SVR:
         cost, width = check_positive("C", C), check_not_negative("epsilon", self.epsilon)
         machine = SVR(kernel="precomputed", C=cost, epsilon=width, tol=_TOLERANCE, max_iter=_MAX_ITERATIONS)
-        _run(machine, kernel, numbers, cost)
+        _fit_and_log(machine, kernel, numbers, cost)
         return machine
 
 
@@ -237,7 +237,7 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     smallest = 0.5 / min(n_positive, n_negative)
     machine = SVC(kernel="precomputed", C=max(cost, smallest), tol=_TOLERANCE, max_iter=_MAX_ITERATIONS, cache_size=500)
-    _run(machine, kernel, positive, cost)
+    _fit_and_log(machine, kernel, positive, cost)
     return _Solution(
         rows=machine.support_.astype(np.int64),
         coefficients=machine.dual_coef_[0].copy(),
@@ -248,7 +248,7 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     )
 
 
-def _run(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) -> None:
+def _fit_and_log(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) -> None:
     """Fit scikit-learn's machine to a kernel, (n, n); a solver that did not converge is logged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

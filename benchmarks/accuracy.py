@@ -182,7 +182,8 @@ class _Work:
         return pd.DataFrame(rows)
 
     def _measure_cohorts(self, sources: Sequence[Source]) -> list[dict[str, Any]]:
-        places = [(source, entry, fold) for source in sources for entry, fold in self._places(source)]
+        """Return the rows of the table for some cohorts; only results that are not stored yet are measured."""
+        places = [(source, entry, fold) for source in sources for entry, fold in self._list_measurements(source)]
         known = [self._load_result(entry, source, fold) for source, entry, fold in places]
         waiting = [index for index, outcome in enumerate(known) if outcome is None]
         needed = list({places[index][0].seed: places[index][0] for index in waiting}.values())
@@ -191,7 +192,7 @@ class _Work:
             jobs = []
             for index in waiting:
                 source, entry, fold = places[index]
-                container, place = self.cohorts.place(source), _locate_result(entry, source, fold)
+                container, place = self.cohorts.place(source), _make_result_place(entry, source, fold)
                 checkpoints = self.results.locate_checkpoints(place, entry.key(source, fold, self.device))
                 jobs.append(Job(index, entry, source, fold, str(self.device), container, checkpoints))
             for source in needed:
@@ -204,7 +205,7 @@ class _Work:
             row
             for (source, entry, fold), found in zip(places, known, strict=True)
             if found
-            for row in _add_member_rows({**_locate_result(entry, source, fold), "method": entry.label, **found})
+            for row in _add_member_rows({**_make_result_place(entry, source, fold), "method": entry.label, **found})
         ]
 
     def _needs_kmers(self, jobs: Sequence[Job]) -> bool:
@@ -212,14 +213,15 @@ class _Work:
         can_be_used = self.workers.scheduler is None or jobs[0].container is not None
         return can_be_used and any(not job.entry.name.startswith(_WITHOUT_KMERS) for job in jobs)
 
-    def _places(self, source: Source) -> list[tuple[Entry, int]]:
+    def _list_measurements(self, source: Source) -> list[tuple[Entry, int]]:
+        """Return each pair of a method and a fold that is measured on a cohort."""
         entries, left_out = list_entries(source, self.methods, self.configs)
         for name, reason in left_out.items():
             click.echo(f"{source.name}: {name} is left out: {reason}", err=True)
         return [(entry, fold) for fold in self.folds for entry in entries]
 
     def _load_result(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
-        found = self.results.get(_locate_result(entry, source, fold), entry.key(source, fold, self.device))
+        found = self.results.get(_make_result_place(entry, source, fold), entry.key(source, fold, self.device))
         # older versions did not store the predictions from which the interval of a container is computed
         return None if found is not None and source.path is not None and "tested" not in found else found
 
@@ -231,12 +233,13 @@ class _Work:
         function = partial(_measure_here, datasets, self.device) if is_here else measure_job
         with closing(run_jobs(function, jobs, self.workers, hint="the same call goes on with the other jobs")) as ended:
             for job, future in ended:
-                yield job, self._stored(job, future)
+                yield job, self._store_outcome(job, future)
 
-    def _stored(self, job: Job, future: Future[dict[str, Any]]) -> dict[str, Any] | None:
+    def _store_outcome(self, job: Job, future: Future[dict[str, Any]]) -> dict[str, Any] | None:
+        """Store the outcome of a job that has ended, and print it; return None if the job has failed."""
         entry, source, fold = job.entry, job.source, job.fold
         title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
-        place, key = _locate_result(entry, source, fold), entry.key(source, fold, self.device)
+        place, key = _make_result_place(entry, source, fold), entry.key(source, fold, self.device)
         try:
             outcome = get_result(future, title)
         except Exception as error:  # the other jobs continue
@@ -269,7 +272,8 @@ def _add_member_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _locate_result(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
+def _make_result_place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
+    """Return the values that name the folder of a result: cohort, seed, fold and method."""
     return {"cohort": source.name, "seed": source.seed, "fold": fold, "entry": entry.name}
 
 
@@ -329,6 +333,7 @@ def _make_source(name: str, overrides: Sequence[str], seed: int, scale: float, b
 def _check_container_alone(
     recipe_names: Sequence[str], of_recipe: Sequence[str], background: Path | None, target: str | None
 ) -> None:
+    """Raise an error if options of recipes are given beside a container."""
     if recipe_names or background is not None:
         raise InputError("--container: takes the place of --recipes and --background")
     if of_recipe:

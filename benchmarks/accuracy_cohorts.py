@@ -96,7 +96,7 @@ class Source:
         if self.mapping is None:
             return make_job_key(digest_container(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
-        return make_job_key(self.mapping, None if path is None else _file_digest(Path(path)))
+        return make_job_key(self.mapping, None if path is None else _digest_file(Path(path)))
 
     @property
     def has_counts(self) -> bool:
@@ -141,12 +141,12 @@ class Cohorts:
         """Yield the cohorts; their containers are deleted if the block ends without an error, else they are kept."""
         written = [place for each in sources if each.cohort is not None and (place := self.place(each))]
         if written:
-            self._remove(besides=written)
-        yield [self._open(each) for each in sources]
+            self._remove_containers(besides=written)
+        yield [self._open_dataset(each) for each in sources]
         if written:
-            self._remove()
+            self._remove_containers()
 
-    def _open(self, source: Source) -> RepertoireDataset:
+    def _open_dataset(self, source: Source) -> RepertoireDataset:
         """Return a cohort, after writing its container if it has one and it is not there."""
         place = self.place(source)
         if source.cohort is None or place is None:
@@ -156,7 +156,8 @@ class Cohorts:
             write_container(source.cohort, place, recipe=source.mapping)
         return open_dataset(place)
 
-    def _remove(self, besides: Sequence[Path] = ()) -> None:
+    def _remove_containers(self, besides: Sequence[Path] = ()) -> None:
+        """Delete the containers of simulated cohorts, and their caches, except those at `besides`."""
         kept = {name for place in besides for name in (place.name, f"{place.name}.cache")}
         for path in () if self.keep else list(self.folder.glob(f"*{_COHORT}*")):
             if path.name in kept:
@@ -174,7 +175,7 @@ def make_file_name(name: str) -> str:
     return re.sub(r"[^\w.+-]", "_", name)
 
 
-def _file_digest(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

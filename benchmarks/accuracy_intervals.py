@@ -12,10 +12,10 @@ import pandas as pd
 from accuracy_cohorts import Source
 from numpy.typing import NDArray
 
-from deeprc.evaluation.auc_intervals import auc_interval, fold_aucs_interval, overlap_factor
+from deeprc.evaluation.auc_intervals import compute_auc_interval, compute_fold_aucs_interval, compute_overlap_factor
 from deeprc.evaluation.donors import DonorColumn
 
-__all__ = ["add_interval", "mean_interval"]
+__all__ = ["add_interval", "compute_mean_interval"]
 
 
 def add_interval(
@@ -24,7 +24,8 @@ def add_interval(
     """Return an outcome with the 95% interval of its AUC: `ci_low`, `ci_high`.
 
     If the cohort is a container, the result also has `tested`, the label, donor and score of each test repertoire, for
-    `mean_interval`: several seeds test the same donors. Each seed of a recipe is a cohort of its own, without donors.
+    `compute_mean_interval`: several seeds test the same donors. Each seed of a recipe is a cohort of its own, without
+    donors.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ def add_interval(
     """
     label = source.labels[rows, 0].astype(np.int64)
     donors = DonorColumn.choose(source.dataset.metadata, source.group_by).index_if_known()
-    found = fold_aucs_interval([label], [scores], None if donors is None else [donors[rows]])
+    found = compute_fold_aucs_interval([label], [scores], None if donors is None else [donors[rows]])
     outcome = {**outcome, "ci_low": found.low, "ci_high": found.high}
     if source.path is not None:
         donors = DonorColumn(source.dataset.metadata, None).index() if donors is None else donors
@@ -45,7 +46,7 @@ def add_interval(
     return outcome
 
 
-def mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
+def compute_mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
     """Return the 95% interval of the mean AUC of a method over the seeds and folds of one cohort.
 
     Parameters
@@ -55,10 +56,10 @@ def mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
     """
     n_folds = jobs.groupby("seed").size()
     if "tested" not in jobs or jobs["tested"].isna().all():
-        factor = overlap_factor(float(n_folds.mean()))
-        return auc_interval(jobs["auc"].mean(), jobs["n_positive"], jobs["n_negative"], variance_factor=factor)
+        factor = compute_overlap_factor(float(n_folds.mean()))
+        return compute_auc_interval(jobs["auc"].mean(), jobs["n_positive"], jobs["n_negative"], variance_factor=factor)
     tested = {name: [np.asarray(each[name]) for each in jobs["tested"]] for name in ("label", "donor", "score")}
     # single folds of several seeds share training repertoires, too: they are like the folds of one repeat
     repeats = jobs["seed"].tolist() if n_folds.min() > 1 else None
-    found = fold_aucs_interval(tested["label"], tested["score"], tested["donor"], repeats=repeats)
+    found = compute_fold_aucs_interval(tested["label"], tested["score"], tested["donor"], repeats=repeats)
     return found.low, found.high

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Source, make_file_name
 from accuracy_intervals import add_interval
-from accuracy_ranking import as_classifier, measure_ranking
+from accuracy_ranking import make_classifier, measure_ranking
 from accuracy_results import FORMAT, VERSION, Outcome
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -33,7 +33,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
@@ -205,14 +205,25 @@ def measure(
         scores, found = _fit_method(entry, source, dataset, split)
     elif entry.together:
         splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
-        members, found = _train_together(entry.config, source, dataset, splits, device, checkpoints)
-        found["member_aucs"] = midrank_aucs(label, members).tolist()
+        members, found = _train_together(_Setup(entry.config, source, dataset, device, checkpoints), splits)
+        found["member_aucs"] = compute_midrank_aucs(label, members).tolist()
         scores = members.mean(axis=0)
     else:
-        scores, found = _train_alone(entry.config, source, dataset, split, device, checkpoints)
-    auc = float(midrank_aucs(label, scores[None])[0])
+        scores, found = _train_alone(_Setup(entry.config, source, dataset, device, checkpoints), split)
+    auc = float(compute_midrank_aucs(label, scores[None])[0])
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What trainings of DeepRC on one fold have in common; each has a file for its checkpoints in `checkpoints`."""
+
+    config: Config
+    source: Source
+    dataset: RepertoireDataset
+    device: torch.device
+    checkpoints: Path
 
 
 @dataclass(frozen=True)
@@ -227,21 +238,21 @@ class _Trained:
     test_seconds: float
 
 
-def _train_and_score(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path
-) -> _Trained:
+def _train_and_score(setup: _Setup, split: Split, index: int) -> _Trained:
+    """Train DeepRC on a split, and score its test fold; `index` counts the trainings on this fold from 0."""
+    source, dataset = setup.source, setup.dataset
     every = Fold(dataset, source.labels, source.groups)
     sides = [every.take(rows) for rows in (split.train, split.validation)]
-    checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
+    setup.checkpoints.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     trainer = Trainer(
-        config,
+        setup.config,
         [source.task],
         *sides,
         seed=source.seed,
-        device=device,
-        monitor=_validation_auc,
-        checkpoint=checkpoint,
+        device=setup.device,
+        monitor=_compute_validation_auc,
+        checkpoint=setup.checkpoints / f"{index}.safetensors",
     )
     seconds = time.perf_counter() - started
     state = trainer.fit()
@@ -252,11 +263,10 @@ def _train_and_score(
     return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 
 
-def _train_alone(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoints: Path
-) -> tuple[NDArray[np.float64], Outcome]:
+def _train_alone(setup: _Setup, split: Split) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold, (B,), and facts about the training."""
-    trained = _train_and_score(config, source, dataset, split, device, checkpoints / "0.safetensors")
+    source, dataset = setup.source, setup.dataset
+    trained = _train_and_score(setup, split, 0)
     state, trainer = trained.state, trained.trainer
     kept = find_kept_weights(pd.DataFrame(state.history))
     found = {
@@ -269,38 +279,28 @@ def _train_alone(
         "test_seconds": trained.test_seconds,
     }
     rows = _find_learning_rows(source, split)
-    classifier = as_classifier(trained.model, dataset[split.train], dataset[split.validation])
+    classifier = make_classifier(trained.model, dataset[split.train], dataset[split.validation])
     ranking = measure_ranking(classifier, source, dataset[rows], source.labels[rows, 0] == 1)
     calibration = calibrate_model(trained.model, trainer.validation).tasks[0].calibration
-    found |= _judge_log_odds(source, split, calibration.slope * trained.scores + calibration.intercept)
+    found |= _measure_probabilities(source, split, calibration.slope * trained.scores + calibration.intercept)
     return trained.scores, {**found, **ranking}
 
 
-def _judge_log_odds(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
+def _measure_probabilities(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
     """Return the measures `JUDGED` of the probabilities on the test fold, from log-odds, (B,)."""
     judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
     return {name: judged[name] for name in JUDGED}
 
 
-def _train_together(
-    config: Config,
-    source: Source,
-    dataset: RepertoireDataset,
-    splits: Sequence[Split],
-    device: torch.device,
-    checkpoints: Path,
-) -> tuple[NDArray[np.float64], Outcome]:
+def _train_together(setup: _Setup, splits: Sequence[Split]) -> tuple[NDArray[np.float64], Outcome]:
     """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
-    members = [
-        _train_and_score(config, source, dataset, split, device, checkpoints / f"{number}.safetensors")
-        for number, split in enumerate(splits)
-    ]
+    members = [_train_and_score(setup, split, index) for index, split in enumerate(splits)]
     seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
     return np.stack([each.scores for each in members]), found
 
 
-def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
+def _compute_validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     label = known[:, 0].cpu()
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
@@ -320,14 +320,14 @@ def _fit_method(
     found: Outcome = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
         found["validation_auc"] = estimator.auc_
-        scores, of_stack = _judge_stack(estimator, source, dataset, split)
+        scores, of_stack = _measure_stack(estimator, source, dataset, split)
         return scores, {**found, **of_stack}
     scores = estimator.decision_function(X_test)
     ranking = measure_ranking(estimator, source, X, y == 1) if can_rank(estimator) else {}
     return np.asarray(scores, np.float64), {**found, **ranking}
 
 
-def _judge_stack(
+def _measure_stack(
     stack: Stack, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold by a stack, (B,), and measures of the stack and of each of its members.
@@ -340,7 +340,7 @@ def _judge_stack(
     X, positive = dataset[rows], source.labels[rows, 0] == 1
     member_scores = stack.member_scores(dataset[split.test]).to_numpy()  # (B, M)
     log_odds = stack.combination_.log_odds(member_scores)
-    aucs = midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
+    aucs = compute_midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
     described: dict[str, Outcome] = stack.member_table().to_dict("index")
     for (member, _), auc, own in zip(stack.shares(), aucs.tolist(), member_scores.T.tolist(), strict=True):
         models = member.models
@@ -349,7 +349,7 @@ def _judge_stack(
         described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
     found = {
         "members": described,
-        **_judge_log_odds(source, split, log_odds),
+        **_measure_probabilities(source, split, log_odds),
         **measure_ranking(stack, source, X, positive),
     }
     return np.asarray(log_odds, np.float64), found

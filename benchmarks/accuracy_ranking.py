@@ -21,11 +21,15 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.motif_matching import match_motifs
-from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
+from deeprc.evaluation.found_sequences import (
+    compute_average_precision,
+    compute_jaccard_index,
+    compute_precision_at_n_true,
+)
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.model import TrainedModel
 
-__all__ = ["MEASURES", "as_classifier", "measure_ranking"]
+__all__ = ["MEASURES", "make_classifier", "measure_ranking"]
 
 MEASURES = ("true_sequences", "precision_at_true", "average_precision", "jaccard", "motif_at_true")
 """Measures of `measure_ranking`, without the seconds; `benchmarks/README.md` explains them."""
@@ -34,7 +38,7 @@ _MIN_LENGTH = 50_000  # smallest length of the list, as in the AIRR-ML-25 challe
 _MAX_TRUE = 200_000  # a longer list takes too long, and every method finds such a frequent signal
 
 
-def as_classifier(model: TrainedModel, train: RepertoireDataset, validation: RepertoireDataset) -> DeepRCClassifier:
+def make_classifier(model: TrainedModel, train: RepertoireDataset, validation: RepertoireDataset) -> DeepRCClassifier:
     """Return a fitted classifier with a model, which knows from which repertoires the model has learned."""
     classifier = DeepRCClassifier()
     classifier.model_ = model
@@ -49,9 +53,9 @@ def measure_ranking(
 ) -> dict[str, int | float | None]:
     """Return measures of how well a fitted method finds the true sequences, and the seconds of ranking.
 
-    The keys are those of `MEASURES` and `ranking_seconds`; for the true sequences, see `_true_sequences`. The result is
-    empty for a cohort without known signals, or without a file. If no sequence, or more than 200,000 different ones,
-    have a signal, only `true_sequences` has a number.
+    The keys are those of `MEASURES` and `ranking_seconds`; for the true sequences, see `_find_true_sequences`. The
+    result is empty for a cohort without known signals, or without a file. If no sequence, or more than 200,000
+    different ones, have a signal, only `true_sequences` has a number.
 
     Parameters
     ----------
@@ -62,7 +66,7 @@ def measure_ranking(
     X, y
         Repertoires from which it learned, (B,), and whether each is positive, (B,).
     """
-    truth = _true_sequences(source, X, y)
+    truth = _find_true_sequences(source, X, y)
     if truth is None:
         return {}
     n_true = len(truth)
@@ -73,17 +77,17 @@ def measure_ranking(
     started = time.perf_counter()
     ranked = rank_sequences(estimator, X, y, max(_MIN_LENGTH, n_true))
     seconds = time.perf_counter() - started
-    is_true = np.fromiter((row in truth for row in _rows(ranked)), np.bool_, len(ranked))  # (R,)
+    is_true = np.fromiter((row in truth for row in _list_clones(ranked)), np.bool_, len(ranked))  # (R,)
     return found | {
-        "precision_at_true": precision_at_n_true(is_true, n_true),
-        "average_precision": average_precision(is_true, n_true),
-        "jaccard": jaccard_index(is_true, n_true),
-        "motif_at_true": _share_with_motif(source, ranked["junction_aa"].iloc[:n_true]),
+        "precision_at_true": compute_precision_at_n_true(is_true, n_true),
+        "average_precision": compute_average_precision(is_true, n_true),
+        "jaccard": compute_jaccard_index(is_true, n_true),
+        "motif_at_true": _compute_share_with_motif(source, ranked["junction_aa"].iloc[:n_true]),
         "ranking_seconds": seconds,
     }
 
 
-def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) -> set[tuple[str, ...]] | None:
+def _find_true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) -> set[tuple[str, ...]] | None:
     """Return the different sequences, with their genes, that have an implanted signal in positive repertoires.
 
     A repertoire is positive by its recorded label, and only signals of the positive class count. None if not known.
@@ -103,10 +107,10 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
         indices.append(X.container.repertoire_offsets[X.repertoire_indices[at]] + np.flatnonzero(carries))
     fields = X.gene_fields
     sequences = X.take_clones(np.concatenate([np.zeros(0, np.int64), *indices]), fields)
-    return set(_rows(CloneSet(sequences).to_frame()))
+    return set(_list_clones(CloneSet(sequences).to_frame()))
 
 
-def _share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
+def _compute_share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
     """Return the share of sequences with a whole motif of the positive class; None if this class has no motif."""
     signals = () if source.cohort is None else source.cohort.motif_signals
     motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
@@ -116,6 +120,6 @@ def _share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
     return float(match_motifs(motifs, residues, np.diff(offsets)).whole.mean())
 
 
-def _rows(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+def _list_clones(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the junction and the genes of each sequence of a table."""
     return list(frame.filter(["junction_aa", "v_call", "j_call"]).itertuples(index=False, name=None))

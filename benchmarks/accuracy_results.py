@@ -28,7 +28,7 @@ class Results:
     def get(self, place: Mapping[str, Any], key: str) -> Outcome | None:
         """Return the outcome of a job; None if there is no complete file."""
         try:
-            body = json.loads(self._path(place, key).read_text(encoding="utf-8"))
+            body = json.loads(self._make_path(place, key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         found = body.get("outcome") if isinstance(body, dict) and body.get("key") == key else None
@@ -36,7 +36,7 @@ class Results:
 
     def put(self, place: Mapping[str, Any], key: str, outcome: Outcome) -> None:
         """Store the outcome of a job, and remove its checkpoints."""
-        path = self._path(place, key)
+        path = self._make_path(place, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
         write_text(path, json.dumps(body, indent=1) + "\n")
@@ -44,12 +44,12 @@ class Results:
 
     def locate_checkpoints(self, place: Mapping[str, Any], key: str) -> Path:
         """Return the folder for the checkpoints of a job's trainings, so that a killed job continues."""
-        return self._path(place, key).with_suffix(".checkpoints")
+        return self._make_path(place, key).with_suffix(".checkpoints")
 
     def forget_checkpoints(self, place: Mapping[str, Any], key: str) -> None:
         """Remove the checkpoints of a job that has ended or failed."""
         shutil.rmtree(self.locate_checkpoints(place, key), ignore_errors=True)
 
-    def _path(self, place: Mapping[str, Any], key: str) -> Path:
+    def _make_path(self, place: Mapping[str, Any], key: str) -> Path:
         name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"
         return self.folder / make_file_name(str(place["cohort"])) / name

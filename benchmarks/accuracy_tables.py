@@ -9,7 +9,7 @@ import click
 import numpy as np
 import pandas as pd
 import torch
-from accuracy_intervals import mean_interval
+from accuracy_intervals import compute_mean_interval
 from accuracy_jobs import JUDGED
 from accuracy_ranking import MEASURES
 from common import report
@@ -31,7 +31,7 @@ def summarise(jobs: pd.DataFrame) -> pd.DataFrame:
     jobs = jobs.assign(to_known_motif=jobs["auc"].to_numpy() - truth.reindex(places).to_numpy(np.float64))
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
-        low, high = mean_interval(part)
+        low, high = compute_mean_interval(part)
         optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # columns that not every method has
         rows.append(
             {
@@ -82,7 +82,7 @@ def tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
     means = take_means(summary)
     shown = jobs.drop(columns=[name for name in _HIDDEN if name in jobs])
     write_text(output / "results.tsv", shown.to_csv(sep="\t", index=False))
-    write_text(output / "table.md", _markdown(summary) + "\n" + _markdown(means))
+    write_text(output / "table.md", _format_markdown(summary) + "\n" + _format_markdown(means))
     report("accuracy", _replace_missing(summary), device)
     report("accuracy, means over cohorts", _replace_missing(means), device)
 
@@ -93,14 +93,14 @@ def _replace_missing(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    shown = {name: [_cell(str(name), value) for value in table[name]] for name in table}
+def _format_markdown(table: pd.DataFrame) -> str:
+    shown = {name: [_format_cell(str(name), value) for value in table[name]] for name in table}
     lines = [" | ".join(map(str, shown)), " | ".join("---" for _ in shown)]
     lines += [" | ".join(row) for row in zip(*shown.values(), strict=True)]
     return "".join(f"| {line} |\n" for line in lines)
 
 
-def _cell(name: str, value: Any) -> str:
+def _format_cell(name: str, value: Any) -> str:
     if pd.isna(value):
         return ""
     if not isinstance(value, float):

@@ -30,7 +30,7 @@ from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
 
 
-def _model(device: torch.device) -> TrainedModel:
+def _make_model(device: torch.device) -> TrainedModel:
     """Return a model with random weights."""
     torch.manual_seed(0)
     task = Task("status", "status", "binary", ("no", "yes"))
@@ -55,15 +55,15 @@ _WAYS: dict[str, Callable[[TrainedModel, RepertoireDataset, Path], None]] = {
 def _measure(way: str, container: str, device: str) -> tuple[float, float]:
     """Return the seconds and the peak memory of this process, which does nothing else."""
     where = resolve_device(device)
-    model, dataset = _model(where), open_dataset(container)
+    model, dataset = _make_model(where), open_dataset(container)
     with tempfile.TemporaryDirectory() as folder:
         _WAYS[way](model, dataset[:1], Path(folder) / "small.tsv")  # compilation
         started = time.perf_counter()
         _WAYS[way](model, dataset[1:], Path(folder) / "table.tsv")
-        return time.perf_counter() - started, _peak_mb()
+        return time.perf_counter() - started, _read_peak_mb()
 
 
-def _peak_mb() -> float:
+def _read_peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

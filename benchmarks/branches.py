@@ -56,17 +56,17 @@ def main(repertoires: int, sequences: int, clones: int, seconds: float) -> None:
         write_container(simulated, path, recipe=mapping)
         dataset = open_dataset(path)
         learning = _time_learning(dataset)
-        trainers = {name: _trainer(dataset, clones, name == "with") for name in ("with", "without")}
-        updates = {name: _updates(trainer) for name, trainer in trainers.items()}
-        rows = [_compare("update", updates, seconds)]
-        scoring = {name: _scoring(trainer, dataset) for name, trainer in trainers.items()}
-        rows.append(_compare("scoring one repertoire, clones counted", scoring, seconds))
+        trainers = {name: _make_trainer(dataset, clones, name == "with") for name in ("with", "without")}
+        updates = {name: _make_updates(trainer) for name, trainer in trainers.items()}
+        rows = [_compare_times("update", updates, seconds)]
+        scoring = {name: _make_scoring(trainer, dataset) for name, trainer in trainers.items()}
+        rows.append(_compare_times("scoring one repertoire, clones counted", scoring, seconds))
         dataset.container.preprocessing["merge"] = "genes"
-        rows.append(_compare("scoring one repertoire, clones merged", scoring, seconds))
+        rows.append(_compare_times("scoring one repertoire, clones merged", scoring, seconds))
     report("branches", rows, CPU, **learning)
 
 
-def _compare(case: str, functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, object]:
+def _compare_times(case: str, functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, object]:
     """Return a row with the times with and without branches, and their ratio."""
     median = {name: 1e3 * value for name, value in alternate(functions, CPU, seconds=seconds).items()}
     ratio = median["with"] / median["without"]
@@ -96,14 +96,14 @@ def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
     return found
 
 
-def _trainer(dataset: RepertoireDataset, n_clones: int, has_branches: bool) -> Trainer:
+def _make_trainer(dataset: RepertoireDataset, n_clones: int, has_branches: bool) -> Trainer:
     """Return a trainer whose network has branches of the given size, or none."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
     fold = Fold(dataset, encode_labels(tasks, dataset.metadata))
     config = load_config("deeprc", {"composition": False, "clones": False})
     trainer = Trainer(config, tasks, fold, fold, seed=0, device=CPU)
     if has_branches:
-        branches = [_composition(dataset), _memory(dataset, n_clones)]
+        branches = [_make_composition_branch(dataset), _make_clone_branch(dataset, n_clones)]
         trainer.network.attach_branches(branches)
         trainer._use_branches()
         assert trainer._train_collator.branches is not None
@@ -113,7 +113,7 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_branches: bool) -> T
     return trainer
 
 
-def _composition(dataset: RepertoireDataset) -> Branch:
+def _make_composition_branch(dataset: RepertoireDataset) -> Branch:
     """Return a branch with random weights of all 4-mers and genes."""
     genes = {name: calls.vocabulary for name, calls in dataset.container.sequences.genes.items()}
     branch = CompositionBranch(1, {name: tuple(filter(None, names)) for name, names in genes.items()})
@@ -123,7 +123,7 @@ def _composition(dataset: RepertoireDataset) -> Branch:
     return branch
 
 
-def _memory(dataset: RepertoireDataset, n_clones: int) -> Branch:
+def _make_clone_branch(dataset: RepertoireDataset, n_clones: int) -> Branch:
     """Return a branch of stored clones of the cohort, half of which also retrieve their neighbours."""
     rows = np.random.default_rng(0).choice(len(dataset.container.sequences), n_clones, replace=False)
     clones = CloneSet(dataset.take_clones(np.sort(rows), dataset.gene_fields))
@@ -140,12 +140,14 @@ def _memory(dataset: RepertoireDataset, n_clones: int) -> Branch:
     return CloneBranch.of([memory], 1)
 
 
-def _updates(trainer: Trainer) -> Callable[[], object]:
+def _make_updates(trainer: Trainer) -> Callable[[], object]:
+    """Return a function that makes the next update of a trainer."""
     update, number = trainer.make_update_function(), iter(range(2**62))
     return lambda: update(next(number))
 
 
-def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
+def _make_scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
+    """Return a function that computes the outputs of one whole repertoire."""
     model = replace(trainer.make_model(), pooled_value_cache=None)  # every call computes
     return lambda: model.make_inference(dataset[:1]).compute_outputs()
 

@@ -46,28 +46,29 @@ def main(container: Path | None, repertoires: int, sequences: int, pool: Path | 
             container = Path(folder) / "cohort.h5"
             background = GermlineBackground() if pool is None else SequencePool(pool)
             write_container(Cohort(repertoires, Sizes(sequences), background), container)
-        report("clones", _measure(open_dataset(container), genes, share), device("cpu"))
+        report("clones", _compare_ways(open_dataset(container), genes, share), device("cpu"))
 
 
-def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
+def _compare_ways(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
+    """Return a row for each way of finding shared clones: deeprc, pandas, and a dictionary of Python."""
     fields = dataset.gene_fields if genes else []
     rows, bounds = dataset.container.sequences.arrays(fields), np.asarray(dataset.container.repertoire_offsets)
-    _group(rows, bounds, 2)  # compilation
+    _group_by_deeprc(rows, bounds, 2)  # compilation
     few = max(2, int(np.searchsorted(bounds, share, side="right")) - 1)
-    table = [_row("ours, all", int(bounds[-1]), lambda: _group(rows, bounds, len(bounds) - 1))]
-    table.append(_row("ours", int(bounds[few]), lambda: _group(rows, bounds, few)))
+    table = [_measure_row("ours, all", int(bounds[-1]), lambda: _group_by_deeprc(rows, bounds, len(bounds) - 1))]
+    table.append(_measure_row("ours", int(bounds[few]), lambda: _group_by_deeprc(rows, bounds, few)))
     frame = pd.concat([dataset[i].to_frame() for i in range(few)], ignore_index=True)[
         ["repertoire_id", "junction_aa", *fields]
     ]
-    table.append(_row("pandas", len(frame), lambda: _group_by_pandas(frame)))
-    table.append(_row("dictionary", len(frame), lambda: _group_by_dictionary(frame)))
+    table.append(_measure_row("pandas", len(frame), lambda: _group_by_pandas(frame)))
+    table.append(_measure_row("dictionary", len(frame), lambda: _group_by_dictionary(frame)))
     for row in table[1:]:
         row["times_ours"] = row["seconds"] / table[1]["seconds"]
     assert len({row["shared_clones"] for row in table[1:]}) == 1
     return table
 
 
-def _group(rows: SequenceArrays, bounds: np.ndarray[Any, Any], few: int) -> tuple[int, int]:
+def _group_by_deeprc(rows: SequenceArrays, bounds: np.ndarray[Any, Any], few: int) -> tuple[int, int]:
     n = int(bounds[few])
     part = SequenceArrays(rows.residues, rows.offsets[: n + 1], rows.v[:n], rows.j[:n])
     clones: SharedClones = group_clones(part, bounds[: few + 1])
@@ -88,12 +89,13 @@ def _group_by_dictionary(frame: pd.DataFrame) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def _row(what: str, n: int, work: Callable[[], tuple[int, int]]) -> dict[str, Any]:
-    done, peak, before = threading.Event(), [0.0], _megabytes()
+def _measure_row(what: str, n: int, work: Callable[[], tuple[int, int]]) -> dict[str, Any]:
+    """Return the time and the additional peak memory of one call."""
+    done, peak, before = threading.Event(), [0.0], _read_memory_mb()
 
     def watch() -> None:
         while not done.wait(0.01):
-            peak[0] = max(peak[0], _megabytes())
+            peak[0] = max(peak[0], _read_memory_mb())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -114,7 +116,7 @@ def _row(what: str, n: int, work: Callable[[], tuple[int, int]]) -> dict[str, An
     }
 
 
-def _megabytes() -> float:
+def _read_memory_mb() -> float:
     """Return the memory of this process in MB, without pages of files."""
     if not _STATUS.exists():
         return float("nan")

@@ -108,7 +108,7 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def copy_bandwidth(device: torch.device) -> float:
+def measure_copy_bandwidth(device: torch.device) -> float:
     """Measure the bytes per second, read and written, of a copy of arrays that are too large for any cache."""
     source = torch.ones(1 << 26, device=device)
     target = torch.empty_like(source)
@@ -116,7 +116,7 @@ def copy_bandwidth(device: torch.device) -> float:
     return 2 * source.nbytes / seconds
 
 
-def multiply_adds(device: torch.device) -> float:
+def measure_multiply_adds(device: torch.device) -> float:
     """Measure the multiply-add operations per second of a large float32 matrix product.
 
     This is the limit of the device's arithmetic: to add a row of a table takes at least one operation per kernel.
@@ -127,13 +127,13 @@ def multiply_adds(device: torch.device) -> float:
     return n**3 / seconds
 
 
-def launch_seconds(device: torch.device) -> float:
+def measure_launch_seconds(device: torch.device) -> float:
     """Measure the seconds that the host needs to start one small piece of work on a CUDA device."""
     one = torch.zeros(1, device=device)
     return alternate({"launch": lambda: one.add_(1)}, device, seconds=0.5)["launch"]
 
 
-def machine(device: torch.device) -> dict[str, Any]:
+def describe_machine(device: torch.device) -> dict[str, Any]:
     """Return the machine and versions on which the results depend."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -156,4 +156,4 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], device: torch.device, *
     print(frame.to_string(index=False, float_format=lambda value: f"{value:,.4g}"))
     for limit, value in limits.items():
         print(f"{limit.replace('_', ' ')}: {value:,.4g}")
-    print(json.dumps({"benchmark": name, "machine": machine(device), "rows": list(rows), **limits}))
+    print(json.dumps({"benchmark": name, "machine": describe_machine(device), "rows": list(rows), **limits}))

@@ -52,16 +52,16 @@ def compute_digests(folder: Path) -> dict[str, str]:
     write_airr(cohort, folder / "files")
     deeprc.preprocess([folder / "files" / "repertoires"], folder / "files" / "metadata.tsv", folder / "c.h5")
     dataset = deeprc.open(folder / "c.h5")
-    found = {"preprocess": _digest("".join(each.digest() for each in dataset), dataset.metadata.to_csv())}
+    found = {"preprocess": _hash_texts("".join(each.digest() for each in dataset), dataset.metadata.to_csv())}
     config = deeprc.load_config("deeprc", _SETTINGS)
     run = deeprc.train(folder / "c.h5", folder / "run", targets=["status=positive"], config=config, device="cpu")
     for name in ("predictions.tsv", "history.tsv", "seeds.tsv"):
         table = pd.read_csv(folder / "run" / name, sep="\t", dtype=str)
-        found[f"train {name}"] = _digest(table.drop(columns="seconds", errors="ignore").to_csv())
+        found[f"train {name}"] = _hash_texts(table.drop(columns="seconds", errors="ignore").to_csv())
     state = run.model.network.state_dict()
-    found["train weights"] = _digest(*(state[name].numpy().tobytes().hex() for name in sorted(state)))
+    found["train weights"] = _hash_texts(*(state[name].numpy().tobytes().hex() for name in sorted(state)))
     write_attention(folder / "attention.tsv", iterate_attention(run.model, dataset), max_sequences=200)
-    found["attention"] = _digest((folder / "attention.tsv").read_text())
+    found["attention"] = _hash_texts((folder / "attention.tsv").read_text())
     deeprc.benchmark(
         folder / "c.h5",
         target="status=positive",
@@ -69,14 +69,14 @@ def compute_digests(folder: Path) -> dict[str, str]:
         output=folder / "b",
         options=deeprc.BenchmarkOptions(folds=3, preset="quick"),
     )
-    found["benchmark"] = _digest((folder / "b" / "predictions.tsv").read_text())
+    found["benchmark"] = _hash_texts((folder / "b" / "predictions.tsv").read_text())
     deeprc.report(folder / "run", folder / "c.h5", output=folder / "report.html", top=50)
     page = re.sub("<svg.*?</svg>", "", (folder / "report.html").read_text(), flags=re.DOTALL)
-    found["report"] = _digest(page.replace(str(folder), ""))
+    found["report"] = _hash_texts(page.replace(str(folder), ""))
     return found
 
 
-def _digest(*texts: str) -> str:
+def _hash_texts(*texts: str) -> str:
     return hashlib.blake2b("\n".join(texts).encode(), digest_size=12).hexdigest()
 
 

@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from torch import device
 
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 
 _TABLE = "featureDetect.1e-4.CMV.sampleFeatures.tsv"
 _NOTE = "The sequences were selected on these subjects: every AUC is in-sample."
@@ -37,14 +37,14 @@ def main(data: Path, folds: int, repeats: int) -> None:
     positive, n = table["status"].to_numpy() == 1, table["uniques"].to_numpy()
     k = table.iloc[:, 3:].to_numpy().sum(axis=1)
     held_out = [_score_held_out(k, n, positive, folds, seed) for seed in range(repeats)]
-    classes = _classes(k, n, positive)
-    odds = _log_odds(k, n, classes)
+    classes = _fit_classes(k, n, positive)
+    odds = _compute_log_odds(k, n, classes)
     rows: list[dict[str, Any]] = [
-        _row("beta-binomial, fitted to all", positive, [odds]),
-        _row(f"beta-binomial, fitted to other folds ({repeats} x {folds})", positive, held_out),
-        _row("carried", positive, [k]),
-        _row("carried / unique sequences", positive, [k / n]),
-        _row("unique sequences alone", positive, [n]),
+        _make_row("beta-binomial, fitted to all", positive, [odds]),
+        _make_row(f"beta-binomial, fitted to other folds ({repeats} x {folds})", positive, held_out),
+        _make_row("carried", positive, [k]),
+        _make_row("carried / unique sequences", positive, [k / n]),
+        _make_row("unique sequences alone", positive, [n]),
     ]
     print(f"{len(positive)} subjects, {positive.sum()} CMV+; {table.shape[1] - 3} sequences. {_NOTE}")
     for name, (alpha, beta) in zip(("CMV-", "CMV+"), classes, strict=True):
@@ -52,17 +52,18 @@ def main(data: Path, folds: int, repeats: int) -> None:
     report("emerson2017", rows, device("cpu"))
 
 
-def _row(score: str, positive: NDArray[np.bool_], scores: list[NDArray[Any]]) -> dict[str, Any]:
+def _make_row(score: str, positive: NDArray[np.bool_], scores: list[NDArray[Any]]) -> dict[str, Any]:
     aucs = [float(roc_auc_score(positive, each)) for each in scores]
     return {"score": score, "in_sample_auc": float(np.mean(aucs)), "sd_of_repeats": float(np.std(aucs))}
 
 
-def _classes(k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
+def _fit_classes(k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """Return alpha and beta of the negative and of the positive subjects."""
     return [fit_beta_binomial(k[chosen], n[chosen]) for chosen in (~positive, positive)]
 
 
-def _log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float]]) -> NDArray[np.float64]:
-    negative, positive = (beta_binomial_log_pmf(k, n, *each) for each in classes)
+def _compute_log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float]]) -> NDArray[np.float64]:
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in classes)
     return positive - negative
 
 
@@ -72,7 +73,7 @@ def _score_held_out(
     """Return the log-odds of each subject from the distributions of the other folds."""
     odds = np.zeros(len(k))
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(k, positive):
-        odds[test] = _log_odds(k[test], n[test], _classes(k[train], n[train], positive[train]))
+        odds[test] = _compute_log_odds(k[test], n[test], _fit_classes(k[train], n[train], positive[train]))
     return odds
 
 

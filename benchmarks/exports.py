@@ -77,7 +77,7 @@ def write_export(path: Path, n_rows: int, seed: int) -> int:
     with gzip.open(path, "wb", compresslevel=4) if path.suffix == ".gz" else path.open("wb") as file:
         written += file.write("\t".join([*_BEFORE.split(), *_TIES, *_SAMPLE]).encode() + b"\n")
         for start in range(0, n_rows, 50_000):
-            text = _rows(rng, min(50_000, n_rows - start), constant)
+            text = _make_rows(rng, min(50_000, n_rows - start), constant)
             written += file.write(text.encode())
     return written
 
@@ -94,7 +94,8 @@ def write_two_columns(path: Path, n_rows: int, seed: int) -> int:
         return file.write(text.encode())
 
 
-def _rows(rng: np.random.Generator, n: int, constant: str) -> str:
+def _make_rows(rng: np.random.Generator, n: int, constant: str) -> str:
+    """Return random lines of an immunoSEQ export."""
     bases = rng.choice(np.frombuffer(b"ACGT", np.uint8), (n, 87)).tobytes().decode()
     lengths = np.clip(np.round(rng.normal(10.5, 1.8, n)), 5, 20).astype(int)  # number of residues between CAS and F
     residues = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), (n, 20)).tobytes().decode()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import click
 import torch
-from common import alternate, copy_bandwidth, report, seconds_option
+from common import alternate, measure_copy_bandwidth, report, seconds_option
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -41,12 +41,12 @@ def main(device: str, keys: int, dim: int, heads: tuple[int, ...], seconds: floa
         padding = torch.arange(max(sizes), device=where) >= torch.tensor(sizes, device=where)[:, None]
         mask = padding if len(sizes) > 1 else None
         for n_heads, normalisation in itertools.product(heads, ("none", "inputs")):
-            ways = _ways(stored, offsets, padded, mask, n_heads, normalisation)
+            ways = _list_ways(stored, offsets, padded, mask, n_heads, normalisation)
             results = [way().detach() for way in ways.values()]
             for result in results[1:]:
                 torch.testing.assert_close(result, results[0], atol=1e-4, rtol=1e-3)
             for passes in ("forward", "forward + backward"):
-                timed = {way: _passes(function, passes) for way, function in ways.items()}
+                timed = {way: _make_pass(function, passes) for way, function in ways.items()}
                 measured = alternate(timed, where, seconds=seconds)
                 ours = measured["ours"]
                 rows.append(
@@ -60,16 +60,17 @@ def main(device: str, keys: int, dim: int, heads: tuple[int, ...], seconds: floa
                         "ratio_multihead_attention": measured["multihead_attention"] / ours,
                     }
                 )
-    report("hopfield", rows, where, copy_gb_per_s=copy_bandwidth(where) / 1e9)
+    report("hopfield", rows, where, copy_gb_per_s=measure_copy_bandwidth(where) / 1e9)
 
 
-def _ways(
+def _list_ways(
     stored: Tensor, offsets: Tensor, padded: Tensor, mask: Tensor | None, n_heads: int, normalisation: Normalisation
 ) -> dict[str, Callable[[], Tensor]]:
+    """Return functions that pool the same sets: `HopfieldPooling`, plain matrix products, torch's attention."""
     dim, where = stored.shape[1], stored.device
     pooling = HopfieldPooling(dim, n_heads=n_heads, normalisation=normalisation).to(where)
     attention = nn.MultiheadAttention(dim, n_heads, batch_first=True, device=where)
-    queries = _copy(pooling, attention, len(offsets) - 1)
+    queries = _copy_weights(pooling, attention, len(offsets) - 1)
 
     def attend() -> Tensor:
         patterns = functional.layer_norm(padded, (dim,)) if normalisation == "inputs" else padded
@@ -82,7 +83,7 @@ def _ways(
     }
 
 
-def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: int) -> Tensor:
+def _copy_weights(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: int) -> Tensor:
     """Copy the weights of the pooling to the attention; return the queries for it, (n_sets, 1, dim)."""
     dim = attention.embed_dim
     assert pooling.map_values is not None
@@ -109,7 +110,8 @@ def _pool_plainly(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None)
     return pooling.output(pooled.transpose(1, 2).flatten(2))
 
 
-def _passes(function: Callable[[], Tensor], passes: str) -> Callable[[], object]:
+def _make_pass(function: Callable[[], Tensor], passes: str) -> Callable[[], object]:
+    """Return a function that makes a forward pass, or a forward and a backward pass."""
     if passes == "forward":
 
         def forward() -> None:

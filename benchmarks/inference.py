@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 import torch
-from common import alternate, copy_bandwidth, make_cohort, options, report, seconds_option
+from common import alternate, make_cohort, measure_copy_bandwidth, options, report, seconds_option
 
 from deeprc.device import resolve_device
 from deeprc.nn.batch import Collator
@@ -31,7 +31,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
         for n_kernels in kernels:
             for fraction in fractions:
                 runs = {
-                    name: _run(collator, n_kernels, fraction, implementation, where)
+                    name: _make_run(collator, n_kernels, fraction, implementation, where)
                     for name, implementation in (("ours", "compiled"), ("dense", "reference"))
                 }
                 median = alternate(runs, where, seconds=seconds)
@@ -45,12 +45,13 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
                         "million_sequences_per_s": sequences / median["ours"] / 1e6,
                     }
                 )
-    report("inference", rows, where, copy_gb_per_s=copy_bandwidth(where) / 1e9)
+    report("inference", rows, where, copy_gb_per_s=measure_copy_bandwidth(where) / 1e9)
 
 
-def _run(
+def _make_run(
     collator: Collator, n_kernels: int, fraction: float, implementation: Implementation, device: torch.device
 ) -> Callable[[], object]:
+    """Return a function that computes the output of one repertoire."""
     torch.manual_seed(0)
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
     inference = Inference(network, collator, fraction)

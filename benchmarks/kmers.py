@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import SVC
 from torch import device
 
-from deeprc.baselines.kernels import KERNELS, cross_kernel
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel
 from deeprc.baselines.svm import score_path
 from deeprc.datasets.alphabet import compute_offsets, decode_many
 from deeprc.datasets.kmers import count_kmers
@@ -45,20 +45,20 @@ def main(
 ) -> None:
     """Measure the times and their ratios."""
     rows = [_time_counting(sequences, min(sequences, vectorizer_sequences))]
-    representations = _representations(repertoires)
+    representations = _draw_representations(repertoires)
     for kind in KERNELS:
-        kernel, row = _gram(representations, kind, min(repertoires, loop_repertoires))
-        rows += [row, _path(kernel, kind, min(trained, repertoires - 20), values)]
+        kernel, row = _time_gram(representations, kind, min(repertoires, loop_repertoires))
+        rows += [row, _time_svm_path(kernel, kind, min(trained, repertoires - 20), values)]
     report("kmers", rows, device("cpu"))
 
 
-def _seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+def _time(function: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
 
 
-def _row(what: str, unit: str, ours: tuple[float, int], usual: tuple[float, int]) -> dict[str, Any]:
+def _make_row(what: str, unit: str, ours: tuple[float, int], usual: tuple[float, int]) -> dict[str, Any]:
     """Return a row of the table from pairs of seconds and number of units."""
     per_s, usual_per_s = (number / seconds for seconds, number in (ours, usual))
     return {
@@ -80,14 +80,14 @@ def _time_counting(n: int, n_usual: int) -> dict[str, Any]:
     offsets = compute_offsets(lengths)
     texts = decode_many(residues[: offsets[n_usual]], offsets[: n_usual + 1])
     count_kmers(residues[: offsets[1]], lengths[:1])  # compiles
-    seconds, counts = _seconds(lambda: count_kmers(residues, lengths))
+    seconds, counts = _time(lambda: count_kmers(residues, lengths))
     vectorizer = CountVectorizer(analyzer="char", ngram_range=(4, 4), lowercase=False)
-    usual_seconds, table = _seconds(lambda: vectorizer.fit_transform(texts))
+    usual_seconds, table = _time(lambda: vectorizer.fit_transform(texts))
     assert table.sum() == count_kmers(residues[: offsets[n_usual]], lengths[:n_usual]).sum() <= counts.sum()
-    return _row("4-mers", "sequence", (seconds, n), (usual_seconds, n_usual))
+    return _make_row("4-mers", "sequence", (seconds, n), (usual_seconds, n_usual))
 
 
-def _representations(n: int) -> NDArray[np.float32]:
+def _draw_representations(n: int) -> NDArray[np.float32]:
     """Return random counts of 4-mers, (n, 160000): a few are frequent and many rare; a repertoire has 40% of them."""
     rng = np.random.default_rng(0)
     mean = rng.gamma(0.3, 8.0, 20**4)
@@ -97,14 +97,14 @@ def _representations(n: int) -> NDArray[np.float32]:
     return rows
 
 
-def _gram(rows: NDArray[np.float32], kind: str, n_usual: int) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    cross_kernel(rows[:2], rows[:2], kind)  # compiles
+def _time_gram(rows: NDArray[np.float32], kind: str, n_usual: int) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    compute_cross_kernel(rows[:2], rows[:2], kind)  # compiles
     few = rows[:n_usual]
-    seconds, kernel = _seconds(lambda: cross_kernel(rows, rows, kind))
-    usual_seconds, expected = _seconds(lambda: _compute_by_loop(few, kind))
+    seconds, kernel = _time(lambda: compute_cross_kernel(rows, rows, kind))
+    usual_seconds, expected = _time(lambda: _compute_by_loop(few, kind))
     np.testing.assert_allclose(kernel[:n_usual, :n_usual], expected, rtol=1e-5)
     pairs = [n * (n + 1) // 2 for n in (len(rows), n_usual)]
-    return kernel, _row(f"Gram matrix, {kind}", "pair", (seconds, pairs[0]), (usual_seconds, pairs[1]))
+    return kernel, _make_row(f"Gram matrix, {kind}", "pair", (seconds, pairs[0]), (usual_seconds, pairs[1]))
 
 
 def _compute_by_loop(rows: NDArray[np.float32], kind: str) -> NDArray[np.float64]:
@@ -117,17 +117,18 @@ def _compute_by_loop(rows: NDArray[np.float32], kind: str) -> NDArray[np.float64
     return kernel
 
 
-def _path(kernel: NDArray[np.float64], kind: str, n: int, n_values: int) -> dict[str, Any]:
+def _time_svm_path(kernel: NDArray[np.float64], kind: str, n: int, n_values: int) -> dict[str, Any]:
+    """Return a row with the time of our SVM path, and of scikit-learn's SVC for a few of the values."""
     rng = np.random.default_rng(0)
     positive, costs = rng.random(len(kernel)) < 0.4, 10 ** rng.uniform(-6, 6, n_values)
     positive[:2] = True, False
     train, new = kernel[:n, :n], kernel[n:, :n]
-    seconds, scores = _seconds(lambda: score_path(train, positive[:n], new, costs))
+    seconds, scores = _time(lambda: score_path(train, positive[:n], new, costs))
     tried = costs[:_TRIED]
     machines = (SVC(kernel="precomputed", C=cost, tol=1e-8) for cost in tried)
-    usual_seconds, expected = _seconds(lambda: [m.fit(train, positive[:n]).decision_function(new) for m in machines])
+    usual_seconds, expected = _time(lambda: [m.fit(train, positive[:n]).decision_function(new) for m in machines])
     np.testing.assert_allclose(scores[: len(tried)], expected, atol=1e-5)
-    return _row(f"SVM, {kind}, {n} repertoires", "value of C", (seconds, n_values), (usual_seconds, len(tried)))
+    return _make_row(f"SVM, {kind}, {n} repertoires", "value of C", (seconds, n_values), (usual_seconds, len(tried)))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main(
         binary, continuous = _PAPER.get(name, (None, None))
         row = {"recipe": name, "repertoires": cohort.n_repertoires, "sequences": int(cohort.all_sizes.sum())}
         for column, values in figures.items():
-            row[column], error = _auc(values[positive], values[~positive])
+            row[column], error = _compute_auc(values[positive], values[~positive])
             if column == "binary":
                 row["error"] = error
         table.append({**row, "paper_binary": binary, "paper_continuous": continuous})
@@ -61,7 +61,7 @@ def main(
     report("known_motif", table, device("cpu"))
 
 
-def _auc(positive: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
+def _compute_auc(positive: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
     """Return the area under the ROC curve and its standard error (DeLong et al. 1988)."""
     wins = (positive[:, None] > negative) + 0.5 * (positive[:, None] == negative)
     of_positive, of_negative = wins.mean(axis=1), wins.mean(axis=0)

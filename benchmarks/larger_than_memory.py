@@ -48,6 +48,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
 
 
 def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list[dict[str, object]]:
+    """Return a row for each way of updating, from repertoires in memory and on the disk."""
     config = load_config("deeprc", {"n_kernels": n_kernels})
     quarter = len(dataset) // 4
     memory, disk = (make_trainer(part, config, CPU) for part in (dataset[:quarter], dataset[quarter:]))
@@ -84,7 +85,7 @@ class _Way:
 
     def __init__(self, name: str, one: Trainer, *, reads_ahead: bool, drops: bool = False) -> None:
         self.name, self._trainer, self._reads_ahead, self._drops = name, one, reads_ahead, drops
-        self._prefetch = one._train_collator.prefetch if reads_ahead else _ignore
+        self._prefetch = one._train_collator.prefetch if reads_ahead else _read_nothing
         self._pages = _Pages(one.train.dataset)
         self._update, self._index = one.make_update_function(), 0
         self.seconds: list[float] = []
@@ -95,13 +96,13 @@ class _Way:
         """Make some updates in a row."""
         self._trainer._train_collator.prefetch = self._prefetch
         for index in range(_IN_A_ROW):
-            seconds, cpu, read = time.perf_counter(), time.process_time(), _blocks_read()
+            seconds, cpu, read = time.perf_counter(), time.process_time(), _count_blocks_read()
             self._update(self._index)
             self._index += 1
             if index >= _NOT_TIMED:
                 self.seconds.append(time.perf_counter() - seconds)
                 self.cpu_seconds.append(time.process_time() - cpu)
-                self.bytes_read.append(512 * (_blocks_read() - read))
+                self.bytes_read.append(512 * (_count_blocks_read() - read))
             if self._drops:
                 soon = [
                     self._trainer.draws.choose_repertoires(self._index + ahead)
@@ -110,11 +111,11 @@ class _Way:
                 self._pages.drop(np.concatenate([np.zeros(0, np.int64), *soon]))
 
 
-def _ignore(positions: object) -> None:
+def _read_nothing(positions: object) -> None:
     """Read nothing in advance."""
 
 
-def _blocks_read() -> int:
+def _count_blocks_read() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 

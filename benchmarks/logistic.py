@@ -39,10 +39,10 @@ def main(rows: tuple[int, ...], columns: int, penalties: int, repeats: int, upda
     Cs = np.logspace(-2, 2, penalties)
     lines: list[dict[str, Any]] = []
     for n_rows in rows:
-        matrix, positive = _cohort(n_rows, columns)
+        matrix, positive = _draw_cohort(n_rows, columns)
         for penalty, l1_ratio in (("l1", 1.0), ("l2", 0.0)):
             ours, found = _time_ours(matrix, positive, Cs.tolist(), l1_ratio, repeats)
-            theirs, excess = _liblinear(matrix, positive, Cs, penalty, found)
+            theirs, excess = _time_liblinear(matrix, positive, Cs, penalty, found)
             lines.append(
                 {
                     "rows": n_rows,
@@ -54,11 +54,11 @@ def main(rows: tuple[int, ...], columns: int, penalties: int, repeats: int, upda
                     "liblinear_excess": excess,
                 }
             )
-        lines.append({"rows": n_rows, "solver": "Adam", "us_per_update": 1e6 * _adam(matrix, positive, updates)})
+        lines.append({"rows": n_rows, "solver": "Adam", "us_per_update": 1e6 * _time_adam(matrix, positive, updates)})
     report("logistic", lines, torch.device("cpu"))
 
 
-def _cohort(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def _draw_cohort(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return random frequencies of k-mers, a few of which are slightly more frequent in the positive class."""
     rng = np.random.default_rng(0)
     mean = rng.lognormal(0, 2, n_columns)
@@ -84,7 +84,7 @@ def _time_ours(
     return float(np.median(times[1:])), found  # without the first, which compiles
 
 
-def _liblinear(
+def _time_liblinear(
     matrix: NDArray[np.float32], positive: NDArray[np.bool_], Cs: NDArray[Any], penalty: str, ours: list[Solution]
 ) -> tuple[float, float]:
     """Return the seconds for all C, and the largest relative excess of an objective over ours."""
@@ -104,12 +104,12 @@ def _liblinear(
         at_mean = solution.intercept + solution.coefficients @ matrix[:, solution.columns].mean(
             axis=0, dtype=np.float64
         )
-        least = _objective(z, positive, every[kept], at_mean, C, penalty)
-        worst = max(worst, _objective(z, positive, model.coef_[0], model.intercept_[0], C, penalty) / least - 1)
+        least = _compute_objective(z, positive, every[kept], at_mean, C, penalty)
+        worst = max(worst, _compute_objective(z, positive, model.coef_[0], model.intercept_[0], C, penalty) / least - 1)
     return seconds, worst
 
 
-def _objective(
+def _compute_objective(
     z: NDArray[Any], positive: NDArray[np.bool_], w: NDArray[Any], intercept: float, C: float, penalty: str
 ) -> float:
     odds = z @ w + intercept
@@ -117,7 +117,7 @@ def _objective(
     return float(C * np.logaddexp(0, np.where(positive, -odds, odds)).sum() + cost)
 
 
-def _adam(matrix: NDArray[np.float32], positive: NDArray[np.bool_], n_updates: int) -> float:
+def _time_adam(matrix: NDArray[np.float32], positive: NDArray[np.bool_], n_updates: int) -> float:
     batches = draw_batches(len(matrix), 4, n_updates, seed=0)
     settings = AdamSettings(1e-3, l1=1e-7, l2=1e-3)
     train(AdamState(matrix.shape[1]), matrix, positive, batches[:10], settings)

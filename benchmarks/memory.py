@@ -50,7 +50,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, rows: int, worke
     if worker is not None:
         case, name, n_kernels = worker
         if case == PREPROCESS:
-            print(json.dumps(_preprocess(rows)))
+            print(json.dumps(_measure_preprocessing(rows)))
             return
         print(json.dumps(_measure(case, IMPLEMENTATIONS[name], int(n_kernels), sequences, where)))
         return
@@ -92,7 +92,7 @@ def read_figures(script: str, *options: str) -> list[float]:
     return [float(each) for each in (found if isinstance(found, list) else [found])]
 
 
-def _preprocess(rows: int) -> list[int]:
+def _measure_preprocessing(rows: int) -> list[int]:
     """Return the additional peak memory of preprocessing a file, and the size of the file, both in bytes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -109,14 +109,15 @@ def _preprocess(rows: int) -> list[int]:
         cpu = torch.device("cpu")
         before = _reset_peak(cpu)
         run("large")
-        return [_peak(cpu) - before, size]
+        return [_read_peak(cpu) - before, size]
 
 
 def _measure(case: str, implementation: Implementation, n_kernels: int, sequences: int, device: torch.device) -> int:
+    """Return the additional peak memory of one case, in bytes."""
     update = case.startswith("update")
     times = 1 if update else int(case.split()[0])
     with make_cohort(4, 300) as small, make_cohort(4 if update else 1, times * sequences) as large:
-        make = _update if update else _score
+        make = _make_update if update else _make_scoring
         option = float(case.split()[-1]) if update else 1.0
         make(small, implementation, n_kernels, option, device)()
         return measure_peak(make(large, implementation, n_kernels, option, device), large, device)
@@ -130,21 +131,23 @@ def measure_peak(run: Callable[[], object], dataset: RepertoireDataset, device: 
     for _ in range(3):
         run()
     wait(device)
-    return _peak(device) - before
+    return _read_peak(device) - before
 
 
-def _update(
+def _make_update(
     dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
 ) -> Callable[[], object]:
+    """Return a function that makes one update of a trainer."""
     one = make_trainer(dataset, load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction}), device)
     one.network.embedding.implementation = implementation
     update = one.make_update_function(capture=False)
     return lambda: update(0)
 
 
-def _score(
+def _make_scoring(
     dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
 ) -> Callable[[], object]:
+    """Return a function that computes the output of the first repertoire."""
     network = DeepRC(n_kernels=n_kernels, implementation=implementation).eval().to(device)
     collator = Collator(dataset, "none")
     inference = Inference(network, collator, fraction)
@@ -164,14 +167,14 @@ def _reset_peak(device: torch.device) -> int:
         return torch.cuda.memory_allocated(device)
     ctypes.CDLL(None).malloc_trim(0)  # otherwise the work could use freed memory, which is not counted
     Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    return _read_status("VmRSS")
 
 
-def _peak(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status("VmHWM")
+def _read_peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _read_status("VmHWM")
 
 
-def _status(name: str) -> int:
+def _read_status(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 

@@ -36,7 +36,7 @@ import click
 import numpy as np
 import pandas as pd
 import torch
-from common import machine
+from common import describe_machine
 from mil_data import DATASETS, Bags, read_bags
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
@@ -133,7 +133,7 @@ def train(bags: Bags, setting: Setting, *, epochs: int, seed: int) -> Model:
     optimiser = torch.optim.AdamW(network.parameters(), lr=setting.learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, setting.decay)
     for _ in range(epochs):
-        for features, offsets, labels in _batches(scaled, setting, rng):
+        for features, offsets, labels in _iterate_batches(scaled, setting, rng):
             loss = functional.binary_cross_entropy_with_logits(network(features, offsets), labels)
             optimiser.zero_grad()
             loss.backward()
@@ -149,7 +149,7 @@ def draw_kept_instances(offsets: NDArray[np.int64], share: float, rng: np.random
     return (numbers >= share) | (numbers == np.repeat(largest, np.diff(offsets)))
 
 
-def _batches(bags: Bags, setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _iterate_batches(bags: Bags, setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Shuffle the bags, drop instances, and yield features, offsets and labels of each batch."""
     keep = draw_kept_instances(bags.offsets, setting.bag_dropout, rng)
     shuffled = bags.select(rng.permutation(len(bags)), keep)
@@ -205,12 +205,12 @@ def search(bags: Bags, plan: Plan, seed: Sequence[int]) -> list[Candidate]:
     """Choose settings by successive halving on inner folds, and return the survivors, best first."""
     settings = draw_settings(plan.settings, np.random.default_rng(seed))
     candidates = [Candidate(setting, [], []) for setting in settings]
-    for number, (inner, validation) in enumerate(split_folds(bags.labels, plan.inner_folds, _seed(*seed))):
+    for number, (inner, validation) in enumerate(split_folds(bags.labels, plan.inner_folds, _derive_seed(*seed))):
         if number == plan.first_folds:
             candidates = sorted(candidates, key=lambda c: -c.mean_auc)[: plan.survivors]
         part, held_out = bags.select(inner), bags.select(validation)
         for candidate in candidates:
-            model = train(part, candidate.setting, epochs=plan.epochs, seed=_seed(*seed, number))
+            model = train(part, candidate.setting, epochs=plan.epochs, seed=_derive_seed(*seed, number))
             candidate.models.append(model)
             candidate.aucs.append(float(roc_auc_score(held_out.labels, model.logits(held_out))))
     return sorted(candidates, key=lambda c: -c.mean_auc)
@@ -224,7 +224,7 @@ def split_folds(
     return list(folds.split(np.zeros(len(labels)), labels))
 
 
-def _seed(*numbers: int) -> int:
+def _derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
@@ -244,11 +244,11 @@ class FoldResult:
 def run_fold(bags: Bags, plan: Plan, repetition: int, fold: int) -> FoldResult:
     """Choose settings on the training part of an outer fold, train with them, and score its test bags."""
     started = time.process_time()
-    training, test = split_folds(bags.labels, plan.folds, _seed(plan.seed, repetition))[fold]
+    training, test = split_folds(bags.labels, plan.folds, _derive_seed(plan.seed, repetition))[fold]
     seed = (plan.seed, repetition, fold)
     part, held_out = bags.select(training), bags.select(test)
     best = search(part, plan, seed)[: plan.averaged]
-    final = [train(part, c.setting, epochs=plan.epochs, seed=_seed(*seed, plan.inner_folds)) for c in best]
+    final = [train(part, c.setting, epochs=plan.epochs, seed=_derive_seed(*seed, plan.inner_folds)) for c in best]
     models = final + [model for candidate in best for model in candidate.models]
     return FoldResult(
         repetition=repetition,
@@ -351,7 +351,7 @@ def report(dataset: str, bags: Bags, plan: Plan, results: Sequence[FoldResult], 
         print(f"{name.replace('_', ' ')}: {value:,.4g}")
     about = {"dataset": dataset, "bags": len(bags), "instances": len(bags.features)}
     content = {"rows": rows, "chosen": chosen, "plan": asdict(plan), **measured}
-    print(json.dumps({"benchmark": "mil", "machine": machine(torch.device("cpu")), **about, **content}))
+    print(json.dumps({"benchmark": "mil", "machine": describe_machine(torch.device("cpu")), **about, **content}))
 
 
 if __name__ == "__main__":

@@ -97,13 +97,13 @@ def read_bags(folder: Path, dataset: str) -> Bags:
 def _read_mat(content: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
     """Read features (N, F), bag ids and labels (N,) from sparse matrices with an instance per row."""
     table = scipy.io.loadmat(io.BytesIO(content), variable_names=["features", "bag_ids", "labels"])
-    features, ids, labels = (_dense(table[key]) for key in ("features", "bag_ids", "labels"))
+    features, ids, labels = (_convert_to_dense(table[key]) for key in ("features", "bag_ids", "labels"))
     if not len(features) == ids.size == labels.size:
         raise ValueError(f"expected a bag id and a label for each of {len(features)} instances")
     return features, ids.ravel().astype(np.int64), labels.ravel() > 0  # converted, because ids may be stored as uint8
 
 
-def _dense(matrix: scipy.sparse.spmatrix | NDArray[np.generic]) -> NDArray[np.float64]:
+def _convert_to_dense(matrix: scipy.sparse.spmatrix | NDArray[np.generic]) -> NDArray[np.float64]:
     return np.asarray(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix, dtype=np.float64)
 
 

@@ -31,12 +31,12 @@ def main(repertoires: int, sequences: int) -> None:
     with make_cohort(repertoires, sequences) as dataset:
         path = dataset.container.path
         del dataset
-        seconds = {"read": _read(path), "read again": _read(path, forget=False)}
+        seconds = {"read": _time_reading(path), "read again": _time_reading(path, forget=False)}
         shutil.rmtree(container_check.cache_folder(path), ignore_errors=True)
         container_check._CHECKED.clear()
-        seconds["check"] = _open(path)
+        seconds["check"] = _time_opening(path)
         container_check._CHECKED.clear()
-        seconds["again"] = _open(path)
+        seconds["again"] = _time_opening(path)
         size = path.stat().st_size
     rows = [
         {"what": name, "seconds": value, "gb_per_s": size / value / 1e9, "ratio": value / seconds["read"]}
@@ -45,7 +45,8 @@ def main(repertoires: int, sequences: int) -> None:
     report("opening", rows, torch.device("cpu"), bytes=size, sequences=repertoires * sequences)
 
 
-def _read(path: Path, *, forget: bool = True) -> float:
+def _time_reading(path: Path, *, forget: bool = True) -> float:
+    """Return the seconds that it takes to read a file, after its pages were dropped if `forget`."""
     with path.open("rb", buffering=0) as file:
         if forget and hasattr(os, "posix_fadvise"):
             os.fsync(file.fileno())
@@ -57,7 +58,7 @@ def _read(path: Path, *, forget: bool = True) -> float:
         return time.perf_counter() - started
 
 
-def _open(path: Path) -> float:
+def _time_opening(path: Path) -> float:
     started = time.perf_counter()
     Container(path)
     return time.perf_counter() - started

@@ -53,12 +53,12 @@ def main(layout: str, files: int, rows: int, jobs: int, plain: bool) -> None:
         size = sum(_LAYOUTS[layout](path, rows, seed) for seed, path in enumerate(paths))
         sheet = pd.DataFrame({"sample_name": [path.name.split(".")[0] for path in paths], "status": "a"})
         sheet.to_csv(folder / "sheet.tsv", sep="\t", index=False)
-        seconds = {f"deeprc, {jobs} processes": _time(partial(_preprocess, folder, jobs))}
+        seconds = {f"deeprc, {jobs} processes": _time(partial(_preprocess_by_deeprc, folder, jobs))}
         peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # peak memory of the largest process
-        seconds["deeprc, 1 process"] = _time(partial(_preprocess, folder, 1))
-        seconds[f"two passes, {jobs} processes"] = _time(partial(_two_passes, paths, folder, jobs))
-        seconds["one pass, 1 process"] = _time(lambda: [_residues(path) for path in paths])
-        seconds["gzip -dc | wc -l"] = _time(lambda: [_unpack(path) for path in paths])
+        seconds["deeprc, 1 process"] = _time(partial(_preprocess_by_deeprc, folder, 1))
+        seconds[f"two passes, {jobs} processes"] = _time(partial(_preprocess_in_two_passes, paths, folder, jobs))
+        seconds["one pass, 1 process"] = _time(lambda: [_read_residues(path) for path in paths])
+        seconds["gzip -dc | wc -l"] = _time(lambda: [_count_unpacked_lines(path) for path in paths])
     total = files * rows
     ours = seconds[f"deeprc, {jobs} processes"]
     table = [
@@ -80,18 +80,19 @@ def _time(function: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _preprocess(folder: Path, jobs: int) -> None:
+def _preprocess_by_deeprc(folder: Path, jobs: int) -> None:
     arguments = ["exports", "--metadata", "sheet.tsv", "--output", "cohort.h5", "--jobs", str(jobs)]
     program = "from deeprc.cli import main; main()"
     command = [sys.executable, "-c", program, "preprocess", *arguments]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
-def _two_passes(paths: list[Path], folder: Path, jobs: int) -> None:
+def _preprocess_in_two_passes(paths: list[Path], folder: Path, jobs: int) -> None:
+    """Preprocess as the original DeepRC did: read the lengths first, then the padded sequences."""
     with multiprocessing.Pool(jobs) as pool:
-        lengths, counts = zip(*pool.imap(_lengths_and_counts, paths), strict=True)
+        lengths, counts = zip(*pool.imap(_read_lengths_and_counts, paths), strict=True)
     with multiprocessing.Pool(jobs) as pool:
-        blocks = list(pool.imap(_residues, paths))
+        blocks = list(pool.imap(_read_residues, paths))
     residues = np.full((sum(map(len, blocks)), max(block.shape[1] for block in blocks)), -1, np.int8)
     start = 0
     for block in blocks:
@@ -104,7 +105,7 @@ def _two_passes(paths: list[Path], folder: Path, jobs: int) -> None:
         file.create_dataset("sequences", data=residues, **packed)
 
 
-def _valid_rows(path: Path) -> pd.DataFrame:
+def _read_valid_rows(path: Path) -> pd.DataFrame:
     table = pd.read_csv(path, sep="\t", index_col=False, keep_default_na=False, low_memory=False)
     if "frame_type" in table:
         table = table[table["frame_type"].to_numpy() == "In"]
@@ -112,20 +113,20 @@ def _valid_rows(path: Path) -> pd.DataFrame:
     return table[[all([letter in _LETTERS for letter in str(sequence)]) for sequence in sequences]]  # noqa: C419
 
 
-def _lengths_and_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    table = _valid_rows(path)
+def _read_lengths_and_counts(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    table = _read_valid_rows(path)
     return np.array([len(sequence) for sequence in table["amino_acid"]]), table["templates"].to_numpy()
 
 
-def _residues(path: Path) -> np.ndarray:
-    sequences = _valid_rows(path)["amino_acid"].to_numpy()
+def _read_residues(path: Path) -> np.ndarray:
+    sequences = _read_valid_rows(path)["amino_acid"].to_numpy()
     residues = np.full((len(sequences), max(map(len, sequences))), -1, np.int8)
     for row, sequence in enumerate(sequences):
         residues[row, : len(sequence)] = [_INDEX[letter] for letter in sequence]
     return residues
 
 
-def _unpack(path: Path) -> None:
+def _count_unpacked_lines(path: Path) -> None:
     subprocess.run(f"gzip -dcf {path} | wc -l", shell=True, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -51,11 +51,11 @@ def main(sequences: int, pool: Path | None, repertoires: int) -> None:
     if pool is not None:
         backgrounds["real sequences"] = SequencePool(pool)
     backgrounds["LSTM"] = LstmBackground()
-    table: list[dict[str, Any]] = [_row("a loop", sequences // 20, _loop)]
+    table: list[dict[str, Any]] = [_measure_row("a loop", sequences // 20, _draw_in_loop)]
     for name, background in backgrounds.items():
         n = sequences // 10 if name == "LSTM" else sequences
-        table.append(_row(name, n, _draw(background)))
-        table.append(_row(f"{name}, with signal", n, _draw(background, Implanter([_SIGNAL]))))
+        table.append(_measure_row(name, n, _make_draw(background)))
+        table.append(_measure_row(f"{name}, with signal", n, _make_draw(background, Implanter([_SIGNAL]))))
     for row in table:
         row["times_loop"] = row["million_per_s"] / table[0]["million_per_s"]
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ def main(sequences: int, pool: Path | None, repertoires: int) -> None:
     report("simulate", table, device("cpu"))
 
 
-def _row(name: str, n: int, function: Callable[[int], object]) -> dict[str, Any]:
+def _measure_row(name: str, n: int, function: Callable[[int], object]) -> dict[str, Any]:
     function(min(n, 1000))  # compilation and reading of files
     started = time.perf_counter()
     function(n)
@@ -71,7 +71,9 @@ def _row(name: str, n: int, function: Callable[[int], object]) -> dict[str, Any]
     return {"what": name, "sequences": n, "seconds": seconds, "million_per_s": n / seconds / 1e6}
 
 
-def _draw(background: Background, implanter: Implanter | None = None) -> Callable[[int], None]:
+def _make_draw(background: Background, implanter: Implanter | None = None) -> Callable[[int], None]:
+    """Return a function that draws n sequences, and implants a signal if there is an implanter."""
+
     def draw(n: int) -> None:
         for start in range(0, n, _SIZE):
             rows = np.arange(start, min(start + _SIZE, n))
@@ -82,7 +84,7 @@ def _draw(background: Background, implanter: Implanter | None = None) -> Callabl
     return draw
 
 
-def _loop(n: int) -> list[str]:
+def _draw_in_loop(n: int) -> list[str]:
     rng = np.random.default_rng(0)
     letters, weights = list(AMINO_ACIDS), np.array([RESIDUE_WEIGHTS[letter] for letter in AMINO_ACIDS]) / 65536
     return ["".join(rng.choice(letters, max(round(rng.normal(14.5, 1.8)), 1), p=weights)) for _ in range(n)]

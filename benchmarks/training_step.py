@@ -14,7 +14,15 @@ from itertools import count
 import click
 import numpy as np
 import torch
-from common import alternate, copy_bandwidth, launch_seconds, make_cohort, options, report, seconds_option
+from common import (
+    alternate,
+    make_cohort,
+    measure_copy_bandwidth,
+    measure_launch_seconds,
+    options,
+    report,
+    seconds_option,
+)
 from published import make_published_update
 
 from deeprc.config import Config, load_config
@@ -66,9 +74,9 @@ def main(
                         **({} if where.type == "cuda" else time_parts(trainers["ours"])),
                     }
                 )
-    limits = {"copy_gb_per_s": copy_bandwidth(where) / 1e9}
+    limits = {"copy_gb_per_s": measure_copy_bandwidth(where) / 1e9}
     if where.type == "cuda":
-        limits["launch_us"] = 1e6 * launch_seconds(where)
+        limits["launch_us"] = 1e6 * measure_launch_seconds(where)
     report("training_step", rows, where, **limits)
 
 

@@ -36,12 +36,12 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     """Print a row for each choice, with its time relative to the first."""
     where = resolve_device(device)
     if worker is not None:
-        print(json.dumps(_memory(worker[0], int(worker[1]), sequences, where)))
+        print(json.dumps(_measure_memory(worker[0], int(worker[1]), sequences, where)))
         return
     rows = []
     for n_kernels in kernels:
         with make_cohort(8, sequences) as dataset:
-            made = {name: make_trainer(dataset, _config(name, n_kernels), where) for name in CHOICES}
+            made = {name: make_trainer(dataset, _load_config(name, n_kernels), where) for name in CHOICES}
             median = alternate({name: make_update(one) for name, one in made.items()}, where, seconds=seconds, least=3)
         least = median["n_sequences=10000"]
         for name in CHOICES:
@@ -52,14 +52,14 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     report("whole_repertoires", rows, where)
 
 
-def _config(name: str, n_kernels: int) -> Any:
+def _load_config(name: str, n_kernels: int) -> Any:
     return load_config("deeprc", {"n_kernels": n_kernels, **CHOICES[name]})
 
 
-def _memory(name: str, n_kernels: int, sequences: int, device: torch.device) -> int:
+def _measure_memory(name: str, n_kernels: int, sequences: int, device: torch.device) -> int:
     with make_cohort(4, 300) as small, make_cohort(8, sequences) as large:
-        make_update(make_trainer(small, _config(name, n_kernels), device))()
-        return measure_peak(make_update(make_trainer(large, _config(name, n_kernels), device)), large, device)
+        make_update(make_trainer(small, _load_config(name, n_kernels), device))()
+        return measure_peak(make_update(make_trainer(large, _load_config(name, n_kernels), device)), large, device)
 
 
 if __name__ == "__main__":

@@ -28,12 +28,12 @@ def format_tsv(table: pa.Table, *, has_header: bool) -> pa.Buffer:
     """
     head = ("\t".join(table.column_names) + "\n").encode() if has_header else b""
     try:
-        return _format(table, head, "none")
+        return _format_rows(table, head, "none")
     except pa.ArrowInvalid:  # for example, an id has a quotation mark
-        return _format(table, head, "needed")
+        return _format_rows(table, head, "needed")
 
 
-def _format(table: pa.Table, head: bytes, quoting: str) -> pa.Buffer:
+def _format_rows(table: pa.Table, head: bytes, quoting: str) -> pa.Buffer:
     options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style=quoting)
     text = pa.BufferOutputStream()
     text.write(head)

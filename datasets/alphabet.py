@@ -39,12 +39,12 @@ _INDEX[_LETTERS + 32] = np.arange(20, dtype=np.uint8)  # lower case
 
 
 def encode(sequence: str) -> NDArray[np.uint8]:
-    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
+    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` for a letter that is not an amino acid."""
     return _INDEX[np.frombuffer(sequence.encode("ascii", "replace"), dtype=np.uint8)]
 
 
 def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
+    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` for a letter that is not an amino acid."""
     return _INDEX[letters]
 
 
@@ -56,7 +56,7 @@ def compute_offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def invert_order(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position of each of n rows after they were sorted, (n,), from the rows in their order, (n,)."""
+    """Return the inverse of a permutation, (n,): the position of each row in `order`, (n,)."""
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     return position
@@ -65,7 +65,7 @@ def invert_order(order: NDArray[np.int64]) -> NDArray[np.int64]:
 def take(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the values of some rows, (n,), of values that lie end to end, (R,), and the new offsets, (n + 1,).
+    """Return the values of the chosen `rows`, (n,), end to end, and their offsets, (n + 1,).
 
     Beside the result, it takes some megabytes of memory, whatever the number of rows.
     """

@@ -79,26 +79,27 @@ def load_or_compute(
 def _load_or_compute_on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
+    """Return the arrays of an entry in the cache folder; if it is not there, compute and write it."""
     container = dataset.container
     if not isinstance(container, StoredContainer):  # a simulated cohort, or a table in memory
         return compute(dataset.whole())
     whole = f"{package_version('deeprc')} {digest_container(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     entry = f"{name}-{key}"
-    cached = _read(container.path, entry)
+    cached = _read_entry(container.path, entry)
     if cached is not None:
         return cached
     arrays = compute(dataset.whole())
     try:
-        _write(container.path, entry, arrays, text)
+        _write_entry(container.path, entry, arrays, text)
     except OSError as error:
         folder = cache_folder(container.path)
         _logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
         return arrays
-    return _read(container.path, entry) or arrays
+    return _read_entry(container.path, entry) or arrays
 
 
-def _read(path: Path, entry: str) -> Arrays | None:
+def _read_entry(path: Path, entry: str) -> Arrays | None:
     """Return an entry's arrays; None if there is none, or it is damaged or came from elsewhere."""
     folder = cache_folder(path) / entry
     try:
@@ -113,7 +114,7 @@ def _read(path: Path, entry: str) -> Arrays | None:
         return None
 
 
-def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
+def _write_entry(path: Path, entry: str, arrays: Arrays, text: str) -> None:
     """Write an entry to a hidden folder and rename it; another process may have been faster."""
     folder = make_cache_folder(path) / entry
     with temporary_folder(folder) as hidden:
@@ -124,7 +125,7 @@ def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
         stamps = {name: FileStamp.of(aside / f"{name}.npy") for name in arrays}
         content = {"what": json.loads(text), "arrays": stamps}
         (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
-        if _read(path, entry) is None:
+        if _read_entry(path, entry) is None:
             shutil.rmtree(folder, ignore_errors=True)  # it was damaged
             try:
                 aside.rename(folder)
@@ -146,7 +147,7 @@ def digest_container(container: StoredContainer) -> str:
         note = read_cached_json(container.path, "content.json")
         if not isinstance(note, dict) or {k: note.get(k) for k in stamp} != stamp:
             note = {**stamp, "digest": _hash_container(container)}
-            _remember(container.path, note)
+            _write_digest_note(container.path, note)
         _DIGESTS[container] = str(note["digest"])
     return _DIGESTS[container]
 
@@ -163,6 +164,7 @@ def digest_with_genes(dataset: RepertoireDataset) -> list[str]:
 
 
 def _hash_container(container: StoredContainer) -> str:
+    """Return the hash that `digest_container` keeps."""
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
     for vocabulary in container.gene_names.values():
         content.update("\n".join(vocabulary).encode())
@@ -192,7 +194,8 @@ def _hash_container(container: StoredContainer) -> str:
     return content.hexdigest()
 
 
-def _remember(path: Path, note: Mapping[str, Any]) -> None:
+def _write_digest_note(path: Path, note: Mapping[str, Any]) -> None:
+    """Write the digest of a container into its cache folder; if this is not possible, it is computed again later."""
     try:
         write_text(make_cache_folder(path) / "content.json", json.dumps(note), durable=False)
     except (OSError, InputError) as error:

@@ -44,6 +44,7 @@ Merge = Literal["genes", "junction", "none"]
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
 _LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
+# If at least this share of a file's CDR3s look like junctions, and there are at least so many, they are junctions.
 _MOSTLY = 0.9
 _MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
@@ -71,7 +72,7 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Facts about a file for which the rows of one repertoire are not enough.
+    """Facts about a file that must be found in all of its rows, not in those of one repertoire.
 
     Attributes
     ----------
@@ -143,7 +144,7 @@ def split_by_repertoire(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
     bounds = compute_offsets(np.bincount(column.codes, minlength=len(column.vocabulary)))
     for row in find_first_rows(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
-        yield column.vocabulary[code], _take(rows, order[bounds[code] : bounds[code + 1]])
+        yield column.vocabulary[code], _take_rows(rows, order[bounds[code] : bounds[code + 1]])
 
 
 def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
@@ -203,10 +204,10 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
         Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
     cleaning = Cleaning() if cleaning is None else cleaning
-    examined = _examine(rows, cleaning, examine_file(rows) if facts is None else facts)
+    examined = _examine_rows(rows, cleaning, examine_file(rows) if facts is None else facts)
     rows, keep = examined.rows, examined.reason == KEPT
     encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
+    sequences, n_capped = _merge_equal_rows(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
     is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
@@ -225,7 +226,7 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
 
 def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
-    examined = _examine(rows, cleaning, facts)
+    examined = _examine_rows(rows, cleaning, facts)
     kept = np.flatnonzero(examined.reason == KEPT)
     return kept, examined.rows.sequences.take(kept)
 
@@ -242,7 +243,8 @@ class _ExaminedRows(NamedTuple):
     sequences_from: list[str]
 
 
-def _examine(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _ExaminedRows:
+def _examine_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _ExaminedRows:
+    """Complete junctions, translate gene names, and find the reason for which each row is dropped."""
     genes = {
         name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
         for name, column in _collect_gene_columns(rows).items()
@@ -262,7 +264,7 @@ def _collect_gene_columns(rows: RawRows) -> dict[str, Categorical]:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _take(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
+def _take_rows(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
     """Return some of the rows."""
     changed: dict[str, Any] = {"sequences": rows.sequences.take(index)}
     for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
@@ -323,7 +325,7 @@ def _complete_junctions(
     return replace(rows, sequences=RawTexts(letters, offsets)), names
 
 
-def _merge(
+def _merge_equal_rows(
     rows: RawRows, encoded: Sequences, index: NDArray[np.int64], genes: dict[str, GeneMapping], merge: Merge
 ) -> tuple[Sequences, int]:
     """Return the kept rows as sequences, and the number of those whose sum of counts is too large to be stored.

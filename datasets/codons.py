@@ -24,7 +24,7 @@ _TABLE = np.frombuffer(_AMINO_ACIDS, np.uint8)
 def translate(nucleotides: RawTexts) -> RawTexts:
     """Translate N sequences of nucleotides into amino acids.
 
-    A stop codon becomes `*`, a codon with anything but a base becomes `X`. If the length is no multiple of 3, the
+    A stop codon becomes `*`, a codon with anything but a base becomes `X`. If the length is not a multiple of 3, the
     sequence is out of frame, and `_` follows the whole codons.
     """
     lengths = nucleotides.lengths

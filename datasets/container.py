@@ -81,8 +81,8 @@ class Container(SingleStoreContainer):
         """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
-        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`.
+    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+        """Return how many sequences should be hashed at a time; see `CohortContainer`.
 
         If the file is larger than the available memory, a quarter of this memory holds hashes. Ranks may have the same
         memory, so each takes its share of it.
@@ -92,8 +92,8 @@ class Container(SingleStoreContainer):
         available = count_available_bytes()
         size = self.sequences.residues.nbytes + (8 + 2 * len(fields)) * len(self.sequences)  # offsets, codes of 16 bits
         if available is None or size <= available:
-            return at_least
-        return max(at_least, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each
+            return minimum
+        return max(minimum, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each
 
     def _read(self, file: h5py.File) -> None:
         members = list_members(file)
@@ -109,6 +109,7 @@ class Container(SingleStoreContainer):
         self.sequences = self._map_sequences(members, texts)
 
     def _map_sequences(self, members: dict[str, h5py.Group | h5py.Dataset], texts: Texts) -> Sequences:
+        """Return the sequences of the container as memory maps."""
         genes = {}
         for name in GENE_FIELDS:
             if name in members:

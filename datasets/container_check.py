@@ -177,7 +177,7 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
     """
     if (path, stamp) in _CHECKED:
         return True
-    return bool(read_cached_json(path, _NOTE) == _note(stamp))
+    return bool(read_cached_json(path, _NOTE) == _make_note(stamp))
 
 
 def remember_written(path: Path) -> None:
@@ -191,10 +191,11 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
     if stamp.size < _WORTH_REMEMBERING:
         return
     try:
-        write_text(make_cache_folder(path) / _NOTE, json.dumps(_note(stamp)) + "\n", durable=False)
+        write_text(make_cache_folder(path) / _NOTE, json.dumps(_make_note(stamp)) + "\n", durable=False)
     except (OSError, InputError) as error:
         _logger.debug("%s: will be checked again, since no note can be kept beside it: %s", path, error)
 
 
-def _note(stamp: FileStamp) -> dict[str, Any]:
+def _make_note(stamp: FileStamp) -> dict[str, Any]:
+    """Return the content of the note that says which file was checked, by which version."""
     return {**stamp._asdict(), "deeprc": package_version("deeprc")}

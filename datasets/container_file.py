@@ -175,7 +175,7 @@ def _write_text(member: h5py.Group | h5py.Dataset, name: str, text: str) -> None
 
 
 def write_text_list(member: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
-    """Write several texts as one attribute."""
+    """Write several texts as one attribute of a group or dataset."""
     member.attrs.create(name, encode_texts(texts, f"{member.name}: {name}"))
 
 

@@ -93,18 +93,18 @@ class ContainerWriter:
         self._folder: Path | None = None
         self._hidden = ExitStack()
         self._real_path = Path(os.path.realpath(self.path))  # a link stays one
-        self._forget()
+        self._forget_repertoires()
 
-    def _note_all(self) -> None:
+    def _mark_all_as_journaled(self) -> None:
         """Remember which ids and gene names the journal has already."""
         self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
         self._n_noted = len(self._appended)
 
-    def _forget(self) -> None:
+    def _forget_repertoires(self) -> None:
         self._appended: dict[str, _AppendedRepertoire] = {}  # by repertoire, in the order of the temporary files
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
         self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
-        self._note_all()
+        self._mark_all_as_journaled()
 
     def __enter__(self) -> ContainerWriter:
         new = not self.kept_in.exists()
@@ -133,13 +133,13 @@ class ContainerWriter:
     def rewind(self, n: int) -> None:
         """Return to the state of the first n of `checkpoints`; this must be done before anything is appended."""
         assert self._journal is not None, "only a resumable writer has checkpoints"
-        self._forget()
+        self._forget_repertoires()
         for entry in self._journal.entries[:n]:
             self._appended |= {name: _AppendedRepertoire(*values) for name, values in entry["appended"].items()}
             self._present = dict(entry["present"])
             for name, genes in entry["vocabulary"].items():
                 extend_vocabulary(self._vocabulary[name], genes)
-        self._note_all()
+        self._mark_all_as_journaled()
         self._journal.rewind(n)
         self.checkpoints = self.checkpoints[:n]
 
@@ -156,7 +156,7 @@ class ContainerWriter:
                 "note": dict(note),
             }
         )
-        self._note_all()
+        self._mark_all_as_journaled()
         self.checkpoints.append(dict(note))
 
     def __exit__(

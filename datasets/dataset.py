@@ -18,7 +18,7 @@ from deeprc.datasets.linked_container import SequenceContainer, open_container
 from deeprc.datasets.parts import CohortContainer, SequenceStore
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError, quote
-from deeprc.rich import render_details, render_histogram, render_table
+from deeprc.notebook_html import render_details, render_histogram, render_table
 
 __all__ = ["Repertoire", "RepertoireDataset", "open_dataset"]
 

@@ -80,6 +80,7 @@ def _strip_text(value: object) -> object:
 
 
 def _check_sequence(path: Path, number: int, row: Mapping[str, Any]) -> None:
+    """Raise InputError unless a row of the sheet has texts, amino acids and numbers in their columns."""
     for name in _SEQUENCE_COLUMNS:
         if not isinstance(row[name], str):
             raise InputError(f"{path}: row {number}, column {name!r}: expected text, found {row[name]!r}")

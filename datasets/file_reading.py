@@ -137,9 +137,10 @@ def choose_workers(files: Sequence[FileToRead], jobs: int | None, scheduler: str
 def read_files(
     files: Sequence[FileToRead], workers: Workers, function: Callable[[FileToRead], _Result]
 ) -> Generator[_Result, None, None]:
-    """Yield the result of a function of a module for each file, in order.
+    """Apply a function to each file in worker processes, and yield the results in the order of the files.
 
-    A few results per worker are in memory at once. Close the generator to cancel the other files.
+    The function must be defined at the top of a module, because processes import it by name. A few results per worker
+    are in memory at once. Close the generator to cancel the other files.
     """
     if workers == HERE:
         yield from map(function, files)

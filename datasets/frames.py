@@ -36,7 +36,7 @@ def to_arrow(table: Any) -> pa.Table:
     Raises
     ------
     InputError
-        If it is no table.
+        If it is not a table.
     """
     kind = type(table).__name__
     try:
@@ -108,6 +108,7 @@ def extract_categorical(table: pa.Table, name: str) -> Categorical:
 
 
 def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
+    """Return a column of Arrow as texts; missing values are empty, and days lose their time."""
     import pyarrow.compute
 
     try:

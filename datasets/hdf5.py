@@ -152,7 +152,7 @@ def has_attribute(member: h5py.Group | h5py.Dataset, name: str) -> bool:
 
 
 def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
-    """Return an attribute that is one whole number.
+    """Return an attribute of a group or dataset, a whole number.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
 
 
 def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
-    """Return an attribute that is one UTF-8 text of fixed length.
+    """Return an attribute of a group or dataset, a UTF-8 text of fixed length.
 
     Raises
     ------
@@ -235,14 +235,14 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     Raises
     ------
     InputError
-        If one has a control character or is no UTF-8, or they take too much room, since each takes that of the
+        If one has a control character or is not UTF-8, or they take too much room, since each takes that of the
         longest; the message begins with `what`.
     """
     texts = [text.replace("\0", "") for text in texts]
     try:
         check_texts(texts, what)
         encoded = [text.encode() for text in texts]
-    except UnicodeEncodeError as error:  # half of a character, such as a name of a file that is no UTF-8
+    except UnicodeEncodeError as error:  # half of a character, such as a name of a file that is not UTF-8
         raise InputError(f"{what}: expected UTF-8, found {quote(error.object)}") from error
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -266,6 +266,7 @@ def _open_attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.At
 
 
 def _read_attribute_bytes(member: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any]:
+    """Return an attribute as bytes; raise ValueError unless it is text of fixed length that fits into the file."""
     attribute = _open_attribute(member, name)
     kind = attribute.get_type()
     if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
@@ -287,7 +288,7 @@ def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
     """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
 
-    It finds changes by a disk or a transfer. It is no signature: who alters a file on purpose can compute it again.
+    It finds changes by a disk or a transfer. It is not a signature: who alters a file on purpose can compute it again.
 
     Parameters
     ----------
@@ -337,6 +338,7 @@ def _sum_columns(block: NDArray[Any]) -> bytes:
 
 
 def _walk_members(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    """Yield the path and the object of a group, its datasets and its subgroups with theirs, one level deep."""
     yield path, group
     for name, member in list_members(group).items():
         if isinstance(member, h5py.Group):

@@ -251,6 +251,7 @@ def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
 
 
 def _check_ids(sheet: Metadata, missing: Sequence[str], unknown: Sequence[str], allow_missing: bool) -> None:
+    """Raise InputError, or log a warning, if rows of the sheet have no sequences or repertoires have no row."""
     differences = []
     if missing:
         rows = describe_names(missing, "row", "rows")

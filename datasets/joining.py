@@ -85,7 +85,7 @@ def join(
     paths, target = [Path(path) for path in containers], Path(output)
     _check_paths(paths, target)
     parts = open_parts(paths, str(target))
-    _check_together(parts)
+    _check_parts_fit(parts)
     metadata = _join_metadata(parts)
     recipe = _find_common_recipe(parts)
     _warn_of_unknown_genes(parts)
@@ -116,6 +116,7 @@ def _drop_witness(sequences: Sequences) -> Sequences:
 
 
 def _check_paths(paths: Sequence[Path], target: Path) -> None:
+    """Raise InputError unless at least two different containers are given, and the target is a different file."""
     if len(paths) < 2:
         raise InputError(f"expected at least two containers, found {len(paths)}")
     real_paths = [Path(os.path.realpath(path)) for path in paths]
@@ -125,10 +126,10 @@ def _check_paths(paths: Sequence[Path], target: Path) -> None:
     if Path(os.path.realpath(target)) in real_paths:
         raise InputError(f"{target}: is one of the containers to join; choose another `output`")
     if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is no container; choose another `output`")
+        raise InputError(f"{target}: exists and is not a container; choose another `output`")
 
 
-def _check_together(parts: Sequence[Container]) -> None:
+def _check_parts_fit(parts: Sequence[Container]) -> None:
     """Raise InputError if an id repeats, or if the parts have different chains or were cleaned differently."""
     owner: dict[str, Path] = {}
     for part in parts:
@@ -183,7 +184,7 @@ def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
 
 
 def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
-    """Return the values of a column; parts in which all values are missing may have any kind."""
+    """Return a column of all parts together; it must have one type in all parts that have any value."""
     columns = [part.metadata.get(name, pd.Series([None] * len(part.metadata), dtype=object)) for part in parts]
     kinds = [
         None if values.isna().all() else "numbers" if pd.api.types.is_numeric_dtype(values) else "text"

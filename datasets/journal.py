@@ -43,19 +43,22 @@ class Journal:
         if take_lock(self._file, folder / _NAME) is False:
             self._file.close()
             raise InputError(f"{folder}: another process is writing here; wait for its end")
-        self._read()
+        self._read_entries()
 
-    def _read(self) -> None:
+    def _read_entries(self) -> None:
+        """Read the entries of the file up to the first that is incomplete, or whose files are shorter than noted."""
         self._file.seek(0)
         for line in self._file:
             try:
                 entry = json.loads(line)
-                fits = line.endswith(b"\n") and all(self._size(name) >= size for name, size in entry["sizes"].items())
+                fits = line.endswith(b"\n") and all(
+                    self._get_size(name) >= size for name, size in entry["sizes"].items()
+                )
             except (ValueError, KeyError, TypeError, AttributeError):
                 fits = False
             if not fits:  # the process, or the machine, stopped while it wrote this
                 break
-            self._append(entry, line)
+            self._append_entry(entry, line)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Note a step whose files are written."""
@@ -65,7 +68,7 @@ class Journal:
         line = json.dumps(entry).encode() + b"\n"
         self._file.write(line)
         self._file.flush()
-        self._append(entry, line)
+        self._append_entry(entry, line)
 
     def rewind(self, n: int) -> None:
         """Keep the first n entries, and cut the files to their sizes at the end of the last of them."""
@@ -88,10 +91,10 @@ class Journal:
         if delete and os.name == "nt":  # which deletes no open files
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _append(self, entry: dict[str, Any], line: bytes) -> None:
+    def _append_entry(self, entry: dict[str, Any], line: bytes) -> None:
         self.entries.append(entry)
         self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
 
-    def _size(self, name: str) -> int:
+    def _get_size(self, name: str) -> int:
         path = self.folder / name
         return path.stat().st_size if path.exists() else -1

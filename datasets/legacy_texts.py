@@ -59,7 +59,7 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     InputError
         If they cannot be read.
     """
-    return _read(path, None)
+    return _read_texts(path, None)
 
 
 def read_texts_apart(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
@@ -70,10 +70,10 @@ def read_texts_apart(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) 
     InputError
         If they cannot be read.
     """
-    return _read(path, rows_of)
+    return _read_texts(path, rows_of)
 
 
-def _read(path: Path, locations: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
+def _read_texts(path: Path, locations: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
     """Return the texts at the locations, or all texts of a container of version 1 if there are none."""
     name = "its texts" if locations is not None else "the texts of its version 1"
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
@@ -127,6 +127,7 @@ def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> byt
 
 
 def _main(path: str, locations: str) -> None:
+    """Write texts of a container as JSON lines; this runs in a process of its own."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; or a lower limit is set already
         import resource
 
@@ -150,9 +151,9 @@ def _write_version_1(file: h5py.File) -> None:
         for name in member.attrs:
             value = member.attrs[name]
             if isinstance(value, str):
-                _write(f"{location}@{name}", value)
+                _write_texts(f"{location}@{name}", value)
             elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-                _write(f"{location}@{name}", [str(each) for each in value])
+                _write_texts(f"{location}@{name}", [str(each) for each in value])
         if isinstance(member, h5py.Dataset) and h5py.check_string_dtype(member.dtype) is not None:
             _write_dataset(location, member, None)
 
@@ -160,15 +161,15 @@ def _write_version_1(file: h5py.File) -> None:
 def _write_dataset(location: str, dataset: h5py.Dataset, rows: list[int] | None) -> None:
     """Write the texts of a dataset of at most one dimension."""
     if dataset.shape == ():
-        _write(location, [dataset.asstr()[()]])
+        _write_texts(location, [dataset.asstr()[()]])
         return
     (n,) = dataset.shape
     first, end = rows or (0, n)
-    _write(location, [])
+    _write_texts(location, [])
     for start in range(first, end, _TOGETHER):
-        _write(location, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
+        _write_texts(location, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
 
 
-def _write(location: str, texts: str | list[str]) -> None:
+def _write_texts(location: str, texts: str | list[str]) -> None:
     """Write texts at once, so that this process needs little memory if one text occurs many times."""
     sys.stdout.write(json.dumps([location, texts]) + "\n")

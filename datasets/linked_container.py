@@ -80,14 +80,14 @@ class LinkedContainer:
             self.checksum = read_text(file, "checksum")
             if compute_checksum(file, self.path) != self.checksum:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
-            self._read(file)
+            self._read_file(file)
         self._complete_parts()
 
     def __reduce__(self) -> tuple[type[LinkedContainer], tuple[Path]]:
         """Pickle as the path: a worker process maps the files by itself."""
         return LinkedContainer, (self.path,)
 
-    def _read(self, file: h5py.File) -> None:
+    def _read_file(self, file: h5py.File) -> None:
         members, texts = list_members(file), Texts()
         self.version = LINKED_VERSION
         origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
@@ -170,17 +170,19 @@ class LinkedContainer:
         """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
         return np.asarray(self._codes[field][part][codes])
 
-    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
-        """Return copies of the sequences at some rows, (n,), with these genes, and their indices there, (n,)."""
+    def get_arrays_at(
+        self, rows: NDArray[np.int64], fields: Collection[str]
+    ) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return copies of the sequences at `rows`, (n,), and the indices 0 to n - 1; see `CohortContainer`."""
         return self.take(rows).arrays(fields), np.arange(len(rows))
 
     def arrays(self, fields: Collection[str]) -> LinkedSequences:
         """Return all sequences, with these genes, for compiled code."""
         return LinkedSequences(self, fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (of any fields)
-        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
-        return at_least
+    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any fields)
+        """Return how many sequences should be hashed at a time; see `CohortContainer`."""
+        return minimum
 
     def take(self, rows: NDArray[np.int64]) -> Sequences:
         """Return some of the sequences, at rows (n,) counted through all parts, in this order."""
@@ -189,7 +191,7 @@ class LinkedContainer:
             raise IndexError(f"expected sequences from 0 to {self._first_sequence[-1] - 1}")
         order = np.argsort(part_of, kind="stable")
         bounds = np.searchsorted(part_of[order], np.arange(len(self.stores) + 1)).tolist()
-        taken = []  # from each part
+        taken = []  # the sequences of each part
         for part, store in enumerate(self.stores):
             rows_in_part = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
             taken.append(store.sequences.take(rows_in_part).with_genes(self.take_genes(part, rows_in_part)))

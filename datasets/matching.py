@@ -191,11 +191,11 @@ def match_files(
             owner[best] = repertoire_id
         matched.append(best)
     left = [file for file in files if file not in owner]
-    _check_twins(owner, left)
+    _check_equal_names(owner, left)
     return matched, left
 
 
-def _check_twins(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
+def _check_equal_names(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
     """Refuse to choose between files like `a.tsv` and `a.tsv.gz` that lie side by side."""
     plain = {(file.parent, list_stems(file.name)[-1]): file for file in owner}
     for file in left:
@@ -205,6 +205,7 @@ def _check_twins(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
 
 
 def _find_best_file(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]) -> Path | None:
+    """Return the file whose name agrees best with a key, a file name or an id; None if none agrees."""
     ranked = sorted(
         (cut_from_key + cut_from_file, -_count_common_folders(key, file), file)
         for cut_from_key, stem in enumerate(list_stems(key))

@@ -332,6 +332,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 
 
 def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:
+    """Raise InputError if a row has no id, or two rows have the same one."""
     first: dict[str, int] = {}
     for repertoire_id, number in zip(ids, numbers, strict=True):
         if not repertoire_id:

@@ -59,8 +59,10 @@ class OnDemandContainer(ABC):
             made.append(self.make_sequences(index, rows[start:stop] - self.repertoire_offsets[index]))
         return Sequences.concatenate(made)
 
-    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
-        """Make the sequences at some rows, (n,), with these genes; return them, and their indices there, (n,)."""
+    def get_arrays_at(
+        self, rows: NDArray[np.int64], fields: Collection[str]
+    ) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Make the sequences at `rows`, (n,); return them, and the indices 0 to n - 1; see `CohortContainer`."""
         return self.take(rows).arrays(fields), np.arange(len(rows))
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays | OnDemandSequences:
@@ -74,12 +76,12 @@ class OnDemandContainer(ABC):
         n_repertoires = len(self.repertoire_offsets) - 1
         return Sequences.concatenate([self.make_sequences(index) for index in range(n_repertoires)]).arrays(fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
-        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`.
+    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+        """Return how many sequences should be hashed at a time; see `CohortContainer`.
 
         Without genes it is the number of all sequences, because it takes longer to make them again than to hash them.
         """
-        return at_least if fields else max(at_least, int(self.repertoire_offsets[-1]))
+        return minimum if fields else max(minimum, int(self.repertoire_offsets[-1]))
 
 
 class OnDemandSequences:

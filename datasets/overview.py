@@ -62,7 +62,7 @@ _DISEASES = re.compile(
 
 
 class _Tag(NamedTuple):
-    """The place of a tag: its column, its value ("" if unknown), and whether two values contradict each other."""
+    """The column and the value of a tag ("" if unknown), and whether a sample has only one value in this column."""
 
     column: str
     value: str
@@ -99,7 +99,7 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     """
     columns = {name: list(values) for name, values in text.items()}
     tagged = [columns[name] for name in columns if normalise_column_name(name) in _TAG_COLUMNS]
-    rows = [[_place(tag) for cell in cells for tag in _split_tags(cell)] for cells in zip(*tagged, strict=True)]
+    rows = [[_parse_tag(tag) for cell in cells for tag in _split_tags(cell)] for cells in zip(*tagged, strict=True)]
     tagged_columns = {tag.column for row in rows for tag in row}
     ordered = [name for name in _FIRST if name in tagged_columns]
     ordered += sorted(tagged_columns.difference(_FIRST, [_OTHER])) + sorted(tagged_columns.intersection([_OTHER]))
@@ -126,16 +126,16 @@ def _split_tags(cell: str) -> list[str]:
     return [tag for tag in (text.strip() for text in cell.translate(_MINUS).split(",")) if tag.strip("-")]
 
 
-def _place(tag: str) -> _Tag:
+def _parse_tag(tag: str) -> _Tag:
     """Return the column to which a tag belongs, and its value."""
     key, colon, value = (part.strip() for part in tag.partition(":"))
     bare = _ALLELE.fullmatch(tag) or not colon or not key  # HLA-A*02:01 has a colon of its own
-    placed = _place_bare(tag) if bare else _place_keyed(key, value, tag)
+    placed = _parse_bare_tag(tag) if bare else _parse_keyed_tag(key, value, tag)
     return placed if placed.column else _Tag(_OTHER, tag)
 
 
-def _place_bare(tag: str) -> _Tag:
-    """Place a tag of the older spelling, which says by itself what it is."""
+def _parse_bare_tag(tag: str) -> _Tag:
+    """Return the column and the value of a tag without a key, as older overviews have it."""
     if allele := _ALLELE.fullmatch(tag):
         return _Tag("inferred_hla" if allele["inferred"] else "hla", allele["allele"])
     if (age := _AGE.fullmatch(tag)) and (age["unit"] or "").lower().startswith("y"):  # months may be a time point
@@ -149,29 +149,29 @@ def _place_bare(tag: str) -> _Tag:
     return _Tag(_OTHER, tag)
 
 
-def _place_keyed(key: str, value: str, tag: str) -> _Tag:
-    """Place a tag of the newer spelling, `Key:Value`."""
+def _parse_keyed_tag(key: str, value: str, tag: str) -> _Tag:
+    """Return the column and the value of a tag `Key:Value`, as newer overviews have it."""
     column = _KEYS.get(key.lower())
     if column == "age":
         age = _AGE.fullmatch(value)
         return _Tag("age", _parse_age(age), single=True) if age or not _drop_unknown(value) else _Tag(_OTHER, tag)
     if column == "sex":
-        return _Tag("sex", _SEXES.get(value.lower(), _drop_unknown(_spell(value))), single=True)
+        return _Tag("sex", _SEXES.get(value.lower(), _drop_unknown(_normalise_spelling(value))), single=True)
     if column == "cohort":
         cohort = _COHORT.fullmatch(value)
         return _Tag("cohort", cohort["number"] if cohort else _drop_unknown(value))
     if column is not None:
-        return _Tag(column, _drop_unknown(_spell(value)))
+        return _Tag(column, _drop_unknown(_normalise_spelling(value)))
     if re.search(r"\bhla\b", key, re.IGNORECASE):
         allele = _ALLELE.fullmatch(value)
         inferred = "inferred" in key.lower()
         return _Tag("inferred_hla" if inferred else "hla", allele["allele"] if allele else _drop_unknown(value))
     status = _STATUS.fullmatch(value)
-    return _place_status(key, status) if status else _Tag(_convert_to_snake_case(key), _drop_unknown(value))
+    return _parse_status_tag(key, status) if status else _Tag(_convert_to_snake_case(key), _drop_unknown(value))
 
 
-def _place_status(key: str, status: re.Match[str]) -> _Tag:
-    """Place a keyed tag whose value ends in a sign."""
+def _parse_status_tag(key: str, status: re.Match[str]) -> _Tag:
+    """Return the column and the value of a tag `Key:Value` whose value ends in a sign."""
     key_column, value_column = _name_status_column(key), _name_status_column(status["name"])
     if value_column and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
         return _Tag(value_column, _parse_sign(status), single=True)
@@ -182,8 +182,8 @@ def _place_status(key: str, status: re.Match[str]) -> _Tag:
     return _Tag(_convert_to_snake_case(key), status[0])  # Cell type:CD4+
 
 
-def _spell(value: str) -> str:
-    """Return a value as the provider mostly spells it: `male` and `Male` are one class."""
+def _normalise_spelling(value: str) -> str:
+    """Return a value in the provider's most frequent spelling: `male` and `Male` are one class."""
     return _SPELLINGS.get(value.lower(), value)
 
 
@@ -219,21 +219,22 @@ def _list_values(column: str, row: Iterable[_Tag]) -> list[str]:
     return list(dict.fromkeys(tag.value for tag in row if tag.column == column and tag.value))
 
 
-def _contradicts(column: str, row: Sequence[_Tag]) -> bool:
+def _has_contradictions(column: str, row: Sequence[_Tag]) -> bool:
     single = any(tag.single for tag in row if tag.column == column)
     return single and len(_list_values(column, row)) > 1
 
 
 def _join_values(column: str, row: Sequence[_Tag]) -> str:
-    return "" if _contradicts(column, row) else ", ".join(_list_values(column, row))
+    return "" if _has_contradictions(column, row) else ", ".join(_list_values(column, row))
 
 
 def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers: Sequence[int]) -> None:
+    """Log a warning for samples with two different values in a column that allows one."""
     contradictions = [
         f"row {number} ({column}: {', '.join(_list_values(column, row))})"
         for number, row in zip(numbers, rows, strict=True)
         for column in dict.fromkeys(tag.column for tag in row)
-        if _contradicts(column, row)
+        if _has_contradictions(column, row)
     ]
     if contradictions:
         more = f" and {len(contradictions) - 10} more" if len(contradictions) > 10 else ""
@@ -245,10 +246,10 @@ def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers:
 def _make_allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """Return, for every allele, whether each donor carries it: 1, 0, or "" if the donor's gene was not typed."""
     alleles = sorted({allele for row in typed for allele in row if allele})
-    return {f"hla_{allele}": [_carries(allele, row) for row in typed] for allele in alleles}
+    return {f"hla_{allele}": [_carries_allele(allele, row) for row in typed] for allele in alleles}
 
 
-def _carries(allele: str, typed: Sequence[str]) -> str:
+def _carries_allele(allele: str, typed: Sequence[str]) -> str:
     """Return whether a donor carries an allele; A*02:01 is also an A*02, and an A*02 may be an A*02:01."""
     if any(each == allele or each.startswith(f"{allele}:") for each in typed):
         return "1"

@@ -88,16 +88,19 @@ class CohortContainer(Protocol):
     def take(self, rows: NDArray[np.int64]) -> Sequences:
         """Return some of the sequences, at rows (n,) counted through all repertoires, in this order."""
 
-    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
-        """Return arrays that hold the sequences at some rows, (n,), with these genes, and their indices there, (n,)."""
+    def get_arrays_at(
+        self, rows: NDArray[np.int64], fields: Collection[str]
+    ) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return arrays that contain the sequences at `rows`, (n,), and the index of each in these arrays, (n,)."""
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays | SequencesInParts:
         """Return all sequences, with these genes, for compiled code: in one array, or in parts."""
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:
-        """Return the number of sequences, at least `at_least`, whose hashes should be in memory at once.
+    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+        """Return how many sequences, at least `minimum`, should be hashed at a time.
 
-        Code that compares all sequences, with these genes, reads or makes them once more for each such number of them.
+        Code that compares all sequences, with these genes, keeps the hashes of one block of sequences in memory. It
+        reads, or makes, all sequences once more for each block.
         """
 
 
@@ -190,14 +193,16 @@ class SingleStoreContainer:
         """Return some of the sequences, at rows (n,) counted through all repertoires, in this order."""
         return self.sequences.take(rows)
 
-    def locate(self, rows: NDArray[np.int64], fields: Collection[str]) -> tuple[SequenceArrays, NDArray[np.int64]]:
-        """Return the arrays of all sequences, with these genes, and the rows, (n,), as they are."""
+    def get_arrays_at(
+        self, rows: NDArray[np.int64], fields: Collection[str]
+    ) -> tuple[SequenceArrays, NDArray[np.int64]]:
+        """Return the arrays of all sequences, and `rows`, (n,), unchanged; see `CohortContainer`."""
         return self.sequences.arrays(fields), rows
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays:
         """Return all sequences, with these genes, for compiled code."""
         return self.sequences.arrays(fields)
 
-    def choose_hashes_at_once(self, fields: Collection[str], at_least: int) -> int:  # noqa: ARG002 (all is in memory)
-        """Return the number of sequences whose hashes should be in memory at once; see `CohortContainer`."""
-        return at_least
+    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)
+        """Return how many sequences should be hashed at a time; see `CohortContainer`."""
+        return minimum

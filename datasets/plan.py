@@ -279,6 +279,7 @@ class _Planner:
             self.repertoires_without_row[file] = tuple(unknown)
 
     def _read_repertoire_names(self, file: Path) -> tuple[str, ...]:
+        """Return the names of the repertoires that a column of a table has; none if there is no such column."""
         header = read_header(file)
         if self.split_by is None:
             columns = self._match_reader(header).layout.repertoire

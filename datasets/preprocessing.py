@@ -149,10 +149,10 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
 
 
 def check_container_output(output: Path) -> None:
-    """Refuse a path to which no container can be written, and the path of a file that is no container."""
+    """Refuse a path to which no container can be written, and the path of a file that is not a container."""
     check_output_path(output)
     if output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is no container; choose another `output`")
+        raise InputError(f"{output}: exists and is not a container; choose another `output`")
 
 
 def _check_jobs(jobs: int | None) -> None:
@@ -226,7 +226,7 @@ class _RepertoireAppender:
 
     def run(self, jobs: int | None, scheduler: str | None, progress: Progress | None) -> None:
         """Write the repertoires that an earlier call has not written yet; raise the faults of all files together."""
-        self._resume()
+        self._take_over_earlier_files()
         start, n = len(self._reports), len(self._files)
         n_done = start
         if progress is not None and start:
@@ -239,7 +239,7 @@ class _RepertoireAppender:
         ):
             read = step.follow(zip(left, results, strict=True))
             for n_done, (index, result) in enumerate(read, start=start + 1):
-                self._take(index, result)
+                self._append_result(index, result)
                 self._log_first_fault(n - n_done)
                 if progress is not None:
                     progress(n_done, n)
@@ -251,16 +251,16 @@ class _RepertoireAppender:
     def _has_failed_so_far(self, n_done: int) -> bool:
         return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
 
-    def _resume(self) -> None:
+    def _take_over_earlier_files(self) -> None:
         """Take over the files that an earlier call did in the same way."""
         checkpoints = self._writer.checkpoints
         index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
         n = 0
         for note in checkpoints:
             index = index_of.get(note["reading"])
-            if note["error"] is not None:  # without data
+            if note["error"] is not None:  # the file was skipped
                 if index is not None and self._skip_bad_files:
-                    self._skip(index, note["error"])
+                    self._skip_file(index, note["error"])
             elif index is None or (not self._allow_missing and any(not each["kept"] for each in note["reports"])):
                 break
             else:
@@ -275,12 +275,12 @@ class _RepertoireAppender:
             message = "%s: goes on after %d of %d files or repertoires, which were read before"
             _logger.warning(message, self._writer.path, len(self._reports), len(self._files))
 
-    def _take(self, index: int, result: ReadResult) -> None:
+    def _append_result(self, index: int, result: ReadResult) -> None:
         """Append the repertoires of a file to the container, all or none, or note why it cannot be used."""
         file = self._files[index]
         if result.error is not None:
             if self._skip_bad_files:
-                self._skip(index, result.error)
+                self._skip_file(index, result.error)
                 self._writer.checkpoint({"reading": result.key, "reports": [], "error": result.error})
             else:
                 self._errors[index] = result.error
@@ -308,7 +308,7 @@ class _RepertoireAppender:
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}
         self._writer.checkpoint(note)
 
-    def _skip(self, index: int, error: str) -> None:
+    def _skip_file(self, index: int, error: str) -> None:
         if error not in self._errors.values():  # an error of the whole file, which each of its repertoires raises
             _logger.warning("%s: skipped", error)
         self._errors[index] = error

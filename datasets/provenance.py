@@ -122,6 +122,7 @@ def check_values(document: Mapping[str, Any], name: str) -> None:
 
 
 def _check_fields(document: Any, expected: Mapping[str, Any], name: str) -> None:
+    """Raise ValueError unless a document has values of the expected types under the expected keys."""
     if not isinstance(document, dict):
         raise ValueError(f"{name}: expected names and values, found {abbreviate(document)}")
     try:

@@ -67,14 +67,15 @@ class ReadAhead:
         self._idle_calls = self._idle_calls + 1 if n_reads == self._n_reads else 0
         self._n_reads = n_reads
         if self._idle_calls <= _IDLE_CALLS or self._idle_calls % _PAUSE == 0:
-            self._asked = self._thread.submit(self._ask, list(repertoires))
+            self._asked = self._thread.submit(self._request_repertoires, list(repertoires))
 
     def wait(self) -> None:
         """Wait until the thread has asked for everything, which the system may still be reading then."""
         if self._asked is not None:
             self._asked.result()
 
-    def _ask(self, repertoires: list[int]) -> None:
+    def _request_repertoires(self, repertoires: list[int]) -> None:
+        """Ask the system to read the columns and residues of some repertoires."""
         part_indices = [self._container.find_part(index) for index in repertoires]
         parts = [self._container.parts[part_index] for part_index in part_indices]
         spans = [

@@ -120,7 +120,7 @@ def relabel(
     source = open_container(container)
     target = Path(container if output is None else output)
     if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is no container; choose another `output`")
+        raise InputError(f"{target}: exists and is not a container; choose another `output`")
     ids = [str(name) for name in source.repertoire_ids]
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")
@@ -145,14 +145,14 @@ def relabel(
         tuple(repertoires_without_row),
         matching,
     )
-    _write(source, target, table, done, sheet.path.name)
+    _write_container(source, target, table, done, sheet.path.name)
     return done
 
 
 def _check_dropped(sheet: Metadata, source: StoredContainer, dropped: Sequence[str]) -> None:
     """Refuse to replace a container by one without some of its columns.
 
-    It is no loss if a column repeats the ids, is missing everywhere, or names files that the sheet names, too.
+    It is not a loss if a column repeats the ids, is missing everywhere, or names files that the sheet names, too.
     """
     ids = [str(name) for name in source.repertoire_ids]
     file_column = find_file_column(map(str, source.metadata.columns))
@@ -252,7 +252,9 @@ def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str])
     return table
 
 
-def _write(source: StoredContainer, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
+def _write_container(
+    source: StoredContainer, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str
+) -> None:
     """Copy the container to a hidden file, replace its metadata there, and rename the file."""
     entry = {
         "metadata": sheet_name,
@@ -271,11 +273,11 @@ def _write(source: StoredContainer, target: Path, table: pd.DataFrame, done: Rel
         )
         return
     with name_write_errors(target), write_atomically(target) as aside:
-        _copy(source, aside)
+        _copy_container(source, aside)
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
 
 
-def _copy(source: Container, aside: Path) -> None:
+def _copy_container(source: Container, aside: Path) -> None:
     """Copy a container as it was when it was opened."""
     try:
         shutil.copyfile(source.path, aside)

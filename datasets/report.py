@@ -161,13 +161,13 @@ class PreprocessingReport:
     @property
     def dropped(self) -> dict[str, int]:
         """The number of dropped rows, by reason."""
-        total = _sum(each.dropped for each in self.repertoires)
+        total = _sum_counts(each.dropped for each in self.repertoires)
         return {reason: total.get(reason, 0) for reason in DROP_REASONS}
 
     @property
     def counts_from(self) -> dict[str, int]:
         """The number of kept rows, by the column of their count."""
-        return _sum(each.counts_from for each in self.repertoires)
+        return _sum_counts(each.counts_from for each in self.repertoires)
 
     @property
     def counts_rounded(self) -> int:
@@ -182,12 +182,12 @@ class PreprocessingReport:
     @property
     def sequences_from(self) -> dict[str, int]:
         """The number of kept rows, by the source of their junction."""
-        return _sum(each.sequences_from for each in self.repertoires)
+        return _sum_counts(each.sequences_from for each in self.repertoires)
 
     @property
     def loci(self) -> dict[str, int]:
         """The number of rows that would be kept of any chain, by chain; "" is unknown."""
-        return _sum(each.loci for each in self.repertoires)
+        return _sum_counts(each.loci for each in self.repertoires)
 
     @property
     def genes(self) -> dict[str, dict[str, str]]:
@@ -304,7 +304,7 @@ def format_table(rows: Sequence[Sequence[str | int]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for counts_of_one in counts:
         total.update(counts_of_one)

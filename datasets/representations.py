@@ -97,6 +97,7 @@ def _count_repertoire_kmers(repertoire: Repertoire, spacing: Sequence[int], weig
 
 
 def _count_dense(dataset: RepertoireDataset, spacing: Sequence[int], weighted: bool) -> Arrays:
+    """Return the number of occurrences of every k-mer in each repertoire as a dense array."""
     work = partial(_count_in_repertoires, spacing=tuple(spacing), weighted=weighted)
     n_ranks = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
     counts = np.zeros((len(dataset), 20 ** len(spacing)), np.float32)
@@ -119,6 +120,8 @@ def _count_in_repertoires(dataset: RepertoireDataset, spacing: Sequence[int], we
 
 
 def _count_sparse(dataset: RepertoireDataset, spacing: Sequence[int], weighted: bool) -> Arrays:
+    """Return the number of occurrences of every k-mer in each repertoire as the arrays of a sparse matrix."""
+
     def count(repertoire: Repertoire) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         counts = _count_repertoire_kmers(repertoire, spacing, weighted)
         occurring = np.flatnonzero(counts).astype(np.int32)

@@ -74,7 +74,7 @@ def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
 
 @njit(inline="always")
 def leave_out(whole: Any, position: Any, residue: Any) -> Any:
-    """Return the hash of a sequence without one of its residues, from the hash of the whole; for compiled code."""
+    """Return the hash of a sequence without one residue, from that of the whole sequence; for compiled code."""
     return whole ^ _hash_residue(position, residue) ^ _hash_residue(position, _LEFT_OUT)
 
 
@@ -143,4 +143,4 @@ def hash_sequences(
     fields
         Genes that are hashed: `v_call`, `j_call`.
     """
-    return np.asarray(hash_rows(*dataset.container.locate(rows, fields)))
+    return np.asarray(hash_rows(*dataset.container.get_arrays_at(rows, fields)))

@@ -119,7 +119,7 @@ class Sequences:
         return Sequences(residues, offsets, self.counts[rows], witness=witness).with_genes(genes)
 
     def drop(self, rows: NDArray[np.int64]) -> Sequences:
-        """Return all sequences but a few, whose rows, (n,), are in ascending order; what lies between is copied."""
+        """Return copies of all sequences except those at `rows`, (n,), which must be in ascending order."""
         starts, stops = [0, *self.offsets[rows + 1].tolist()], [*self.offsets[rows].tolist(), len(self.residues)]
         genes = {
             name: Categorical(np.delete(calls.codes, rows), calls.vocabulary) for name, calls in self.genes.items()

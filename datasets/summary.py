@@ -55,7 +55,7 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     per = ", ".join(f"{name} {sequences[name]:,.1f}".removesuffix(".0") for name in ("min", "median", "max"))
     rows = [
         ["container", summary["path"]],
-        ["created by", f"{_cut(summary['created_by'])} from {_cut(summary['source'], 500)}"],
+        ["created by", f"{_shorten_text(summary['created_by'])} from {_shorten_text(summary['source'], 500)}"],
         *([["parts", f"{len(summary['parts']):,} containers, read in place"]] if summary["parts"] else []),
         ["repertoires", f"{summary['repertoires']:,}"],
         ["sequences", f"{sequences['total']:,} (per repertoire: {per})"],
@@ -69,14 +69,16 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         rows.append(["witnesses", f"{summary['witnesses']:,}"])
     lines = [format_table(rows), "", "metadata"]
     lines.append(
-        format_table([["  " + _cut(name), *_describe(column)] for name, column in summary["metadata"].items()])
+        format_table(
+            [["  " + _shorten_text(name), *_describe_column(column)] for name, column in summary["metadata"].items()]
+        )
     )
     if summary["simulation"] is not None:
         return "\n".join([*lines, "", *_describe_simulation(summary["simulation"])])
     return "\n".join([*lines, "", *_describe_preprocessing(summary["preprocessing"])])
 
 
-def _cut(text: str, max_letters: int = 60) -> str:
+def _shorten_text(text: str, max_letters: int = 60) -> str:
     return text if len(text) <= max_letters else f"{text[:max_letters]}..."
 
 
@@ -172,10 +174,10 @@ def _summarise_numbers(given: pd.Series) -> dict[str, Any]:
     return found | ({"infinite": len(given) - len(finite)} if len(finite) < len(given) else {})
 
 
-def _describe(column: Mapping[str, Any]) -> list[str]:
+def _describe_column(column: Mapping[str, Any]) -> list[str]:
     others = [f"{column[name]:,} {name}" for name in ("infinite", "missing") if column.get(name)]
     if "classes" in column:
-        values = ", ".join(f"{_cut(name)}: {n:,}" for name, n in column["classes"].items())
+        values = ", ".join(f"{_shorten_text(name)}: {n:,}" for name, n in column["classes"].items())
     elif "min" in column:
         values = f"{column['min']:g} to {column['max']:g}, mean {column['mean']:.4g}"
     else:
@@ -186,13 +188,13 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
     """Return lines that say which motifs were implanted into which background; the JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
-    return lines + [f"  {_cut(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
+    return lines + [f"  {_shorten_text(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
 
 
 def _describe_signal(signal: Mapping[str, Any]) -> str:
     kind = signal.get("kind", "motifs")
     if kind == "carriers":
-        return f"clones in the repertoires that {_cut(signal['path'], 500)} names"
+        return f"clones in the repertoires that {_shorten_text(signal['path'], 500)} names"
     where = f"{signal['status']} repertoires"
     if kind == "clones":
         n, burden, other = signal["n_clones"], signal["burden"], signal["other_burden"]
@@ -200,7 +202,7 @@ def _describe_signal(signal: Mapping[str, Any]) -> str:
     if kind == "diffuse":
         return f"preference for {signal['k']}-mers and genes in {where}, strength {signal['strength']:g}"
     motifs = ", ".join(motif["pattern"] for motif in signal["motifs"])
-    return f"{_cut(motifs, 500)} in {100 * signal['witness_rate']:g}% of the sequences of {where}"
+    return f"{_shorten_text(motifs, 500)} in {100 * signal['witness_rate']:g}% of the sequences of {where}"
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
@@ -211,7 +213,7 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
     rows: list[list[str | int]] = [["  rows read", report["rows_read"]], ["  kept", report["kept"]]]
     if report.get("merged"):
         rows.append(["  merged with another row", report["merged"]])
-    rows += [[f"  dropped: {_cut(reason)}", n] for reason, n in dropped.items()]
+    rows += [[f"  dropped: {_shorten_text(reason)}", n] for reason, n in dropped.items()]
     lines += [
         format_table(rows),
         *(

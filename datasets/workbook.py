@@ -48,7 +48,7 @@ def is_workbook(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return "[Content_Types].xml" in archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is no UTF-8
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is not UTF-8
         with path.open("rb") as file:
             return file.read(2) == b"PK"
     except OSError:
@@ -66,7 +66,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
     check_regular_file(path, expected="an XLSX file")
     with _convert_errors(path), path.open("rb") as file:
         _check_parts(path, file)
-        book = _open(file)
+        book = _open_workbook(file)
         if not book.worksheets:
             raise InputError(f"{path}: the workbook has no sheet with cells")
         if sheet is not None and sheet not in book.sheetnames:
@@ -97,7 +97,7 @@ def _number_rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[
         raise InputError(f"{path}: cannot be read as XLSX after row {number}: {_explain_error(error)}") from error
 
 
-def _open(file: IO[bytes]) -> Workbook:
+def _open_workbook(file: IO[bytes]) -> Workbook:
     import openpyxl  # its import takes longer than reading most sheets, which are text
 
     with warnings.catch_warnings():

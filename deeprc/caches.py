@@ -47,7 +47,7 @@ def make_private_folder() -> Path | None:
 
 
 def has_home() -> bool:
-    """Tell whether this user has a home. Without one, "~" would be a folder in the working directory."""
+    """Return whether this user has a home. Without one, "~" would be a folder in the working directory."""
     return os.path.expanduser("~") != "~"
 
 
@@ -66,7 +66,7 @@ def prepare_caches() -> None:
 
 
 def _can_create_in(folder: str) -> bool:
-    """Tell whether a folder, or else its nearest existing parent, can be written; a relative path means no home."""
+    """Return whether a folder, or else its nearest existing parent, can be written; a relative path means no home."""
     place = Path(folder)
     if not place.is_absolute():
         return False

@@ -255,7 +255,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
             doubtful.update(_find_similar_key(key))
         else:
             settings.setdefault(_SECTION_OF[bare], {})[bare] = value
-    return _build(settings, problems, doubtful, source=str(name))
+    return _build_config(settings, problems, doubtful, source=str(name))
 
 
 def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
@@ -265,7 +265,7 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
     """
     given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
     complete = {name: {**_BEFORE[name], **update_names(part)} for name, part in given.items() if name in _BEFORE}
-    return _build({**settings, **complete}, [], set(), source=source)
+    return _build_config({**settings, **complete}, [], set(), source=source)
 
 
 def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
@@ -283,7 +283,7 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
     return {section: update_names(part) for section, part in settings.items()}
 
 
-def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str], *, source: str) -> Config:
+def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: set[str], *, source: str) -> Config:
     """Return the configuration; raise an InputError with all problems.
 
     `doubtful` are the keys whose value is invalid or may be meant by a misspelt key. They get the default, which is not
@@ -306,7 +306,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str],
                 problems.append(_describe_unknown_key(named))
                 doubtful.update(_find_similar_key(named))
                 continue
-            converted, problem = _convert(value, hints[key], known[key].metadata)
+            converted, problem = _convert_value(value, hints[key], known[key].metadata)
             if problem:
                 problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
                 doubtful.add(key)
@@ -361,7 +361,7 @@ def _describe_unknown_key(key: str) -> str:
     return f"unknown key {key!r}{suggest_nearest(key.rpartition('.')[2], _SECTION_OF)}"
 
 
-def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
+def _convert_value(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Return a value in the type of its field, and None or a text that says which value was expected instead."""
     value = to_plain(value)
     if hint is str or get_origin(hint) is Literal:

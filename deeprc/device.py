@@ -55,7 +55,7 @@ def resolve_precision(
 
 @cache
 def has_triton() -> bool:
-    """Tell whether CUDA kernels can be compiled; warn once if they cannot."""
+    """Return whether CUDA kernels can be compiled; warn once if they cannot."""
     missing = None
     if find_spec("triton") is None:
         missing = "triton is not installed"

@@ -95,7 +95,7 @@ def abbreviate(value: object) -> str:
 
 
 def read_exponent(value: Any) -> Any:
-    """Convert text such as 1e-3, which is no number in YAML 1.1, to a number; return any other value unchanged."""
+    """Convert text such as 1e-3, which is not a number in YAML 1.1, to a number; return any other value unchanged."""
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
@@ -110,7 +110,7 @@ def read_text(path: Path, *, limit: int = MAX_JSON_BYTES) -> str:
     try:
         return read_limited(path, limit=limit, expected="a text").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no UTF-8 text: byte {error.start}") from error
+        raise InputError(f"{path}: is not UTF-8 text: byte {error.start}") from error
 
 
 def read_json(path: Path) -> Any:

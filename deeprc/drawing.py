@@ -132,7 +132,7 @@ def check_figure_path(path: Path | str) -> str:
     ------
     InputError
         If the ending is none of .png, .svg and .pdf, if the folder does not exist or cannot be written, or if `path` is
-        an existing file that is no picture of this format.
+        an existing file that is not a picture of this format.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")

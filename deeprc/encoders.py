@@ -45,7 +45,7 @@ def register_encoder(name: str, factory: EncoderFactory) -> None:
         If another encoder already has this name.
     """
     if name in list_encoders() and _FACTORIES.get(name) is not factory:
-        raise ValueError(f"an encoder {name!r} is there already")
+        raise ValueError(f"an encoder {name!r} is registered already")
     _FACTORIES[name] = factory
 
 

@@ -166,11 +166,11 @@ class FaultGroup:
     members: tuple[str, ...]
     unit: str = "files"
 
-    def describe(self, which: str = "") -> str:
-        """Return a message, such as `109 files: FAULT (first: PATH)`; other words can take the place of `109 files`."""
+    def describe(self, subject: str = "") -> str:
+        """Return a message, such as `109 files: FAULT (first: PATH)`; `subject` replaces the words `109 files`."""
         if len(self.members) == 1:
             return self.fault
-        return f"{which or f'{len(self.members):,} {self.unit}'}: {self.fault} (first: {self.members[0]})"
+        return f"{subject or f'{len(self.members):,} {self.unit}'}: {self.fault} (first: {self.members[0]})"
 
 
 def group_errors(errors: Mapping[str, str]) -> list[FaultGroup]:

@@ -26,7 +26,7 @@ from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes, validate_dataset, validate_numbers
+from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset, validate_numbers
 
 __all__ = [
     "BinaryClassifier",
@@ -237,7 +237,7 @@ class BinaryClassifier(RepertoireClassifier):
         """
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups, several=False)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         own = self.decision_function(X)
         mean, spread = (each.item() for each in compute_mean_and_sd(own))
@@ -260,9 +260,11 @@ class BinaryClassifier(RepertoireClassifier):
         return copy
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+        """Learn from repertoires in canonical order; `positive` says which have the second class, (B,)."""
         raise NotImplementedError
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the score of each repertoire, (B,), of at least one."""
         raise NotImplementedError
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -331,15 +333,17 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
         """Set `mean_` and `scale_`; return the repertoires in canonical order, and their standardised numbers."""
         numbers = validate_numbers(X, y)
         self.check_cohort(X)
-        order = canonical_order(X, numbers)
+        order = find_canonical_order(X, numbers)
         numbers = numbers[order]
         self.mean_, self.scale_ = float(numbers.mean()), float(numbers.std())
         return X[order], (numbers - self.mean_) / self.scale_
 
     def _fit(self, X: RepertoireDataset, numbers: NDArray[np.float64]) -> None:
+        """Learn from repertoires in canonical order and their standardised numbers, (B,)."""
         raise NotImplementedError
 
     def _predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the predicted standardised number of each repertoire, (B,), of at least one."""
         raise NotImplementedError
 
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -368,4 +372,5 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     def _path(
         self, X: RepertoireDataset, numbers: NDArray[np.float64], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> NDArray[np.float64]:
+        """Return standardised predictions for new repertoires, (V, B), for each value of `path_parameter`."""
         raise NotImplementedError

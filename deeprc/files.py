@@ -175,7 +175,7 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
         raise InputError(f"{folder}: exists already; {hint}choose another `output`")
     existing = next(parent for parent in folder.absolute().parents if parent.exists())
     if not existing.is_dir():
-        raise InputError(f"{folder}: cannot be made, {existing} is no folder")
+        raise InputError(f"{folder}: cannot be made, {existing} is not a folder")
     _check_writable(existing, folder)
 
 
@@ -261,7 +261,7 @@ def name_write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_near(file: Path, path: Path) -> bool:
-    """Tell whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
+    """Return whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
     place = Path(os.path.realpath(path))
     in_line = file.is_relative_to(place) or place.is_relative_to(file)
     return in_line or any(part.startswith(make_hidden_prefix(place)) for part in file.parts)
@@ -297,7 +297,7 @@ def check_output_path(path: Path) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Tell whether a path is a device, a pipe or similar, or an open file of a process, such as /dev/stdout."""
+    """Return whether a path is a device, a pipe or similar, or an open file of a process, such as /dev/stdout."""
     if path.exists() and not path.is_file():
         return True
     for _ in range(_MAX_LINKS):
@@ -366,7 +366,7 @@ def check_table_output(path: Path, columns: Sequence[str]) -> None:
         except (OSError, EOFError, UnicodeDecodeError, zlib.error):
             header = []
         if not set(columns) <= set(header):
-            raise InputError(f"{path}: exists and is no table of this kind; choose another `output`")
+            raise InputError(f"{path}: exists and is not a table of this kind; choose another `output`")
         return
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending.lower() in _OTHER_ENDINGS:

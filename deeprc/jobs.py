@@ -298,7 +298,7 @@ class _Call:
 
 
 class _Modules:
-    """A folder from which a worker imports modules as soon as this object is unpickled; None is no folder."""
+    """A folder from which a worker imports modules as soon as this object is unpickled; None is not a folder."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder

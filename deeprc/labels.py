@@ -18,9 +18,9 @@ from deeprc.errors import InputError
 from deeprc.groups import keep_missing
 
 __all__ = [
-    "canonical_order",
     "encode_classes",
     "encode_two_classes",
+    "find_canonical_order",
     "validate_dataset",
     "validate_numbers",
     "validate_sequences",
@@ -101,7 +101,7 @@ def validate_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
     return numbers
 
 
-def canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.int64]:
+def find_canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.int64]:
     """Return the indices of the repertoires, (B,), in an order that depends on content and labels, not on X's order.
 
     Random draws and sums over repertoires in this order do not depend on how a cohort is sorted. `labels` are numbers,

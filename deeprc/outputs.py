@@ -21,21 +21,21 @@ __all__ = [
     "activate",
     "calibrate",
     "compute_log_odds",
+    "compute_multitask_loss",
     "compute_task_losses",
     "count_known",
-    "multitask_loss",
-    "output_names",
-    "output_slices",
+    "get_output_slices",
+    "list_output_names",
 ]
 
 
-def output_slices(tasks: Sequence[Task]) -> list[slice]:
+def get_output_slices(tasks: Sequence[Task]) -> list[slice]:
     """Return the slice of the T outputs that belongs to each task."""
     ends = np.cumsum([task.n_outputs for task in tasks]).tolist()
     return [slice(end - task.n_outputs, end) for task, end in zip(tasks, ends, strict=True)]
 
 
-def output_names(tasks: Sequence[Task]) -> list[str]:
+def list_output_names(tasks: Sequence[Task]) -> list[str]:
     """Return the names of the T outputs: the target, or `target:class` for each class of a multiclass target."""
     names = []
     for task in tasks:
@@ -72,7 +72,7 @@ def compute_task_losses(
     standard deviation of the training fold.
     """
     losses, n_known = [], count_known(labels) if n_known is None else n_known
-    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    for i, (task, part) in enumerate(zip(tasks, get_output_slices(tasks), strict=True)):
         known = ~torch.isnan(labels[:, i])  # shapes are fixed, so that the host does not wait for the device
         output, label = outputs[:, part], labels[:, i].where(known, 0.0)
         if task.kind == "binary":
@@ -86,7 +86,9 @@ def compute_task_losses(
     return losses
 
 
-def multitask_loss(outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None) -> Tensor:
+def compute_multitask_loss(
+    outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_known: Tensor | None = None
+) -> Tensor:
     """Return the sum of the losses of all tasks, each times the weight of the task; see `compute_task_losses`."""
     losses = compute_task_losses(outputs, labels, tasks, n_known=n_known)
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
@@ -95,7 +97,7 @@ def multitask_loss(outputs: Tensor, labels: Tensor, tasks: Sequence[Task], *, n_
 def calibrate(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     """Return the outputs (B, T) in float64 after each task's calibration; numbers of a regression do not change."""
     parts = []
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
+    for task, part in zip(tasks, get_output_slices(tasks), strict=True):
         parts.append(outputs[:, part].double() * task.calibration.slope + task.calibration.intercept)
     return torch.cat(parts, dim=1)
 
@@ -106,7 +108,7 @@ def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]
     Probabilities are calibrated.
     """
     predictions, calibrated = [], calibrate(outputs, tasks)
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
+    for task, part in zip(tasks, get_output_slices(tasks), strict=True):
         output = calibrated[:, part]
         if task.kind == "binary":
             predictions.append(expit(output[:, 0].numpy()))  # torch rounds the last elements differently
@@ -124,7 +126,7 @@ def compute_log_odds(outputs: NDArray[np.floating[Any]], tasks: Sequence[Task]) 
     """
     calibrated = calibrate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks).numpy()
     log_odds = np.full_like(calibrated, np.nan)
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
+    for task, part in zip(tasks, get_output_slices(tasks), strict=True):
         own = calibrated[:, part]
         if task.kind == "binary":
             log_odds[:, part] = own

@@ -84,32 +84,36 @@ def run_quickstart(
     top = _find_best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
-    report = {}
-    if all(find_spec(name) for name in REPORT_NEEDS):
-        say(f"5. deeprc report {folder}/run {container} -o {folder}/report.html")
-        write_report(run, open_dataset(container), folder / "report.html")
-        report = {"report, to open in a browser": str(folder / "report.html")}
-    else:
-        say("5. No report: it needs pip install 'deeprc[interpret]'")
+    files = _write_report(run, container, say) | {
+        "repertoire files": folder / "repertoires",
+        "metadata sheet": sheet,
+        "container": container,
+        "run directory": run.path,
+        "predictions": run.path / "predictions.tsv",
+        "attention of every repertoire's top sequences": folder / "attention.tsv",
+        "how many sequences each head averages": make_heads_path(folder / "attention.tsv"),
+        "test sequences that contribute most to the positive class": folder / "top_sequences.tsv",
+    }
     summary = {
         "test_auc": metrics["test"]["status"]["auc"],
         "witnesses_in_top_100": int(top["carries_motif"].sum()),
         "seconds": round(time.monotonic() - started, 1),
         "motif": motif,
-        "files": {
-            **report,
-            "repertoire files": str(folder / "repertoires"),
-            "metadata sheet": str(sheet),
-            "container": str(container),
-            "run directory": str(run.path),
-            "predictions": str(run.path / "predictions.tsv"),
-            "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
-            "how many sequences each head averages": str(make_heads_path(folder / "attention.tsv")),
-            "test sequences that contribute most to the positive class": str(folder / "top_sequences.tsv"),
-        },
+        "files": {name: str(path) for name, path in files.items()},
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def _write_report(run: Run, container: Path, say: Callable[[str], None]) -> dict[str, Path]:
+    """Write the report, if its packages are installed; return its path, by what the summary calls it."""
+    if not all(find_spec(name) for name in REPORT_NEEDS):
+        say("5. No report: it needs pip install 'deeprc[interpret]'")
+        return {}
+    path = container.parent / "report.html"
+    say(f"5. deeprc report {container.parent}/run {container} -o {path}")
+    write_report(run, open_dataset(container), path)
+    return {"report, to open in a browser": path}
 
 
 def _find_best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:

@@ -57,7 +57,7 @@ def read_table(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If the file is missing, is no table, lacks a required column, or has a value that its column does not allow.
+        If the file is missing, is not a table, lacks a required column, or has a value that its column does not allow.
     """
     cells = _read_cells(path)
     header = ["" if pd.isna(name) else str(name) for name in cells.iloc[0]]
@@ -82,7 +82,7 @@ def _read_cells(path: Path) -> pd.DataFrame:
             io.BytesIO(content), sep="\t", header=None, dtype=object, keep_default_na=False, na_values=[""]
         )
     except ValueError as error:  # UnicodeDecodeError is one
-        raise InputError(f"{path}: is no table: {' '.join(str(error).split())[:200]}") from error
+        raise InputError(f"{path}: is not a table: {' '.join(str(error).split())[:200]}") from error
 
 
 def _convert_column(cells: pd.Series, column: Column, where: str) -> pd.Series:

@@ -92,12 +92,12 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     InputError
         If the text does not fit its column; the message is of the same form.
     """
-    reader = _Reader(text, metadata)
-    for body, kind, weight in reader.endings():
-        found = reader.body(body)
+    reader = _TargetParser(text, metadata)
+    for body, kind, weight in reader.iterate_endings():
+        found = reader.parse_body(body)
         if found is not None:
             return replace(found, kind=kind, weight=_parse_weight(weight, text))
-    raise _Problem(reader).make_error(source)
+    raise _ProblemFinder(reader).make_error(source)
 
 
 def format_labels(values: pd.Series[Any]) -> list[str | None]:
@@ -109,11 +109,11 @@ def format_labels(values: pd.Series[Any]) -> list[str | None]:
 def format_class_counts(values: pd.Series[Any]) -> str:
     """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
     counts = Counter(text for text in format_labels(values) if text is not None)
-    shown = [f"{_cut(name)} ({n})" for name, n in sorted(counts.items())]
+    shown = [f"{_shorten_name(name)} ({n})" for name, n in sorted(counts.items())]
     return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
 
 
-def _cut(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name if len(name) <= _MAX_SHOWN_LETTERS else quote(name)
 
 
@@ -127,7 +127,7 @@ def _parse_weight(text: str | None, target: str) -> float:
     return weight
 
 
-class _Reader:
+class _TargetParser:
     """Parser of one target's text. Quoted names are masked, so that no character in them divides the text."""
 
     def __init__(self, text: str, metadata: pd.DataFrame) -> None:
@@ -140,19 +140,19 @@ class _Reader:
         self._quoted.append(found[1])
         return f"{_MARK}{len(self._quoted) - 1}{_MARK}"
 
-    def plain(self, masked: str) -> str:
+    def unmask(self, masked: str) -> str:
         """Return a masked part of the text as the user wrote it."""
         return _MASKED.sub(lambda found: f'"{self._quoted[int(found[1])]}"', masked)
 
-    def name(self, masked: str, known: Iterable[str]) -> str | None:
+    def find_known(self, masked: str, known: Iterable[str]) -> str | None:
         """Return the known name that equals a part of the text, also without blanks or quotes around it; else None."""
         bare = masked.strip()
         quoted = _MASKED.fullmatch(bare)
-        plain = self.plain(masked)
-        readings = [plain, plain.strip(), *([self._quoted[int(quoted[1])].replace('""', '"')] if quoted else [])]
-        return next((reading for reading in readings if reading in known), None)
+        plain = self.unmask(masked)
+        spellings = [plain, plain.strip(), *([self._quoted[int(quoted[1])].replace('""', '"')] if quoted else [])]
+        return next((spelling for spelling in spellings if spelling in known), None)
 
-    def endings(self) -> Iterator[tuple[str, TaskKind | None, str | None]]:
+    def iterate_endings(self) -> Iterator[tuple[str, TaskKind | None, str | None]]:
         """Yield the ways to divide the text into a body, a kind and a weight, the longest body first."""
         yield self.masked, None, None
         weighted = _WEIGHT.fullmatch(self.masked)
@@ -164,46 +164,48 @@ class _Reader:
             if found is not None:
                 yield found["body"], found["kind"], weight  # type: ignore[misc]  # one of _KINDS
 
-    def body(self, masked: str) -> Target | None:
+    def parse_body(self, masked: str) -> Target | None:
         """Return the target that a text without kind and weight describes; None if it does not fit the metadata."""
-        column = self.name(masked, self.columns)
+        column = self.find_known(masked, self.columns)
         if column is not None:
             return Target(column)
-        for column, right in self.assignments(masked):
-            groups = self._groups(right, self.classes(column))
+        for column, right in self.iterate_assignments(masked):
+            groups = self._parse_groups(right, self.list_classes(column))
             if groups is not None:
                 return Target(column, positive=groups[0], negative=groups[1])
-        for column, comparison, right in self.comparisons(masked):
+        for column, comparison, right in self.iterate_comparisons(masked):
             number = _parse_number(right)
             if number is not None:
                 return Target(column, comparison=comparison, threshold=number)
         return None
 
-    def assignments(self, masked: str) -> Iterator[tuple[str, str]]:
+    def iterate_assignments(self, masked: str) -> Iterator[tuple[str, str]]:
         """Yield each column before a '=' with the text after it, the longest column first."""
         for found in reversed(list(re.finditer("=", masked))):
-            column = self.name(masked[: found.start()], self.columns)
+            column = self.find_known(masked[: found.start()], self.columns)
             if column is not None:
                 yield column, masked[found.end() :]
 
-    def comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
+    def iterate_comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
         """Yield each column before a comparison with the comparison and the text after it, the longest column first."""
         for found in reversed(list(_COMPARISON.finditer(masked))):
-            column = self.name(masked[: found.start()], self.columns)
+            column = self.find_known(masked[: found.start()], self.columns)
             if column is not None:
                 yield column, found[0], masked[found.end() :]  # type: ignore[misc]  # one of Comparison
 
-    def classes(self, column: str) -> set[str]:
+    def list_classes(self, column: str) -> set[str]:
         """Return the classes of a column."""
         return {text for text in format_labels(self.metadata[column]) if text is not None}
 
-    def _groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    def _parse_groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the positive and negative classes that a text lists; None if it lists anything but known classes."""
-        positive = self._list(masked, known)
+        positive = self._parse_list(masked, known)
         if positive is not None:
             return self._check_disjoint(positive, ())
         for found in _VERSUS.finditer(masked):
-            positive, negative = (self._list(part, known) for part in (masked[: found.start()], masked[found.end() :]))
+            positive, negative = (
+                self._parse_list(part, known) for part in (masked[: found.start()], masked[found.end() :])
+            )
             if positive is not None and negative is not None:
                 return self._check_disjoint(positive, negative)
         return None
@@ -216,25 +218,25 @@ class _Reader:
             raise InputError(f"`target={self.text!r}`: names the class {twice[0]!r} twice")
         return positive, negative
 
-    def _list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
+    def _parse_list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
         """Return the classes in a list with commas; if names contain commas, the longest name is taken."""
         pieces = masked.split(",")
         for n in range(len(pieces), 0, -1):
-            first = self.name(",".join(pieces[:n]), known)
+            first = self.find_known(",".join(pieces[:n]), known)
             if first is None:
                 continue
-            rest = () if n == len(pieces) else self._list(",".join(pieces[n:]), known)
+            rest = () if n == len(pieces) else self._parse_list(",".join(pieces[n:]), known)
             if rest is not None:
                 return (first, *rest)
         return None
 
 
-class _Problem:
+class _ProblemFinder:
     """Finder of the reason why the text of a target does not fit the metadata."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: _TargetParser) -> None:
         self._reader = reader
-        self._stripped = list(reader.endings())[-1][0]
+        self._stripped = list(reader.iterate_endings())[-1][0]
 
     def make_error(self, source: str) -> InputError:
         """Return the error that tells the most likely reason in one line."""
@@ -249,21 +251,21 @@ class _Problem:
         weighted = _WEIGHT.fullmatch(reader.masked)
         for masked in (weighted["body"] if weighted else "", reader.masked):
             head, colon, kind = masked.rpartition(":")
-            if colon and reader.body(head) is not None:
+            if colon and reader.parse_body(head) is not None:
                 kinds = f"expected {', '.join(_KINDS[:-1])} or {_KINDS[-1]} after ':'"
-                return f"`target={text!r}`: {kinds}, found {reader.plain(kind)!r}{suggest_nearest(kind, _KINDS)}"
+                return f"`target={text!r}`: {kinds}, found {reader.unmask(kind)!r}{suggest_nearest(kind, _KINDS)}"
         head, at, weight = reader.masked.rpartition("@")
         with_kind = _KIND.fullmatch(head)
-        if at and reader.body(with_kind["body"] if with_kind else head) is not None:
-            return f"`target={text!r}`: expected a weight of at least 0 after '@', found {reader.plain(weight)!r}"
+        if at and reader.parse_body(with_kind["body"] if with_kind else head) is not None:
+            return f"`target={text!r}`: expected a weight of at least 0 after '@', found {reader.unmask(weight)!r}"
         return None
 
     def _describe_class(self) -> str | None:
         reader = self._reader
-        for column, right in reader.assignments(self._stripped):
-            known = reader.classes(column)
+        for column, right in reader.iterate_assignments(self._stripped):
+            known = reader.list_classes(column)
             unknown = next(
-                (reader.plain(name) for name in _split_classes(right) if reader.name(name, known) is None), None
+                (reader.unmask(name) for name in _split_classes(right) if reader.find_known(name, known) is None), None
             )
             if unknown is None:
                 return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
@@ -274,8 +276,8 @@ class _Problem:
         return None
 
     def _describe_threshold(self) -> str | None:
-        for column, comparison, right in self._reader.comparisons(self._stripped):
-            found = self._reader.plain(right)
+        for column, comparison, right in self._reader.iterate_comparisons(self._stripped):
+            found = self._reader.unmask(right)
             return f"target {quote(column)}: expected a number after '{comparison}', found {quote(found)}"
         return None
 
@@ -285,10 +287,10 @@ class _Problem:
         near_kind = suggest_nearest(kind, _KINDS) if head else ""
         if near_kind:  # the kind is wrong, too
             self._stripped = head
-        wrong = f" {reader.plain(kind)!r} is not a kind of target{near_kind}" if near_kind else ""
+        wrong = f" {reader.unmask(kind)!r} is not a kind of target{near_kind}" if near_kind else ""
         known = f"{wrong} Columns: {', '.join(map(str, reader.metadata.columns))}"
-        whole = reader.plain(self._stripped.rpartition("=")[0] or self._stripped)
-        guesses = [whole, *(part for part in re.split("[=<>:@]", reader.plain(reader.masked))[:1] if part != whole)]
+        whole = reader.unmask(self._stripped.rpartition("=")[0] or self._stripped)
+        guesses = [whole, *(part for part in re.split("[=<>:@]", reader.unmask(reader.masked))[:1] if part != whole)]
         for guess in guesses:
             near = suggest_nearest(guess.strip('" '), reader.columns)
             if near:

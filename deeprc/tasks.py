@@ -166,6 +166,7 @@ def _describe_columns(metadata: pd.DataFrame) -> str:
 
 
 def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
+    """Return the task that the text of one target describes; raise InputError if it does not fit the metadata."""
     target = read_target(text, metadata, source=source)
     values = metadata[target.column]
     two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
@@ -338,7 +339,7 @@ def _encode_number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.floa
     numbers = pd.to_numeric(values, errors="coerce")
     unusable = values[numbers.isna() & values.notna()]
     if len(unusable):
-        _logger.warning("target %r: %r is no number; such repertoires have no label", task.name, unusable.iloc[0])
+        _logger.warning("target %r: %r is not a number; such repertoires have no label", task.name, unusable.iloc[0])
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 

@@ -26,7 +26,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.hopfield.analysis import metastable_sizes, summarise_heads
 from deeprc.nn import EncoderSettings
 from deeprc.nn.transformer import TransformerEncoder
-from deeprc.runs.several import RunOptions, RunPlan, train_runs
+from deeprc.runs.several_runs import RunOptions, RunPlan, train_runs
 
 MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
 MASKED, HELD_OUT, BATCH, RATE, FOLDS = 0.15, 1000, 256, 2e-3, 5

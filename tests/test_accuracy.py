@@ -18,7 +18,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
-from deeprc.evaluation.auc_intervals import auc_interval, fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_auc_interval, compute_fold_aucs_interval
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
@@ -409,15 +409,17 @@ def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_p
     jobs = [json.loads(each.read_text())["outcome"] for each in sorted((tmp_path / "out").rglob("*-seed-*.json"))]
     tested = [{name: np.array(values) for name, values in job["tested"].items()} for job in jobs]
     arrays = [[each[name] for each in tested] for name in ("label", "score", "donor")]
-    found = fold_aucs_interval(*arrays, repeats=[0] * 5 + [1] * 5)
+    found = compute_fold_aucs_interval(*arrays, repeats=[0] * 5 + [1] * 5)
     assert [row["ci_low"], row["ci_high"]] == pytest.approx([found.low, found.high])
     sizes = [[job[name] for job in jobs] for name in ("n_positive", "n_negative")]
-    low, high = auc_interval(row["auc"], *sizes)
+    low, high = compute_auc_interval(row["auc"], *sizes)
     assert found.high - found.low > 1.3 * (high - low)
     assert {donor for each in tested for donor in each["donor"]} == set(range(30))
     simulated = pd.DataFrame({"seed": [0, 0, 1, 1], "auc": 0.8, "n_positive": 10, "n_negative": 12})
-    expected = auc_interval(0.8, [10] * 4, [12] * 4, variance_factor=3)  # 1 + 2 / (2 - 1) for two folds of each cohort
-    assert sys.modules["accuracy_intervals"].mean_interval(simulated) == pytest.approx(expected)
+    expected = compute_auc_interval(
+        0.8, [10] * 4, [12] * 4, variance_factor=3
+    )  # 1 + 2 / (2 - 1) for two folds of each cohort
+    assert sys.modules["accuracy_intervals"].compute_mean_interval(simulated) == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranked_cohort import RankedCohort, make_ranking
 from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores
-from deeprc.baselines.association_tests import fisher_p_values
+from deeprc.baselines.association_tests import compute_fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
@@ -602,7 +602,7 @@ def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, 
     found = rank_sequences(model, X, y, 10**6)
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(["junction_aa", "v_call", "j_call"])["positive"].agg(["sum", "size"])
-    p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
+    p = compute_fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
     of = dict(zip(clones.index, p, strict=True))
     values = [of[key] for key in zip(found.junction_aa, found.v_call, found.j_call, strict=True)]
     assert len(values) == len(of)
@@ -632,11 +632,11 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     stack.importance_ = np.array([0.25, 0.45, 0.3])
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
-    p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
+    p = compute_fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
     cohort = RankedCohort(X, y, 10**6)
     public = ranking._rank_evident(stack.shares()[2][0].models[0], cohort)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
-    single = ranking._rank(stack.shares()[0][0].models[0], cohort)
+    single = ranking._rank_by_estimator(stack.shares()[0][0].models[0], cohort)
     n_positive = len(frames[frames.positive].drop_duplicates(KEY))
     assert (single.excess[:n_positive] == 1).all()  # one list needs none
     assert (single.excess[n_positive:] == 0).all()

@@ -146,7 +146,7 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match=r"/dev/zero: is a device; expected a text"):
         read_text(Path("/dev/zero"))
     file.write_bytes(b"\xff")
-    with pytest.raises(InputError, match="a: is no UTF-8 text: byte 0"):
+    with pytest.raises(InputError, match="a: is not UTF-8 text: byte 0"):
         read_text(file)
     monkeypatch.setattr(documents, "MAX_YAML_BYTES", 3)
     file.write_text("1234")

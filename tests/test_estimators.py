@@ -21,7 +21,7 @@ from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 N = 60
 Y = (np.arange(N) // 2 % 2).astype(np.int64)
@@ -128,7 +128,7 @@ def test_a_model_that_separates_labels_without_meaning_is_not_sure(
 
 def test_scores_of_a_machine_by_an_independent_implementation(cohort: RepertoireDataset) -> None:
     positive = cohort.metadata["status"].to_numpy() == "healthy"
-    order = canonical_order(cohort, positive.astype(np.int64))
+    order = find_canonical_order(cohort, positive.astype(np.int64))
     X, label = cohort[order], positive[order]
     fold_of = assign_grouped_folds(digest_with_genes(X), label.astype(np.int64), 5)
     kernel, scores = gram(X, "minmax"), np.zeros(30)

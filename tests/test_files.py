@@ -301,5 +301,5 @@ def test_files_of_users_are_opened_at_few_doors() -> None:
 def test_a_header_is_read_to_a_limit(tmp_path: Path, name: str) -> None:
     line = b"a" * (1 << 20) + b"\tb\n"
     (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
-    with pytest.raises(InputError, match="exists and is no table of this kind"):
+    with pytest.raises(InputError, match="exists and is not a table of this kind"):
         check_table_output(tmp_path / name, ["b"])

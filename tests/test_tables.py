@@ -57,7 +57,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
         ("\t3", "\t" + "9" * 5000, "column 'n', row 2: expected a whole number from 1 to 9, found '9999"),
         ("train", "Train", "column 'side', row 2: expected one of train, test, found 'Train'"),
         ("True", "1", "column 'good', row 2: expected True or False, found '1'"),
-        ("z\n", "z\tzz\n", "is no table: "),
+        ("z\n", "z\tzz\n", "is not a table: "),
         ("x\t", "x" + "\t" * 2000, "has too many columns; expected at most 1000"),
     ],
 )
@@ -74,7 +74,7 @@ def test_what_is_no_table(tmp_path: Path) -> None:
         read_table(tmp_path / "a.tsv", COLUMNS)
     for content in (b"", b"\xff\xfe\x00", b"a\tb\n1\t2\t3\t4\n1\n1\t2\t3\t4\t5\t6\n"):
         (tmp_path / "a.tsv").write_bytes(content)
-        with pytest.raises(InputError, match=r"a\.tsv: is no table: "):
+        with pytest.raises(InputError, match=r"a\.tsv: is not a table: "):
             read_table(tmp_path / "a.tsv", COLUMNS)
     with pytest.raises(InputError, match=r"is a folder; expected a table"):
         read_table(tmp_path, COLUMNS)

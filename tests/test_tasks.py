@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deeprc.errors import InputError
-from deeprc.outputs import activate, multitask_loss
+from deeprc.outputs import activate, compute_multitask_loss
 from deeprc.tasks import Task, encode_labels, parse_tasks, set_label_scale
 
 METADATA = pd.DataFrame(
@@ -105,7 +105,7 @@ def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = encode_labels([task], pd.DataFrame({"age": [">60", "41", None]}))
     np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
-    assert "target 'age': '>60' is no number" in caplog.text
+    assert "target 'age': '>60' is not a number" in caplog.text
 
 
 def test_multitask_loss_by_hand() -> None:
@@ -117,27 +117,27 @@ def test_multitask_loss_by_hand() -> None:
     outputs = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0], [9.0, 0.0, 0.0, 0.0, 0.0]])
     labels = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
     expected = 2.0 * math.log(2) + math.log(3) + 0.5 * (1.0 - 2.0) ** 2
-    assert float(multitask_loss(outputs, labels, tasks)) == pytest.approx(expected)
+    assert float(compute_multitask_loss(outputs, labels, tasks)) == pytest.approx(expected)
 
 
 def test_large_numbers_keep_their_differences() -> None:
     values = np.array([[1e9], [1e9 + 2]])
     tasks = set_label_scale([Task("c", "c", "regression")], values)
-    loss = multitask_loss(torch.zeros(2, 1), torch.from_numpy(values), tasks)
+    loss = compute_multitask_loss(torch.zeros(2, 1), torch.from_numpy(values), tasks)
     assert float(loss) == pytest.approx(0.5)  # both lie one standard deviation from the mean
 
 
 def test_a_missing_label_has_no_gradient() -> None:
     tasks = [Task("a", "a", "binary", ("0", "1"))]
     outputs = torch.zeros(2, 1, requires_grad=True)
-    multitask_loss(outputs, torch.tensor([[1.0], [math.nan]]), tasks).backward()
+    compute_multitask_loss(outputs, torch.tensor([[1.0], [math.nan]]), tasks).backward()
     assert outputs.grad is not None
     assert outputs.grad.tolist() == [[-0.5], [0.0]]
 
 
 def test_all_labels_missing_gives_zero_loss() -> None:
     tasks = [Task("a", "a", "binary", ("0", "1"))]
-    assert float(multitask_loss(torch.ones(2, 1), torch.full((2, 1), math.nan), tasks)) == 0.0
+    assert float(compute_multitask_loss(torch.ones(2, 1), torch.full((2, 1), math.nan), tasks)) == 0.0
 
 
 def test_activation_undoes_the_scaling() -> None:

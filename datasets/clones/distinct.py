@@ -98,14 +98,14 @@ def sum_clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDA
     return np.asarray(abundances[abundances > 0])
 
 
-class _Bits(NamedTuple):
-    """The number of a key's lower bits that hold the row, and of those that do not hold the group."""
+class _KeyBits(NamedTuple):
+    """The parts of a 64-bit key: how many of its lowest bits hold the row, and how many are below the group."""
 
     row: np.uint64
     rest: np.uint64
 
 
-def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _Bits]:
+def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _KeyBits]:
     """Return keys of N sequences, the lower bits of the hash above the row, in groups of about one hash each.
 
     Parameters
@@ -116,7 +116,7 @@ def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], 
         Row of the first sequence.
     """
     row_bits = (first + len(hashes)).bit_length()
-    bits = _Bits(np.uint64(row_bits), np.uint64(max(64 - len(hashes).bit_length(), row_bits)))
+    bits = _KeyBits(np.uint64(row_bits), np.uint64(max(64 - len(hashes).bit_length(), row_bits)))
     return _put_into_groups(hashes, np.uint64(first), *bits), bits
 
 

@@ -120,7 +120,7 @@ def group_clones(
             list(step.follow(threads.map(write, blocks, targets)))
             keys_of_ranges = [keys[start:stop] for start, stop in pairwise(offsets.tolist())]
             list(threads.map(np.ndarray.sort, keys_of_ranges))
-            arrays, first_positions = _take_repeated(sequences, keys_of_ranges, layout.row_bits, threads)
+            arrays, first_positions = _take_repeated_sequences(sequences, keys_of_ranges, layout.row_bits, threads)
             group = partial(_group_range, arrays, repertoire_offsets, layout.row_bits)
             clones += list(step.follow(threads.map(group, keys_of_ranges, first_positions)))
     return _join_ranges(clones, len(repertoire_offsets) - 1)
@@ -153,7 +153,7 @@ def _write_keys_of_block(
     write_keys(arrays, start, stop, first_row, layout, first_range, targets.copy(), keys)
 
 
-def _take_repeated(
+def _take_repeated_sequences(
     sequences: SequenceArrays | SequencesInParts,
     keys_of_ranges: Sequence[NDArray[np.uint64]],
     row_bits: Any,
@@ -169,7 +169,7 @@ def _take_repeated(
     row_mask = (np.uint64(1) << row_bits) - np.uint64(1)
 
     def find_rows(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        repeated: NDArray[np.int64] = (keys[_find_repeated(keys, row_bits)] & row_mask).astype(np.int64)
+        repeated: NDArray[np.int64] = (keys[_find_repeated_keys(keys, row_bits)] & row_mask).astype(np.int64)
         return repeated
 
     rows = list(threads.map(find_rows, keys_of_ranges))
@@ -177,7 +177,7 @@ def _take_repeated(
     return sequences.take(np.concatenate(rows)), first_positions.tolist()
 
 
-def _find_repeated(keys: NDArray[np.uint64], row_bits: Any) -> NDArray[np.bool_]:
+def _find_repeated_keys(keys: NDArray[np.uint64], row_bits: Any) -> NDArray[np.bool_]:
     """Return whether each of some sorted keys has the same hash as the key before or after it, (n,)."""
     same = keys[1:] >> row_bits == keys[:-1] >> row_bits
     is_repeated = np.zeros(len(keys), np.bool_)
@@ -195,11 +195,11 @@ def _group_range(
 ) -> RangeClones:
     """Return the clones of the sorted keys of a hash range.
 
-    `arrays` and `first_position` are those of `_take_repeated`.
+    `arrays` and `first_position` are those of `_take_repeated_sequences`.
     """
     n, positions = len(keys), np.zeros(0, np.int64)
     if first_position is not None:
-        positions = first_position + np.cumsum(_find_repeated(keys, row_bits)) - 1
+        positions = first_position + np.cumsum(_find_repeated_keys(keys, row_bits)) - 1
     buffers = RangeClones(
         np.empty(n // 2, np.int64),
         np.empty(n // 2, np.int32),
@@ -216,7 +216,7 @@ def _group_range(
 
 
 def _join_ranges(clones: list[RangeClones], n_repertoires: int) -> SharedClones:
-    """Order the clones of all hash ranges by their first sequences; those of a range are freed one by one."""
+    """Return the clones of all hash ranges together, ordered by their first sequences; this empties the list."""
     representative = np.concatenate([np.zeros(0, np.int64), *(range_clones.representative for range_clones in clones)])
     order = np.argsort(representative)
     position = invert_order(order)

@@ -47,7 +47,7 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
 def _find_in_container(dataset: RepertoireDataset, fields: list[str]) -> Arrays:
     """Return the arrays of `SharedClones`, by their names in the cache."""
     container = dataset.container
-    at_once = container.choose_hashes_at_once(fields, AT_ONCE)
+    at_once = container.choose_hash_block_size(fields, AT_ONCE)
     clones = group_clones(container.arrays(fields), np.asarray(container.repertoire_offsets), at_once=at_once)
     return {
         "representative": clones.representative,

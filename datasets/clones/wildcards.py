@@ -100,7 +100,7 @@ def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ())
     if sizes.sum() > MAX_SEQUENCES:
         return None
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*offsets[b : b + 2]) for b in repertoires)])
-    arrays, indices = dataset.container.locate(rows, checked)
+    arrays, indices = dataset.container.get_arrays_at(rows, checked)
     sequences = _SearchedSequences(
         arrays.residues,
         arrays.offsets[indices],

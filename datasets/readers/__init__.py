@@ -18,9 +18,9 @@ from deeprc.datasets.readers.generic import GenericReader
 from deeprc.datasets.readers.immunarch import ImmunarchReader
 from deeprc.datasets.readers.immunoseq import ImmunoseqReader
 from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader, SequenceKind, Status
+from deeprc.datasets.readers.missing_columns import fill_missing_columns
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
-from deeprc.datasets.readers.siblings import fill_missing_columns
 from deeprc.datasets.readers.table import (
     COUNT_CELLS,
     COUNT_ONE,
@@ -133,10 +133,10 @@ def choose_reader(
 
 
 def match_reader(header: Header, reader: Reader | None = None) -> Match:
-    """Return the reader of a file: the one that reads most of those that know its header, or `reader` if given.
+    """Return the reader of a file: of the readers that know its header, the one that finds most kinds of values in it.
 
-    Counts and genes that its format's columns do not give are taken from those of other formats; see
-    `deeprc.datasets.readers.siblings`.
+    If `reader` is given, no other reader is tried. Counts and genes that its format's columns do not give are taken
+    from those of other formats; see `deeprc.datasets.readers.missing_columns`.
 
     Raises
     ------

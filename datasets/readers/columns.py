@@ -140,6 +140,7 @@ def _concatenate_codes(codes: list[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 
 def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield the needed columns of a table, block by block."""
     import pyarrow as pa
     import pyarrow.csv
 

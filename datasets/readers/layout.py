@@ -37,7 +37,7 @@ class Status(IntEnum):
     STOP_CODON = 3
     UNPRODUCTIVE = 4
     LOW_CONFIDENCE = 5
-    """The row is no cell, or a contig that the file itself does not trust."""
+    """The row is not a cell, or a contig that the file itself does not trust."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Reader(Protocol):
 
 
 class NoTableError(InputError):
-    """A file that is no repertoire table of a known format; it need not be damaged."""
+    """A file that is not a repertoire table of a known format; it need not be damaged."""
 
 
 class InvalidValueError(Exception):

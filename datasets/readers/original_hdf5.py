@@ -272,6 +272,7 @@ def _convert_to_raw_texts(path: Path, dataset: Any, cells: Any, alphabet: NDArra
 
 
 def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
+    """Return the cells of a dataset as texts, which may be stored as bytes of fixed or variable length."""
     if cells.dtype.kind == "S" and len(cells):
         width = cells.dtype.itemsize * int(np.prod(cells.shape[1:]))
         letters = np.ascontiguousarray(cells).view(np.uint8).reshape(len(cells), width)  # (n, L), 0 behind the end
@@ -285,6 +286,7 @@ def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
 
 
 def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: int) -> RawRows:
+    """Return the rows of one repertoire, with counts that are missing, rounded or as the file has them."""
     n = stop - start
     sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
     given = np.zeros(n) if dataset is None else _read_values(path, dataset, start, stop)

@@ -322,6 +322,7 @@ def _parse_counts(
 
 
 def _parse_count(value: str, negative_is_one: bool) -> float:
+    """Return the count of a cell, or the codes for a missing and for an invalid count."""
     if is_missing(value, MISSING_IN_TABLES):
         return _NO_COUNT
     try:

@@ -90,6 +90,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
+    """Return a stream of the unpacked bytes of a packed file; a zip file must hold one file."""
     if kind == "gzip":
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if kind == "bzip2":
@@ -114,7 +115,7 @@ def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
 
 @contextmanager
 def _refuse_damaged_names() -> Iterator[None]:
-    """If a zip file calls a name UTF-8 and it is not, raise the same error as for a damaged zip file."""
+    """Raise the error for a damaged zip file if a name in it is called UTF-8 and is not."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -389,7 +390,7 @@ def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
 
 
 def decode_name(data: bytes | bytearray) -> str:
-    """Return UTF-8 as text; if it is no UTF-8, Windows-1252, which Excel writes; if it is neither, Latin-1."""
+    """Return UTF-8 as text; if it is not UTF-8, Windows-1252, which Excel writes; if it is neither, Latin-1."""
     for encoding in ("utf-8", "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode(encoding)

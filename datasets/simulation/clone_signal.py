@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 __all__ = ["MAX_CLONES", "CarriedClones", "ClonePools", "CloneSignal", "CloneSource"]
 
 MAX_CLONES = 30_000  # the number of a motif or clone is an int16
-_MAX_DRAWS = 100  # times the pool's size
+_MAX_DRAWS = 100  # largest number of sequences that are drawn to make a pool, as a multiple of its size
 _POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
 
 

@@ -136,6 +136,7 @@ class Cohort:
             self._check_shift(shift)
 
     def _check_table(self) -> None:
+        """Raise InputError if the cohort does not agree with the table of carriers that a signal reads."""
         if sum(isinstance(signal, CarrierTable) for signal in self.signals) > 1:
             raise InputError("signals: expected at most one of kind carriers")
         if self._table is not None and self.n_repertoires > len(self._table):
@@ -151,6 +152,7 @@ class Cohort:
         return next((signal for signal in self.signals if isinstance(signal, CarrierTable)), None)
 
     def _check_shift(self, shift: GeneShift | None) -> None:
+        """Raise InputError if the background has none of the V genes that are shifted."""
         if shift is None:
             return
         drawn = self.background.draw(0, np.arange(_LOOKED_AT))

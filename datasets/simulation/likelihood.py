@@ -53,12 +53,12 @@ _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
 _KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has
 _PSEUDO = 20.0  # sequences that a length and position borrows from all others
-_LONGEST = 65  # residues of a sequence, and one
-_MAX_UNCERTAIN = 10
-_NODES = 40
-_LEAST = 1e-12
-_GRID = 2048
-_BLOCK = 4096
+_LONGEST = 65  # one more than the largest number of residues of a sequence
+_MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
+_NODES = 40  # points of the numerical integral over the burden of a repertoire
+_LEAST = 1e-12  # smallest probability that counts
+_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
+_BLOCK = 4096  # sequences that a thread handles at a time
 
 
 class RecipeLikelihood:
@@ -122,7 +122,7 @@ class RecipeLikelihood:
         is_test
             Whether the repertoire is of the cohort's test part.
         """
-        # for each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
+        # for each signal that has no motifs: the log-likelihood if it is carried, minus that if it is not
         others = {
             i: self._compute_clone_ratio(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
@@ -143,7 +143,7 @@ class RecipeLikelihood:
         return log_likelihoods["positive"] - log_likelihoods["negative"]
 
     @cached_property
-    def _drawn(self) -> Sequences:
+    def _background_sequences(self) -> Sequences:
         """Sequences of the background."""
         return self.cohort.background.draw(_KEY, np.arange(_N_DRAWN))
 
@@ -155,11 +155,13 @@ class RecipeLikelihood:
             counts = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
             shares = (counts / counts.sum()).clip(_LEAST)  # a motif may have residues that the background lacks
             return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
-        lengths = self._drawn.lengths
-        position = np.arange(len(self._drawn.residues)) - np.repeat(self._drawn.offsets[:-1], lengths)
+        lengths = self._background_sequences.lengths
+        position = np.arange(len(self._background_sequences.residues)) - np.repeat(
+            self._background_sequences.offsets[:-1], lengths
+        )
         cell = np.repeat(lengths, lengths) * _LONGEST + position
         fits = np.repeat(lengths, lengths) < _LONGEST
-        code = cell[fits] * _N_LETTERS + self._drawn.residues[fits]
+        code = cell[fits] * _N_LETTERS + self._background_sequences.residues[fits]
         counts_at = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
         overall = counts_at.sum(axis=(0, 1)) + 1.0
         counts_at = counts_at + _PSEUDO * overall / overall.sum()
@@ -174,7 +176,7 @@ class RecipeLikelihood:
         present = set(sequences.decode())
         is_present = np.array([name in present for name in names])
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        absent_by_chance = np.exp(-len(sequences) * self._chances[pools.first[at] : pools.first[at + 1]])
+        absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[pools.first[at] : pools.first[at + 1]])
         log_likelihoods = []
         for carries in (True, False):
             mean = signal.mean_burden(carries, is_test=is_test)
@@ -189,12 +191,12 @@ class RecipeLikelihood:
         return log_likelihoods[0] - log_likelihoods[1]
 
     @cached_property
-    def _chances(self) -> Floats:
+    def _clone_probabilities(self) -> Floats:
         """The probability that a sequence of the background is each clone of the pools, (P of all)."""
         assert self.cohort.clone_pools is not None
         names = self.cohort.clone_pools.junctions
         wanted = set(names)
-        counts = Counter(text for text in self._drawn.decode() if text in wanted)
+        counts = Counter(text for text in self._background_sequences.decode() if text in wanted)
         return np.array([counts[name] for name in names]) / _N_DRAWN
 
     def _compute_preference_ratio(self, i: int, sequences: Sequences) -> float:
@@ -209,7 +211,7 @@ class RecipeLikelihood:
         factors = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
-                scores = self.cohort.make_common_preference(i).score_sequences(self._drawn)
+                scores = self.cohort.make_common_preference(i).score_sequences(self._background_sequences)
                 spread = scores.std()
                 grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _GRID)
                 # shares of the scores between each point of the grid and the next
@@ -271,6 +273,7 @@ class _Motifs(NamedTuple):
 
 
 def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Motifs:
+    """Return the variants of all motifs as arrays for compiled code."""
     rows = []
     for s, signal in enumerate(signals):
         total = sum(motif.weight for motif in signal.motifs)
@@ -292,11 +295,11 @@ def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Mot
     for row, (_, variant, _, alterations, _) in enumerate(rows):
         variants.codes[row, : len(variant.codes)] = variant.codes
         variants.alterations[row, : len(variant.codes)] = alterations
-    starts = np.stack([_start_probabilities(signals[s], len(variant.codes)) for s, variant, *_ in rows])
+    starts = np.stack([_compute_start_probabilities(signals[s], len(variant.codes)) for s, variant, *_ in rows])
     return _Motifs(len(signals), variants, starts, frequencies)
 
 
-def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
+def _compute_start_probabilities(signal: MotifSignal, size: int) -> Floats:
     """Return the probability that a motif of this size begins at each position, (length, start)."""
     probabilities = np.zeros((_LONGEST, _LONGEST))
     for length in range(size, _LONGEST):

@@ -105,11 +105,12 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
     except (SafetensorError, OSError, TypeError, InputError) as error:
         # TypeError is raised for types that numpy lacks.
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
-    _check(path, tensors, about)
+    _check_tensors(path, tensors, about)
     return LstmModel(**tensors, about=about)
 
 
-def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
+def _check_tensors(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
+    """Raise InputError unless the tensors of a file are those of an LSTM over amino acids."""
     recurrent = tensors.get("recurrent")
     hidden = len(recurrent) if recurrent is not None and recurrent.ndim else 0
     shapes = _list_shapes(hidden)

@@ -114,7 +114,7 @@ def train_lstm(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = NextResidue(hidden)
-    losses = _fit(
+    losses = _fit_network(
         network, corpus, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed, progress=progress
     )
     about = {"source": source.name, "sequences": len(corpus), "epochs": epochs, "seed": seed}
@@ -152,7 +152,7 @@ def _read_corpus(source: Path, limit: int | None) -> _Corpus:
     return _Corpus(_pad_tokens(sequences.residues[: lengths.sum()], lengths), lengths)
 
 
-def _fit(
+def _fit_network(
     network: NextResidue,
     corpus: _Corpus,
     *,
@@ -174,7 +174,7 @@ def _fit(
             for i, batch in enumerate(corpus.iterate_batches(rng.permutation(training), batch_size)):
                 step = epoch * (n_steps // epochs) + i
                 optimizer.param_groups[0]["lr"] = learning_rate * _compute_rate_factor(step / n_steps)
-                _update(network, optimizer, batch)
+                _update_weights(network, optimizer, batch)
                 shown.advance()
             losses.append(_compute_loss(network, corpus.take(held_out), batch_size))
             if progress is not None:
@@ -204,7 +204,7 @@ def _compute_rate_factor(share_done: float) -> float:
     return min(share_done / _WARM_UP + 1e-3, 0.5 + 0.5 * math.cos(math.pi * share_done))
 
 
-def _update(network: NextResidue, optimizer: torch.optim.Optimizer, batch: _Corpus) -> None:
+def _update_weights(network: NextResidue, optimizer: torch.optim.Optimizer, batch: _Corpus) -> None:
     """Take one step on a batch, in pieces of similar length, which have little padding: this is 1.7 times as fast."""
     optimizer.zero_grad(set_to_none=True)
     n_targets = int(batch.lengths.sum()) + len(batch)

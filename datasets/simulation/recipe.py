@@ -99,7 +99,7 @@ def load_recipe(
     """
     mapping = read_recipe(name)
     for override in overrides:
-        _override(mapping, override)
+        _apply_override(mapping, override)
     if seed is not None:
         mapping["seed"] = seed
     if not 0 < scale < math.inf:
@@ -107,7 +107,7 @@ def load_recipe(
     if background is not None:
         mapping["background"] = {"kind": "sequences", "path": str(background)}
     if carriers is not None:
-        _set_carriers(mapping, carriers)
+        _set_carrier_table(mapping, carriers)
     mapping.setdefault("name", Path(name).name.removesuffix(".yaml").removesuffix(".yml"))
     cohort = cohort_from_mapping(mapping)
     n = max(round(scale * cohort.n_repertoires), min(2, cohort.n_repertoires))
@@ -115,7 +115,8 @@ def load_recipe(
     return cohort, cohort_to_mapping(cohort)
 
 
-def _set_carriers(mapping: dict[str, Any], path: Path) -> None:
+def _set_carrier_table(mapping: dict[str, Any], path: Path) -> None:
+    """Set the table of carriers, at `path`, in all signals of a recipe that read one."""
     signals = mapping.get("signals")
     tables = [signal for signal in signals or () if isinstance(signal, dict) and signal.get("kind") == "carriers"]
     if not tables:
@@ -130,7 +131,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If there is no such recipe, or the file is no YAML mapping.
+        If there is no such recipe, or the file is not YAML mapping.
     """
     recipes = list_recipes()
     if name in recipes:
@@ -154,31 +155,31 @@ def cohort_from_mapping(mapping: Mapping[str, Any]) -> Cohort:
     InputError
         If a key is unknown or missing, or a value has another type than expected; the message lists all such keys.
     """
-    cohort = _build(Cohort, mapping, "")
+    cohort = _build_object(Cohort, mapping, "")
     assert isinstance(cohort, Cohort)
     return cohort
 
 
 def cohort_to_mapping(cohort: Cohort) -> dict[str, Any]:
     """Return the mapping that describes a cohort completely, with its seed and all defaults."""
-    mapping: dict[str, Any] = _describe(cohort)
+    mapping: dict[str, Any] = _convert_to_mapping(cohort)
     return mapping
 
 
-def _describe(value: Any) -> Any:
+def _convert_to_mapping(value: Any) -> Any:
     """Return a value in the types of YAML and JSON; backgrounds and signals get the key `kind`."""
     if is_dataclass(value):
         kinds = {each: name for name, each in (*BACKGROUNDS.items(), *SIGNALS.items())}
         kind = {"kind": kinds[type(value)]} if type(value) in kinds else {}
-        return kind | {field.name: _describe(getattr(value, field.name)) for field in fields(value)}
+        return kind | {field.name: _convert_to_mapping(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_describe(each) for each in value]
+        return [_convert_to_mapping(each) for each in value]
     if isinstance(value, Mapping):
-        return {str(name): _describe(each) for name, each in value.items()}
+        return {str(name): _convert_to_mapping(each) for name, each in value.items()}
     return str(value) if isinstance(value, Path) else to_plain(value)
 
 
-def _build(kind: Any, value: Any, key: str) -> Any:
+def _build_object(kind: Any, value: Any, key: str) -> Any:
     """Return an object of a type, made from a value of YAML; messages name the value's key."""
     if kind is Background:
         return _build_background(value, key)
@@ -192,7 +193,7 @@ def _build(kind: Any, value: Any, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _build(next(each for each in arguments if each is not type(None)), value, key)
+        return _build_object(next(each for each in arguments if each is not type(None)), value, key)
     if origin is Literal:
         if value not in arguments:
             raise InputError(f"{key}: expected one of {', '.join(arguments)}, found {value!r}")
@@ -207,10 +208,11 @@ def _build(kind: Any, value: Any, key: str) -> Any:
         names = [str(name) for name in value]
         built = _build_all((arguments[1], each, f"{key}.{name}") for name, each in value.items())
         return dict(zip(names, built, strict=True))
-    return _convert(kind, value, key)
+    return _convert_value(kind, value, key)
 
 
-def _convert(kind: type, value: Any, key: str) -> Any:
+def _convert_value(kind: type, value: Any, key: str) -> Any:
+    """Return a plain value in the type of its field; raise InputError if it does not fit."""
     value = to_plain(value)
     value = read_exponent(value) if kind is float else value
     fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
@@ -223,21 +225,22 @@ def _convert(kind: type, value: Any, key: str) -> Any:
 
 
 def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
+    """Return a dataclass from a mapping; one error names all unknown, missing and invalid fields."""
     if not isinstance(value, Mapping):
         raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
     types_of = get_type_hints(kind)
     field_of = {field.name: field for field in fields(kind)}
     names = [*field_of, "witness_rate"] if kind is Cohort else list(field_of)  # an override may have this name
     problems = [
-        f"{_join(key, name)}: no such key{suggest_nearest(str(name), names, _SUGGESTIONS)}"
+        f"{_join_keys(key, name)}: no such key{suggest_nearest(str(name), names, _SUGGESTIONS)}"
         for name in value
         if name not in field_of
     ]
     for name, field in field_of.items():
         if name not in value and field.default is MISSING and field.default_factory is MISSING:
-            problems.append(f"{_join(key, name)}: is missing")
+            problems.append(f"{_join_keys(key, name)}: is missing")
     given = [name for name in value if name in field_of]
-    built = _build_all(((types_of[name], value[name], _join(key, name)) for name in given), problems)
+    built = _build_all(((types_of[name], value[name], _join_keys(key, name)) for name in given), problems)
     return kind(**dict(zip(given, built, strict=True)))
 
 
@@ -246,7 +249,7 @@ def _build_all(values: Iterable[tuple[Any, Any, str]], problems: Sequence[str] =
     built, messages = [], list(problems)
     for kind, value, key in values:
         try:
-            built.append(_build(kind, value, key))
+            built.append(_build_object(kind, value, key))
         except InputError as error:  # noqa: PERF203 (all problems are wanted, not the first)
             messages.append(str(error))
     if messages:
@@ -272,7 +275,8 @@ def _build_signal(value: Any, key: str) -> Any:
     return _build_dataclass(SIGNALS[value.get("kind", "motifs")], options, key)
 
 
-def _override(mapping: dict[str, Any], override: str) -> None:
+def _apply_override(mapping: dict[str, Any], override: str) -> None:
+    """Set one value of a recipe, in place, from a text such as `signals.0.witness_rate=0.01`."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"{override!r}: expected key=value")
@@ -290,7 +294,7 @@ def _override(mapping: dict[str, Any], override: str) -> None:
     for name in names[:-1]:
         if isinstance(node, list) and name.isdigit() and int(name) < len(node):
             if isinstance(node[int(name)], str):
-                node[int(name)] = {"pattern": node[int(name)]}  # a motif
+                node[int(name)] = {"pattern": node[int(name)]}  # a motif that is given as text
             node = node[int(name)]
         elif isinstance(node, dict):
             node = node.setdefault(name, {})
@@ -305,7 +309,7 @@ def _override(mapping: dict[str, Any], override: str) -> None:
         raise InputError(f"{key}: there is no {last!r}")
 
 
-def _join(key: str, name: object) -> str:
+def _join_keys(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 

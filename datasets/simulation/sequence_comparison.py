@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.kmers import count_kmers
 
-__all__ = ["compare_sequences", "jensen_shannon"]
+__all__ = ["compare_sequences", "compute_jensen_shannon_divergence"]
 
 _Sequences = tuple[NDArray[np.uint8], NDArray[np.int64]]
 _N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 1 << 20  # sequences whose residues are counted at a time, so that memory does not grow with a set
 
 
-def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
+def compute_jensen_shannon_divergence(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """Return the Jensen-Shannon divergence of two sets of counts, (n,) each, in bits, from 0 (alike) to 1.
 
     Two samples of one distribution have a divergence above zero as well. If all n outcomes are frequent, it is about (n
@@ -63,10 +63,13 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
     ValueError
         If a set has no k-mers.
     """
-    result = {f"{k}-mers": jensen_shannon(count_kmers(*a, range(k)), count_kmers(*b, range(k))) for k in (3, 4)}
+    result = {
+        f"{k}-mers": compute_jensen_shannon_divergence(count_kmers(*a, range(k)), count_kmers(*b, range(k)))
+        for k in (3, 4)
+    }
     longest = int(max(a[1].max(), b[1].max()))
     length_counts = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
-    result["lengths"] = jensen_shannon(*length_counts)
+    result["lengths"] = compute_jensen_shannon_divergence(*length_counts)
     result["positions"] = _compare_positions(*(_count_by_position(*each, longest) for each in (a, b)))
     typical = int((length_counts[0] / len(a[1]) + length_counts[1] / len(b[1])).argmax())
     if length_counts[0][typical] and length_counts[1][typical]:
@@ -99,5 +102,8 @@ def _compare_positions(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     weights = a.sum(1) / a[0].sum() + b.sum(1) / b[0].sum()
     both = (a.sum(1) > 0) & (b.sum(1) > 0)
     return float(
-        np.average([jensen_shannon(*each) for each in zip(a[both], b[both], strict=True)], weights=weights[both])
+        np.average(
+            [compute_jensen_shannon_divergence(*each) for each in zip(a[both], b[both], strict=True)],
+            weights=weights[both],
+        )
     )

@@ -29,8 +29,9 @@ _FLIPPED_BITS = np.uint64(0xA5A5A5A5A5A5A5A5)  # of the key of a repertoire; the
 
 # What each random number of a witness is for, by its index.
 _MOTIF, _VARIANT, _START, _OTHER_START, _IS_ALTERED, _ALTERED_POSITION, _NEW_RESIDUE = range(1, 8)
-_FIRST_WILDCARD = 16  # plus the position in the variant
-_FIRST_NOISE = 48  # plus the position in the variant
+# For wildcards and for noise, each position in the variant has a random number: these indices plus the position.
+_FIRST_WILDCARD = 16
+_FIRST_NOISE = 48
 
 _SUM = 1e-9
 
@@ -176,6 +177,7 @@ class Implanter:
 
 
 def _compile_signals(signals: Sequence[MotifSignal]) -> _Tables:
+    """Return the signals as arrays for compiled code."""
     motifs = [motif for signal in signals for motif in signal.motifs]
     variants = [variant for motif in motifs for variant in motif.variants]
     longest = max((len(variant.codes) for variant in variants), default=1)

@@ -53,7 +53,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     Raises
     ------
     InputError
-        If the file cannot be read, or a list holds something that is no sequence.
+        If the file cannot be read, or a list holds something that is not a sequence.
     """
     from deeprc.datasets.container import is_container
     from deeprc.datasets.linked_container import LinkedContainer, open_container

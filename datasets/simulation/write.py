@@ -109,6 +109,7 @@ def check_airr_folder(folder: Path) -> None:
 
 
 def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pa.Table:
+    """Return the sequences of one repertoire as a table with AIRR field names and the truth about witnesses."""
     n = len(table)
     columns = {"sequence_id": pa.array([f"{name}.{row + 1}" for row in range(n)]), "productive": pa.repeat("T", n)}
     for field, calls in table.genes.items():

@@ -53,17 +53,17 @@ class BestSequences:
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, scores])
         hashes = np.concatenate([self.hashes, hash_sequences(self._cohort, indices[len(self) :], self._fields)])
-        self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
+        self._keep_best(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: BestSequences) -> None:
         """Add other sequences at the end of the list, whatever their scores are."""
         parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
         indices, scores, hashes = (np.concatenate(part) for part in parts)
-        self._keep(np.arange(len(indices)), indices, scores, hashes)
+        self._keep_best(np.arange(len(indices)), indices, scores, hashes)
 
     def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
         return self.indices, self.scores, self.hashes
 
-    def _keep(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
+    def _keep_best(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
         kept = order[find_first_occurrences(hashes[order])[: self._max_sequences]]
         self.indices, self.scores, self.hashes = indices[kept], scores[kept], hashes[kept]

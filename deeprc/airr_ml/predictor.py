@@ -145,10 +145,10 @@ class ImmuneStatePredictor:
             If the folder lacks something, a file cannot be read, or there is one class only.
         """
         folder = read_folder(train_dir_path, labelled=True, group_by=self.group_by)
-        with _limit_threads(self._cores):
+        with _limit_threads(self._count_cores):
             place = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
             weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-            X, report = convert(folder, place, locus=self.locus, jobs=self._cores)
+            X, report = convert(folder, place, locus=self.locus, jobs=self._count_cores)
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
@@ -176,8 +176,8 @@ class ImmuneStatePredictor:
             If the folder does not exist or holds no repertoire.
         """
         training, folder = self._get_training(), read_folder(test_dir_path, labelled=False)
-        with _limit_threads(self._cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
-            X, _ = convert(folder, Path(place), locus=training.locus, jobs=self._cores)
+        with _limit_threads(self._count_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
+            X, _ = convert(folder, Path(place), locus=training.locus, jobs=self._count_cores)
             known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
         missing = [name for name in folder.repertoire_ids if name not in known]
         prevalence = float(training.y.mean())
@@ -206,7 +206,7 @@ class ImmuneStatePredictor:
     def _rank(self, dataset_name: str, top_k: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the table of the most associated sequences, and the table of the reasons, see `evidence_`."""
         training = self._get_training()
-        with _limit_threads(self._cores):
+        with _limit_threads(self._count_cores):
             found = rank_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
         columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
         for field, names in training.names.items():
@@ -218,7 +218,7 @@ class ImmuneStatePredictor:
         return table, evidence.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
 
     @property
-    def _cores(self) -> int:
+    def _count_cores(self) -> int:
         return int(effective_n_jobs(self.n_jobs))
 
     def _get_training(self) -> _Training:

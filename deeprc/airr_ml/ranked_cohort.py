@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.sequence_scores import ASSOCIATION
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.association_tests import fisher_p_values
+from deeprc.baselines.association_tests import compute_fisher_p_values
 from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers, run_over_clones
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -141,7 +141,7 @@ class RankedCohort:
         single = n_positive / n_all
 
         def score(positive: Integers, carriers: Integers) -> Floats:
-            p_values = fisher_p_values(positive, carriers, n_positive, n_all)
+            p_values = compute_fisher_p_values(positive, carriers, n_positive, n_all)
             return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
         best, n_clones = self.make_empty_list(), Counter[int]()

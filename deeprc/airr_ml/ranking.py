@@ -107,7 +107,7 @@ def rank_sequences(
     elif isinstance(estimator, Sequence):
         found, methods = _rank_by_members([(Member("", estimator), 1.0)], cohort)
     else:
-        found = _rank(estimator, cohort)
+        found = _rank_by_estimator(estimator, cohort)
         methods = np.full(len(found.best), "")
     table = CloneSet(X.take_clones(found.best.indices, X.gene_fields)).to_frame()
     return table.assign(method=methods, evidence=found.evidence, excess=found.excess)
@@ -131,21 +131,25 @@ def _list_rankers(stack: Stack) -> list[tuple[Member, float]]:
 def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: RankedCohort) -> tuple[Ranking, NDArray[np.str_]]:
     """Return the ranking of several members with their shares, and the name of the one that counts most, (n,)."""
     rankings = [
-        (member.name, _rank_evident(model, cohort), share / len(member.models))
+        (member.name, _rank_by_clones_or_estimator(model, cohort), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
     merged, methods = _add_votes(rankings, cohort)
     if not merged.best.is_full:  # if only public clones have votes, another member ranks the rest
         other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
-        merged = _append(merged, _rank(other.models[0], cohort))
+        merged = _append_missing(merged, _rank_by_estimator(other.models[0], cohort))
         methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
     return merged, methods
 
 
-def _rank_evident(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
-    """Return the ranking of an estimator without the sequences that public clones do not compare."""
-    return _rank_public_clones(estimator, cohort) if isinstance(estimator, PublicClones) else _rank(estimator, cohort)
+def _rank_by_clones_or_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
+    """Return the ranking by an estimator; that by public clones has only the clones that they compare."""
+    return (
+        _rank_public_clones(estimator, cohort)
+        if isinstance(estimator, PublicClones)
+        else _rank_by_estimator(estimator, cohort)
+    )
 
 
 def _add_votes(
@@ -177,7 +181,7 @@ def _add_votes(
     return Ranking(best, excess[highest], evidence[highest]), names[highest]
 
 
-def _append(ranking: Ranking, more: Ranking) -> Ranking:
+def _append_missing(ranking: Ranking, more: Ranking) -> Ranking:
     """Return a ranking with the sequences that it lacks of another ranking at its end; their excess is 0."""
     n = len(ranking.best)
     evidence_of = dict(zip(more.best.hashes.tolist(), more.evidence.tolist(), strict=True))
@@ -186,7 +190,7 @@ def _append(ranking: Ranking, more: Ranking) -> Ranking:
     return Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
-def _rank(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
+def _rank_by_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
     """Return the best sequences by the lists of an estimator, followed by sequences that are in no list."""
     positive, negative = _find_best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
@@ -198,9 +202,9 @@ def _rank(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
         rankings = _make_comparable_rankings(estimator, cohort, positive, negative)
     if not negative and not all(each.is_full for each in positive.values()):
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
-    merged = _merge(rankings, cohort)
+    merged = _merge_rankings(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
-        merged = _append(merged, make_ranking(name, each, np.zeros(len(each))))
+        merged = _append_missing(merged, make_ranking(name, each, np.zeros(len(each))))
     return merged
 
 
@@ -263,7 +267,7 @@ def _estimate_confirmed_shares(
     }
 
 
-def _merge(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
+def _merge_rankings(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
     indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
     excess, evidence = (np.concatenate([getattr(each, name) for each in rankings]) for name in _WHY)

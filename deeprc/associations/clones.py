@@ -26,7 +26,7 @@ from deeprc.associations.false_discoveries import compute_permutation_q_values
 from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers
-from deeprc.baselines.association_tests import benjamini_hochberg, fisher_p_values
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg, compute_fisher_p_values
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
 from deeprc.datasets.clones.shared import find_shared_clones
@@ -212,7 +212,7 @@ def _find_hits(
     bins = np.concatenate([result.bins for result in results])
     p_values = np.concatenate([result.p_values for result in results])
     n_tested = sum(result.n_tested for result in results)
-    q_values = {"q_value": benjamini_hochberg(p_values, n_tested)}
+    q_values = {"q_value": adjust_by_benjamini_hochberg(p_values, n_tested)}
     if labels.shape[1] > 1:
         q_values["q_permutation"] = compute_permutation_q_values(
             bins, np.sum([result.counts for result in results], axis=0)
@@ -236,6 +236,7 @@ def _count_carriers(clones: SharedClones, indices: Integers, donors: DonorsByCla
 
 
 def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
+    """Return the table of `CloneAssociations`, with a row for each pair of a clone and a class."""
     names = donors.class_names
     counts = CarrierCounts(donors, hits.carriers, hits.codes)
     ratios = compute_odds_ratios(counts)
@@ -244,7 +245,7 @@ def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, 
     for code in np.unique(hits.codes).tolist():
         rows = hits.codes == code
         n_in_class = int((donors.codes == code).sum())
-        fisher[rows] = fisher_p_values(totals[0][rows], totals[1][rows], n_in_class, len(donors))
+        fisher[rows] = compute_fisher_p_values(totals[0][rows], totals[1][rows], n_in_class, len(donors))
     columns: dict[str, Any] = {
         "class": np.array(names, dtype=object)[hits.codes],
         **make_carrier_columns(names, hits.carriers, "carriers"),

@@ -13,7 +13,7 @@ from scipy.stats.contingency import odds_ratio
 from deeprc.arrays import Floats, Integers
 from deeprc.associations.donors_by_class import DonorsByClass
 from deeprc.associations.stratified_tests import compute_stratified_p_values
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import MIN_CARRIERS
 
 __all__ = [
@@ -96,5 +96,5 @@ def run_neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
     p_values, q_values = np.full((2, len(counts.all_carriers)), np.nan)
     is_tested = counts.all_carriers.sum(axis=1) >= MIN_CARRIERS
     p_values[is_tested] = compute_p_values(counts)[is_tested]
-    q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
+    q_values[is_tested] = adjust_by_benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     return p_values, q_values

@@ -146,11 +146,13 @@ def _select_repertoires(
     (donors, _), pair_of = _index_pairs(donor_of[labelled], labels[labelled])
     is_empty = np.bincount(pair_of, dataset.n_sequences[labelled]) == 0
     if is_empty.any():
-        notes.append(f"left out: {_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences")
+        notes.append(
+            f"left out: {_format_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences"
+        )
     n_repeated = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
     if n_repeated:
         notes.append(
-            f"in several classes, once in each: {_count(n_repeated, 'donor')}; prefer q_permutation, "
+            f"in several classes, once in each: {_format_count(n_repeated, 'donor')}; prefer q_permutation, "
             "which knows who they are; to compare donors with themselves, give their column to `stratify`, too"
         )
     return labelled[~is_empty[pair_of]], notes
@@ -191,11 +193,9 @@ def _note_uninformative_donors(strata: Integers, codes: Integers) -> list[str]:
     n = int((classes < 2).sum())
     if n == len(codes):
         raise InputError("`stratify`: expected strata with donors of two classes, found none")
-    note = (
-        f"{_count(n, 'donor')} of {len(codes):,} in strata of one class only, which tell nothing in the test by strata"
-    )
-    return [note] if n else []
+    donors = f"{_format_count(n, 'donor')} of {len(codes):,}"
+    return [f"{donors} in strata of one class only, which the test by strata cannot use"] if n else []
 
 
-def _count(n: int, word: str) -> str:
+def _format_count(n: int, word: str) -> str:
     return f"{n:,} {word}{'s' * (n != 1)}"

@@ -216,7 +216,7 @@ def _test(
     p_values: Floats,
     counts: NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Test the clones from `start` to `stop`: write those with a low p-value, and add to `counts`, (1 + P, Z).
+    """Write the clones from `start` to `stop` with a low p-value, and add all low p-values to `counts`, (1 + P, Z).
 
     Returns
     -------

@@ -18,11 +18,11 @@ from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
-from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
-__all__ = ["CrossFittedSetting", "are_mixed", "assign_mixed_folds", "compute_fold_aucs", "cross_fit"]
+__all__ = ["CrossFittedSetting", "assign_mixed_folds", "compute_fold_aucs", "cross_fit", "folds_have_both_classes"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def cross_fit(
         If there is only one fold, or if a fold or the rest without it has only one class.
     """
     n_folds = 1 + int(fold_of.max(initial=-1))
-    if n_folds < 2 or not are_mixed(fold_of, y):
+    if n_folds < 2 or not folds_have_both_classes(fold_of, y):
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
     path = find_path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
@@ -109,7 +109,7 @@ def assign_mixed_folds(
     """
     for n in range(n_folds, 1, -1):
         fold_of = assign_inner_folds(X, positive, n, groups)
-        if fold_of.any() and are_mixed(fold_of, positive.astype(np.int64)):
+        if fold_of.any() and folds_have_both_classes(fold_of, positive.astype(np.int64)):
             return fold_of
     return np.zeros(len(X), np.int64)
 
@@ -117,10 +117,10 @@ def assign_mixed_folds(
 def compute_fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
     """Return the AUC of each row of scores, (V, B), as the mean over folds, (V,)."""
     folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
-    return np.asarray(np.mean([midrank_aucs(y[in_fold], scores[:, in_fold]) for in_fold in folds], axis=0))
+    return np.asarray(np.mean([compute_midrank_aucs(y[in_fold], scores[:, in_fold]) for in_fold in folds], axis=0))
 
 
-def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
+def folds_have_both_classes(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
     """Return whether each fold, and the rest without it, have both classes."""
     table = np.zeros((2, 1 + int(fold_of.max(initial=0))), np.int64)
     np.add.at(table, (y, fold_of), 1)

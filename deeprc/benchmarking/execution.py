@@ -54,13 +54,13 @@ class Execution:
 
         `cautions` are what is known of the cohort, and `donors` has the index of each repertoire's donor by its id.
         """
-        self._run([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
+        self._run_jobs([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
         finals = {(name, fold): self._find_final_job(name, fold) for name, fold in self.searches}
         without_search = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
         jobs = [job for job in finals.values() if job is not None]
         self.n_total -= len(finals) - len(jobs)  # a method whose search failed has no last job
         # Jobs of methods without a search are first, so that the time left is known early.
-        self._run(sorted(jobs, key=lambda job: job.method not in without_search))
+        self._run_jobs(sorted(jobs, key=lambda job: job.method not in without_search))
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
             predictions=self._make_predictions_table(finals),
@@ -83,7 +83,8 @@ class Execution:
         categories = find_strata_columns(metadata, self.plan.folds.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
-    def _run(self, jobs: Sequence[Job]) -> None:
+    def _run_jobs(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs that have no stored outcome, store their outcomes, and note failures."""
         waiting: dict[str, Job] = {}
         for job in jobs:
             stored = self.store.get(job)
@@ -91,7 +92,7 @@ class Execution:
                 waiting[job.key] = job
             else:
                 self.done[job.key] = (job, stored)
-        self._prepare(list(waiting.values()))
+        self._fill_caches(list(waiting.values()))
         self._report_progress(waiting)
         failed = set(self.failures)
         # closed at once if anything goes wrong here, so that no worker continues
@@ -114,7 +115,7 @@ class Execution:
         ids = self.plan.dataset.repertoire_ids[job.split.test]
         return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
 
-    def _prepare(self, jobs: Sequence[Job]) -> None:
+    def _fill_caches(self, jobs: Sequence[Job]) -> None:
         """Compute the shared cache with all cores, before several processes need it."""
         if self.workers == HERE:
             return

@@ -22,13 +22,13 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking.execution import Execution, Progress
 from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.methods import choose_methods, names_code, set_seed, split_names
+from deeprc.benchmarking.methods import choose_methods, is_import_path, set_seed, split_names
 from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
-from deeprc.checks.of_run import check_for_training
+from deeprc.checks.run_checks import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
@@ -143,7 +143,7 @@ def _merge_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: P
         If the folder was begun with a class of the user that the call does not name again: a file never names code.
     """
     for name in asked:
-        if names_code(name) and name not in names:
+        if is_import_path(name) and name not in names:
             raise InputError(
                 f"{folder}: was begun with `methods={name}`; code is run only where the call names it: give it again"
             )

@@ -131,7 +131,7 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        outcome = (_search if job.kind == "search" else _predict_test_fold)(job)
+        outcome = (_measure_settings if job.kind == "search" else _predict_test_fold)(job)
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
@@ -145,7 +145,7 @@ def _format_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _search(job: Job) -> Outcome:
+def _measure_settings(job: Job) -> Outcome:
     """Return the AUC (or macro AUC, or r2) of each setting on the validation fold."""
     dataset = _open_cohort(job.cohort)
     train, validation = job.split.train, job.split.validation

@@ -26,9 +26,9 @@ __all__ = [
     "choose_methods",
     "explain_unfit_target",
     "import_estimator_class",
+    "is_import_path",
+    "list_search_presets",
     "make_methods",
-    "names_code",
-    "search_presets",
     "set_seed",
     "split_names",
 ]
@@ -66,7 +66,7 @@ def _list_method_classes() -> list[str]:
     return [registered.estimator for registered in METHODS.values()]
 
 
-def search_presets() -> list[str]:
+def list_search_presets() -> list[str]:
     """Return the names of the search spaces that come with deeprc."""
     folder = files("deeprc.configs").joinpath(_FOLDER)
     return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
@@ -94,7 +94,7 @@ def choose_methods(
         or `NAME=module:Class` for a section NAME in the preset's file. `all` selects every method of the first two
         kinds. A class is imported only if it is named here, never because a file names it.
     preset
-        Search spaces: a name of `search_presets`, or a YAML file.
+        Search spaces: a name of `list_search_presets`, or a YAML file.
     dataset
         The cohort, which may lack data that a method needs.
     estimators
@@ -109,7 +109,7 @@ def choose_methods(
     """
     task = task or Task("", "", "binary")
     estimators = estimators or {}
-    code_of = dict(_split_name_and_code(name) for name in names if names_code(name))
+    code_of = dict(_split_name_and_code(name) for name in names if is_import_path(name))
     chosen_preset = _Preset.read(preset, task)
     available = chosen_preset.list_methods(code_of)
     chosen_preset.check_sections(available, [*names, *code_of, *estimators])
@@ -119,7 +119,7 @@ def choose_methods(
     for name, may_be_skipped in requested:
         if name in chosen or name in estimators:
             continue
-        method, reason = _make_if_fit(name, chosen_preset, available, dataset, task)
+        method, reason = _make_method_if_usable(name, chosen_preset, available, dataset, task)
         if method is not None and method.name in chosen and "=" in name:
             raise InputError(f"`methods={name}`: there is a method {method.name!r} already; choose another name")
         if reason is not None and not may_be_skipped:
@@ -138,7 +138,7 @@ def choose_methods(
     return _make_names_unique(chosen), {name: why for name, why in skipped.items() if name not in chosen}
 
 
-def _make_if_fit(
+def _make_method_if_usable(
     name: str, preset: _Preset, available: Sequence[str], dataset: RepertoireDataset, task: Task
 ) -> tuple[Method | None, str | None]:
     """Return a method if it can predict the target, and the reason why it cannot be used, if there is one."""
@@ -203,13 +203,13 @@ class _Preset:
     @classmethod
     def read(cls, preset: str | Path, task: Task) -> _Preset:
         """Read a preset, by its name or from a YAML file."""
-        if str(preset) in search_presets():
+        if str(preset) in list_search_presets():
             text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
             body = parse_yaml(text, source=str(preset))
         elif Path(preset).is_file():
             body = read_yaml(Path(preset))
         else:
-            raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(search_presets())}")
+            raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(list_search_presets())}")
         if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
             raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
         sections = {
@@ -234,7 +234,7 @@ class _Preset:
         if name in METHODS:
             return self._make_registered_method(name)
         entry = self.sections.get(name, {})
-        if names_code(name):
+        if is_import_path(name):
             key, where = _split_name_and_code(name)
             if self.sections.get(key, {}).get("estimator", where) != where:
                 raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
@@ -290,7 +290,7 @@ def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -
     return replace(method, estimator=apply_setting(method.estimator, read), label=label)
 
 
-def names_code(name: str) -> bool:
+def is_import_path(name: str) -> bool:
     """Return whether the name of a method names a class to import: `module:Class` or `NAME=module:Class`."""
     return ":" in name
 

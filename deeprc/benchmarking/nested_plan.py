@@ -122,6 +122,7 @@ class NestedPlan:
         return isinstance(container, StoredContainer) and is_whole and not self.dataset.has_other_metadata
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        """Return a job with the key of everything on which its outcome depends."""
         estimator_class = type(method.estimator)
         key_parts = (
             f"{estimator_class.__module__}:{estimator_class.__qualname__}",
@@ -156,7 +157,7 @@ class NestedPlan:
 
 def _get_source_code(estimator_class: type) -> str:
     """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
-    if _is_own(estimator_class):
+    if _is_class_of_deeprc(estimator_class):
         return ""
     try:
         return inspect.getsource(estimator_class)
@@ -167,9 +168,13 @@ def _get_source_code(estimator_class: type) -> str:
 def _list_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[Any]:
     """Return the columns of the sheet that a method reads; a user's class may read any."""
     columns = list(metadata.columns)
-    return [name for name in columns if name in estimator.sheet_columns] if _is_own(type(estimator)) else columns
+    return (
+        [name for name in columns if name in estimator.sheet_columns]
+        if _is_class_of_deeprc(type(estimator))
+        else columns
+    )
 
 
-def _is_own(estimator_class: type) -> bool:
+def _is_class_of_deeprc(estimator_class: type) -> bool:
     """Return whether a class belongs to deeprc."""
     return estimator_class.__module__.partition(".")[0] == "deeprc"

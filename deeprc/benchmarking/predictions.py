@@ -19,8 +19,8 @@ from deeprc.arrays import Floats
 from deeprc.calibration import calibrate_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
-from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.metrics import macro_auc
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
+from deeprc.evaluation.metrics import compute_macro_auc
 from deeprc.groups import pass_path_groups
 from deeprc.tasks import Task
 
@@ -195,10 +195,10 @@ def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[flo
         Scores, (V, B), or (V, B, C) for several classes.
     """
     if task.kind == "binary":
-        aucs: list[float] = midrank_aucs(labels, scores).tolist()
+        aucs: list[float] = compute_midrank_aucs(labels, scores).tolist()
         return aucs
     if task.kind == "multiclass":
-        return [macro_auc(labels, class_scores) for class_scores in scores]
+        return [compute_macro_auc(labels, class_scores) for class_scores in scores]
     return [float(r2_score(labels, predicted)) for predicted in scores]
 
 

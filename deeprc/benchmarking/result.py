@@ -23,17 +23,17 @@ from deeprc.evaluation.comparison import (
     MethodInfo,
     compare,
     compare_probabilities,
+    compute_fold_metrics,
     find_comparison_cautions,
-    fold_metrics,
 )
 from deeprc.evaluation.curves import draw_curves, make_curves_table
 from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
-from deeprc.evaluation.strata import auc_within
+from deeprc.evaluation.strata import compute_auc_within_strata
 from deeprc.files import write_text
-from deeprc.rich import render_details, render_interval, render_table
+from deeprc.notebook_html import render_details, render_interval, render_table
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 
@@ -122,8 +122,8 @@ class BenchmarkResult:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Table of every metric of every method and fold; see `deeprc.evaluation.comparison.fold_metrics`."""
-        return fold_metrics(self.predictions, self.scoring)
+        """Table of every metric of every method and fold; see `deeprc.evaluation.comparison.compute_fold_metrics`."""
+        return compute_fold_metrics(self.predictions, self.scoring)
 
     @cached_property
     def probabilities(self) -> pd.DataFrame:
@@ -148,7 +148,7 @@ class BenchmarkResult:
                 values = [value_of.get(name) for name in ids]
                 donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
                 label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
-                within = auc_within(column, values, label, score, donors, folds=rows["fold"].tolist())
+                within = compute_auc_within_strata(column, values, label, score, donors, folds=rows["fold"].tolist())
                 if within is not None:
                     method_texts.append(f"{method.label} {within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
                     details[method.name] = within.to_dict()

@@ -56,11 +56,11 @@ class SearchSpace:
         if not self.ranges:
             return combinations
         rng = np.random.default_rng(seed)
-        draws = [{name: _draw(rng, *limits) for name, limits in self.ranges.items()} for _ in range(self.trials)]
+        draws = [{name: _draw_value(rng, *limits) for name, limits in self.ranges.items()} for _ in range(self.trials)]
         return [{**combination, **draw} for combination in combinations for draw in draws]
 
 
-def _draw(rng: np.random.Generator, kind: str, low: float, high: float) -> float | int:
+def _draw_value(rng: np.random.Generator, kind: str, low: float, high: float) -> float | int:
     if kind == "log10":
         return float(10 ** rng.uniform(low, high))
     return int(rng.integers(int(low), int(high) + 1))
@@ -95,6 +95,7 @@ def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
 
 
 def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
+    """Return the kind and the limits of a range; raise InputError if the value is not a range."""
     expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
     if isinstance(values, Mapping):
         if set(values) == {"from", "to"}:
@@ -137,7 +138,7 @@ def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseE
     Raises
     ------
     InputError
-        If the estimator has no such parameter, or if the parameter is no dictionary.
+        If the estimator has no such parameter, or if the parameter is not a dictionary.
     """
     unfitted = clone(estimator)
     defaults = unfitted.get_params()

@@ -94,7 +94,7 @@ class ResultStore:
         """Return the outcome of a job; None if it has no file yet, or if the file does not fit the job."""
         if self.folder is None:
             return self._memory.get(job.key)
-        path = self._path(job)
+        path = self._make_path(job)
         try:
             body = validate(read_json(path), dict[str, Any], str(path))
             if body.get("key") != job.key:
@@ -110,14 +110,14 @@ class ResultStore:
         if self.folder is None:
             self._memory[job.key] = outcome
             return
-        path = self._path(job)
+        path = self._make_path(job)
         with name_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         about = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind}
         body = to_plain({**about, "outcome": outcome})
         write_text(path, json.dumps(body, indent=1) + "\n", durable=False)  # a lost outcome is computed again
 
-    def _path(self, job: Job) -> Path:
+    def _make_path(self, job: Job) -> Path:
         assert self.folder is not None
         name = re.sub(r"[^\w+-]", "_", job.method) or "_"
         return self.folder / "tasks" / name / f"fold-{job.fold}" / f"{job.kind}-{job.key}.json"

@@ -81,9 +81,10 @@ Cell = str | MetricEstimate
 def format_results_tsv(result: BenchmarkResult) -> str:
     """Return all numbers as tab-separated text: method, fold, metric, value; an undefined value is empty.
 
-    Metrics are those of `fold_metrics`; the measure on the validation fold (`validation_auc` or `validation_r2`); the
-    measure after a refit (`refit_auc` or `refit_r2`); and the costs: `search_seconds` and `final_seconds`; `seconds`
-    and `cpu_seconds`, which are sums over search and final fit; and `peak_memory_mb`, the larger value of both.
+    Metrics are those of `compute_fold_metrics`; the measure on the validation fold (`validation_auc` or
+    `validation_r2`); the measure after a refit (`refit_auc` or `refit_r2`); and the costs: `search_seconds` and
+    `final_seconds`; `seconds` and `cpu_seconds`, which are sums over search and final fit; and `peak_memory_mb`, the
+    larger value of both.
     """
     choices, costs = result.choices, result.costs
     parts = [result.metrics]

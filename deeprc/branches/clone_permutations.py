@@ -18,7 +18,7 @@ from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.datasets.clones.grouping import SharedClones
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["exceeds_permutations"]
 
@@ -65,7 +65,7 @@ def exceeds_permutations(clones: SharedClones, search: CloneSearch) -> bool:
 def _permute_labels(search: CloneSearch) -> Integers:
     """Return the labels of the units, and permutations of them, (U, 1 + P)."""
     units = search.units
-    rows = canonical_order(search.dataset, search.values[:, None])
+    rows = find_canonical_order(search.dataset, search.values[:, None])
     unit_of_row = units.unit_of[search.dataset.repertoire_indices[rows]]
     order = unit_of_row[find_first_occurrences(unit_of_row)]
     rng = np.random.default_rng(0)

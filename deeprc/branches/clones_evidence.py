@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds, fit_two_beta_binomials
 
 __all__ = [
     "N_PARAMETERS",
@@ -82,7 +82,7 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
         return np.zeros(np.shape(k))
     k = np.minimum(k, n)  # one sequence may retrieve several clones
     if kind == "odds":
-        return beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
+        return compute_beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
     return np.where(np.asarray(n) > 0, parameters[0] * (_log_rates(k, n, parameters[2]) - parameters[1]), 0.0)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
@@ -252,7 +252,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
         return None
     order = compute_content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
-    tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
+    tests = np.stack([p_values, adjust_by_benjamini_hochberg(p_values, found.n_tested)], axis=1)
     columns = matches[order], _count_carriers_by_class(search, *sums)[order], tests[order]
     return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
 

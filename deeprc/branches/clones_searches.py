@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
+from deeprc.baselines.association_tests import FISHER, RANK_SUM, AssociationTest, compute_double_ranks
 from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 
 __all__ = ["CloneSearch", "list_searches"]
@@ -85,7 +85,7 @@ class CloneSearch:
 def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
     """Return the searches of both directions for each output with enough repertoires to hold some out."""
     searches = []
-    for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
+    for index, (task, outputs) in enumerate(zip(cohort.tasks, get_output_slices(cohort.tasks), strict=True)):
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
         for class_index, output in enumerate(range(outputs.start, outputs.stop)):
@@ -120,7 +120,7 @@ def _make_searches_of_output(
         if is_number:
             donor_means = _average_by_donor(labels, groups)
             ranks, values = (
-                compute_whole_ranks(donor_means if is_up else -donor_means),
+                compute_double_ranks(donor_means if is_up else -donor_means),
                 (labels - task.mean) / task.scale,
             )
             units = CountedUnits.of(dataset, ranks, groups)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import centred_log_ratios
+from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.compilation import njit, run_in_blocks
@@ -200,7 +200,7 @@ class CompositionBranch(Branch):
         codes = np.array([code_of.get(name, -1) for name in names], np.int64)
         counts = np.where(codes >= 0, occurrences[codes], 0)
         weights, centre = (to_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
-        gene_scores = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
+        gene_scores = weights * (compute_centred_log_ratios(counts[None])[0] - centre)  # (T, G)
         is_present = counts > 0
         shares = np.zeros((len(gene_scores), len(calls.vocabulary)))
         shares[:, codes[is_present]] = gene_scores[:, is_present] / counts[is_present]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -77,7 +77,9 @@ class CompositionFeatures:
         self._kmers = self._count_kmers(dataset)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         ratios = [
-            centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
+            compute_centred_log_ratios(count_named_genes(dataset, field, names))
+            for field, names in self.genes.items()
+            if names
         ]
         self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)

@@ -28,7 +28,7 @@ from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_cases, renumber_donors
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.threads import limit_blas_threads
@@ -61,7 +61,7 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     models: list[_Model | None] = []
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)
-    assert len(models) == n_outputs == output_slices(cohort.tasks)[-1].stop
+    assert len(models) == n_outputs == get_output_slices(cohort.tasks)[-1].stop
     used = [(output, model) for output, model in enumerate(models) if model is not None]
     if not used:
         return None

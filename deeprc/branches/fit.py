@@ -16,7 +16,7 @@ from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, Branches
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.tasks import Task
 
 __all__ = ["attach_described_branches", "describe_branches", "describe_fits", "fit_branches"]
@@ -61,7 +61,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     for each in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
-            for decrease, output in zip(each.loss_decreases, output_names(tasks), strict=True)
+            for decrease, output in zip(each.loss_decreases, list_output_names(tasks), strict=True)
             if decrease > 0
         ]
         if useful:

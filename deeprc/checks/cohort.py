@@ -151,6 +151,7 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
 
 
 def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, allow_missing: bool) -> list[Finding]:
+    """Return findings about rows without a file, and files or repertoires without a row."""
     found = []
     severity: Severity = "warning" if allow_missing else "error"
     advice = "Add the missing files or rows, or leave these out with `allow_missing`."

@@ -8,7 +8,8 @@ Letters: B repertoires, N sequences of one repertoire, R their residues, G gene 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -101,32 +102,39 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
         for each in (entries if isinstance(entries, list) else [])
         if isinstance(each, Mapping)
     }
-    names = {field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS}
-    odd = {name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"}
-    mice = set(find_mouse_genes(tuple(odd)))
+    genes = _GeneNames.of({field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS})
     profiles = []
     for row, name in zip(dataset.repertoire_indices.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _restore_report(name, int(arrays["kept"][row]), known.get(name))
-        profiles.append(_make_profile(arrays, row, report, names, odd, mice))
+        profiles.append(_make_profile(arrays, row, report, genes))
     return profiles
 
 
-def _make_profile(
-    arrays: Arrays,
-    row: int,
-    report: RepertoireReport,
-    names: Mapping[str, tuple[str, ...]],
-    odd: set[str],
-    mice: set[str],
-) -> RepertoireProfile:
-    """Return the profile of the repertoire at a row; `odd` has the unrecognised names, and `mice` those of mice."""
+@dataclass(frozen=True)
+class _GeneNames:
+    """All gene names of a container by field, and those among them that are not recognised, or only mice have."""
+
+    by_field: Mapping[str, tuple[str, ...]]
+    unrecognised: Set[str]
+    of_mice: Set[str]
+
+    @classmethod
+    def of(cls, by_field: Mapping[str, tuple[str, ...]]) -> _GeneNames:
+        """Return the names by field, after each was looked up."""
+        names = {name for vocabulary in by_field.values() for name in vocabulary}
+        unrecognised = {name for name in names if normalise_gene(name).level == "unrecognised"}
+        return cls(by_field, unrecognised, set(find_mouse_genes(tuple(unrecognised))))
+
+
+def _make_profile(arrays: Arrays, row: int, report: RepertoireReport, genes: _GeneNames) -> RepertoireProfile:
+    """Return the profile of the repertoire at a row."""
     usage = {}
     for field in _FIELDS:
-        if names[field]:
+        if genes.by_field[field]:
             part = slice(*arrays[f"{field}_offsets"][row : row + 2].tolist())
             pairs = zip(arrays[f"{field}_codes"][part].tolist(), arrays[f"{field}_counts"][part].tolist(), strict=True)
-            usage[field] = {names[field][code]: n for code, n in pairs}
-    unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in odd}
+            usage[field] = {genes.by_field[field][code]: n for code, n in pairs}
+    unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in genes.unrecognised}
     loci = arrays["loci"][row].reshape(N_LOCI, N_LOCI)
     v, j = (each.astype(np.int8) for each in np.nonzero(loci))
     sketch, top = (
@@ -140,7 +148,7 @@ def _make_profile(
         largest_count=int(arrays["largest"][row]),
         usage=usage,
         unrecognised=unrecognised,
-        of_mice={name: n for name, n in unrecognised.items() if name in mice},
+        of_mice={name: n for name, n in unrecognised.items() if name in genes.of_mice},
         contradicting=int(loci[v, j][is_contradicting(v, j, report)].sum()),
         fingerprints=Fingerprints(bytes(arrays["digest"][row]).decode(), sketch, bool(arrays["is_sampled"][row]), top),
     )
@@ -195,6 +203,7 @@ def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]
 
 
 def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the fields of one repertoire's profile that need its sequences."""
     counts = np.asarray(repertoire.counts)
     fingerprints = Fingerprints.of(hash_repertoire(repertoire), counts)
     used: dict[str, Any] = {}

@@ -64,7 +64,22 @@ def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> st
     return "; ".join(f"{name} in {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
+def _make_finding(
+    affected: Sequence[RepertoireProfile],
+    severity: Severity,
+    code: str,
+    problem: str,
+    advice: str,
+    *,
+    column: str | None = None,
+) -> Finding:
+    """Return a finding about some repertoires, whose names are put after the problem."""
+    message = f"{problem} in {_name_repertoires(affected)}"
+    return Finding(severity, code, message, advice, _list_files(affected), _list_ids(affected), column)
+
+
 def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
+    """Yield findings about repertoires without a kept sequence."""
     empty = [each for each in profiles if not each.kept]
     if not empty:
         return
@@ -73,17 +88,17 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
         dropped.update(each.report.dropped)
     rows = sum(each.report.rows_read for each in empty)
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
-    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''}, in {_name_repertoires(empty)}"
+    problem = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''},"
     advice = "Leave such repertoires out with `allow_missing`."
     if allow_empty:
         advice = "`deeprc preprocess` with `allow_missing` leaves such repertoires out."
     if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
         advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
-    severity: Severity = "warning" if allow_empty else "error"
-    yield Finding(severity, "empty-repertoire", message, advice, _list_files(empty), _list_ids(empty))
+    yield _make_finding(empty, "warning" if allow_empty else "error", "empty-repertoire", problem, advice)
 
 
 def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about repertoires with sequences of several chains."""
     holders: dict[str, list[RepertoireProfile]] = {}
     rows: Counter[str] = Counter()
     for each in profiles:
@@ -109,6 +124,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 
 def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about sequences whose genes belong to a different chain than the file says."""
     contradicting = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
     mostly_contradicting = [each for each in contradicting if each.contradicting > _MANY * each.kept]
     for severity, affected in (
@@ -117,19 +133,19 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
     ):
         if affected:
             n, kept = sum(each.contradicting for each in affected), sum(each.kept for each in affected)
-            yield Finding(
+            yield _make_finding(
+                affected,
                 "error" if severity == "error" else "warning",
                 "chain-contradiction",
                 f"{n:,} of {kept:,} sequences have a V or J gene of a different chain than the locus column, `locus` "
-                f"or the other gene says, in {_name_repertoires(affected)}",
+                "or the other gene says,",
                 "Find out whether the locus column or the gene columns are right. Correct these files, or leave them "
                 "out.",
-                _list_files(affected),
-                _list_ids(affected),
             )
 
 
 def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about genes that only mice have."""
     mouse_profiles = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
         each
@@ -156,17 +172,17 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
     if single:
         names = sorted({name for each in single for name in each.of_mice})
         n = sum(sum(each.of_mice.values()) for each in single)
-        yield Finding(
+        yield _make_finding(
+            single,
             "warning",
             "mouse-genes",
-            f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}), in {_name_repertoires(single)}",
+            f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}),",
             "Check for contamination, and whether the annotation used the reference of the right species.",
-            _list_files(single),
-            _list_ids(single),
         )
 
 
 def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about unknown and missing gene names."""
     odd: Counter[str] = Counter()
     with_odd = []
     named = 0
@@ -179,28 +195,25 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
-        yield Finding(
+        yield _make_finding(
+            with_odd,
             "warning" if n > _SOME * named else "note",
             "unknown-genes",
-            f"{n:,} of {named:,} gene names are not recognised ({examples}), in {_name_repertoires(with_odd)}",
+            f"{n:,} of {named:,} gene names are not recognised ({examples}),",
             "Check that these columns hold gene names. Each of these names is stored as it is, as a gene of its own.",
-            _list_files(with_odd),
-            _list_ids(with_odd),
         )
     for column in ("v_call", "j_call"):
         shares = [each.count_named(column) / each.kept for each in profiles]
         without = [each for each, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
-            yield Finding(
+            yield _make_finding(
+                without,
                 "warning",
                 "missing-genes",
-                f"fewer than half of the sequences have a {column}, unlike in the other repertoires, in "
-                f"{_name_repertoires(without)}",
+                f"fewer than half of the sequences have a {column}, unlike in the other repertoires,",
                 "Export these files with their genes. Otherwise a model that uses genes can recognise these "
                 "repertoires by the missing genes.",
-                _list_files(without),
-                _list_ids(without),
-                column,
+                column=column,
             )
 
 
@@ -217,14 +230,12 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
     partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
     if sources and (without or partly):
         n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
-        yield Finding(
+        yield _make_finding(
+            [*without, *partly],
             "warning",
             "missing-counts",
-            f"{n:,} rows have no count (empty, or -1), so each of them counts 1, "
-            f"in {_name_repertoires([*without, *partly])}",
+            f"{n:,} rows have no count (empty, or -1), so each of them counts 1,",
             "Export them with counts, or train with `composition_counts: false`, which reads none.",
-            _list_files([*without, *partly]),
-            _list_ids([*without, *partly]),
         )
     if len(sources) > 1:
         shown = _describe_sources({repr(name): profiles_with for name, profiles_with in sources.items()})
@@ -241,52 +252,54 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
     counted = [
         each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _MIN_ROWS
     ]
+    yield from _find_counts_of_one(counted)
+    yield from _find_rounded_counts(profiles)
+    saturated = [each for each in profiles if each.largest_count == LARGEST_COUNT]
+    if saturated:
+        yield _make_finding(
+            saturated,
+            "warning",
+            "saturated-counts",
+            f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
+            "Check this file. So many copies are unlikely to be real.",
+        )
+    dominated = [each for each in counted if each.largest_count > _HALF * each.total_count]
+    if dominated:
+        yield _make_finding(
+            dominated,
+            "warning",
+            "dominant-sequence",
+            "one sequence has more than half of all counts",
+            "Check for a spike-in, a leukaemic clone or a failed sample. A strong immune response can look the same.",
+        )
+
+
+def _find_counts_of_one(counted: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield a finding about repertoires whose counts are all 1, among those that have a column of counts."""
     ones = [each for each in counted if each.largest_count == 1]
     if ones:
-        yield Finding(
-            "note" if len(ones) == len(counted) else "warning",
+        are_all = len(ones) == len(counted)
+        yield _make_finding(
+            ones,
+            "note" if are_all else "warning",
             "counts-all-one",
-            f"all counts are 1{'' if len(ones) == len(counted) else ', unlike in the others'}, "
-            f"in {_name_repertoires(ones)}",
+            f"all counts are 1{'' if are_all else ', unlike in the others'},",
             "Check whether the export lost the counts, for example because it has one row per cell, or no duplicates.",
-            _list_files(ones),
-            _list_ids(ones),
         )
+
+
+def _find_rounded_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield a finding about counts that were no whole numbers of at least 1."""
     rounded = [each for each in profiles if each.report.counts_rounded]
     if rounded:
         n, rows = sum(each.report.counts_rounded for each in rounded), sum(each.report.rows_read for each in rounded)
-        yield Finding(
+        yield _make_finding(
+            rounded,
             "warning" if n > _MANY * rows else "note",
             "rounded-counts",
-            f"{n:,} counts are fractions or 0, and were rounded to a whole number of at least 1, in "
-            f"{_name_repertoires(rounded)}",
+            f"{n:,} counts are fractions or 0, and were rounded to a whole number of at least 1,",
             "Check that the column holds counts, not frequencies.",
-            _list_files(rounded),
-            _list_ids(rounded),
         )
-    for code, affected, problem, advice in (
-        (
-            "saturated-counts",
-            [each for each in profiles if each.largest_count == LARGEST_COUNT],
-            f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
-            "Check this file. So many copies are unlikely to be real.",
-        ),
-        (
-            "dominant-sequence",
-            [each for each in counted if each.largest_count > _HALF * each.total_count],
-            "one sequence has more than half of all counts",
-            "Check for a spike-in, a leukaemic clone or a failed sample. A strong immune response can look the same.",
-        ),
-    ):
-        if affected:
-            yield Finding(
-                "warning",
-                code,
-                f"{problem} in {_name_repertoires(affected)}",
-                advice,
-                _list_files(affected),
-                _list_ids(affected),
-            )
 
 
 def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
@@ -312,6 +325,7 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
 
 
 def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield findings about repertoires of which an unusual share of the rows was dropped for a reason."""
     read = [each for each in profiles if each.report.rows_read >= _MIN_ROWS]
     if len(read) < 3:
         return
@@ -339,6 +353,7 @@ def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield a finding if junctions come from different columns."""
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         origin: Mapping[str, int] = each.report.sequences_from

@@ -12,8 +12,8 @@ from deeprc.checks.findings import Finding, count_findings, sort_by_severity, to
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import SheetDonors, find_donor_problems, find_label_problems
 from deeprc.checks.shortcuts import Shortcut, find_shortcuts, make_shortcut_findings
+from deeprc.checks.similar_repertoires import SimilarPair, find_similar_repertoires
 from deeprc.checks.swaps import ClassComparison, find_swaps
-from deeprc.checks.twins import SimilarPair, find_similar_repertoires
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.report import PreprocessingReport, format_table
 from deeprc.tasks import Task, encode_labels

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.gene_usage import centred_log_ratios
+from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import SheetDonors, is_technical
 from deeprc.datasets.categories import is_category
@@ -89,7 +89,7 @@ def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Featu
         genes = sorted(gene for gene, mean in share.items() if mean >= _MIN_SHARE)
         if len(genes) > 1:
             counts_of = np.array([[counts.get(gene, 0) for gene in genes] for counts in usage], float)  # (B, G)
-            yield Feature(name, "label-from-genes", centred_log_ratios(counts_of))
+            yield Feature(name, "label-from-genes", compute_centred_log_ratios(counts_of))
 
 
 def make_file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:

@@ -52,11 +52,11 @@ def _find_foreign_files(folder: Path) -> Iterator[str]:
         known = {}
     for path in sorted(folder.iterdir()):
         is_own = path.name == _WRITTEN and known
-        if not is_own and not (path.name in known and path.is_file() and known[path.name] == _digest(path)):
+        if not is_own and not (path.name in known and path.is_file() and known[path.name] == _digest_file(path)):
             yield path.name
 
 
-def _digest(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -74,7 +74,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
             aside, before = Path(temporary) / "new", Path(temporary) / "before"
             aside.mkdir()
-            _write(found, aside)
+            _write_files(found, aside)
             if folder.exists():
                 folder.rename(before)
             try:
@@ -88,11 +88,11 @@ def write_check(found: CohortCheck, folder: Path) -> None:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def _write(found: CohortCheck, folder: Path) -> None:
+def _write_files(found: CohortCheck, folder: Path) -> None:
     for name, table in _make_tables(found).items():
         table.to_csv(folder / f"{name}.tsv", sep="\t", index=False, float_format="%.6g")
     (folder / "check.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
-    digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
+    digests = {path.name: _digest_file(path) for path in sorted(folder.iterdir())}
     content = {"format": _FORMAT, "files": digests}
     (folder / _WRITTEN).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

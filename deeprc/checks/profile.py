@@ -86,7 +86,9 @@ class Fingerprints:
     def of(cls, hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> Fingerprints:
         """Return the fingerprints of N sequences from their hashes, (N,), and counts, (N,)."""
         sketch, is_sampled = sample_hashes(hashes, SKETCH_SIZE)
-        return cls(_digest(hashes, counts), sketch, is_sampled, _sort_distinct(_select_most_abundant(hashes, counts)))
+        return cls(
+            _digest_hashes(hashes, counts), sketch, is_sampled, _sort_distinct(_select_most_abundant(hashes, counts))
+        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _hash_name(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") if name else 0
 
 
-def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
+def _digest_hashes(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     if not len(hashes):
         return ""
     first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)

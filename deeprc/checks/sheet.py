@@ -199,31 +199,34 @@ def find_donor_problems(sheet: Metadata, tasks: Sequence[Task], donors: SheetDon
         )
     ]
     for task in tasks:
-        if task.kind == "regression":
-            continue
-        known = pd.DataFrame({"donor": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
-        groups = known.groupby("donor")["label"]
-        several = groups.size() > 1
-        both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
-        if not both:
-            continue
-        paired = len(both) > 0.5 * int(several.sum())
-        found.append(
-            Finding(
-                "note" if paired else "warning",
-                "subject-in-both-classes",
-                f"target {task.name!r}: repertoires of the same donor have different labels"
-                f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
-                f"Train with `group_by={shlex.quote(str(donors.column))}`."
-                if paired
-                else "Check the labels and donor names.",
-                column=task.column,
-                repertoires=tuple(names.index[names.isin(both)]),
-                target=task.name,
-                numbers={"subjects": len(both)},
-            )
-        )
+        if task.kind != "regression":
+            found += _find_donors_with_different_labels(sheet, task, donors, names)
     return found
+
+
+def _find_donors_with_different_labels(
+    sheet: Metadata, task: Task, donors: SheetDonors, names: pd.Series
+) -> Iterator[Finding]:
+    """Yield a finding about donors whose repertoires have different labels; `names` has the donor of each."""
+    known = pd.DataFrame({"donor": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
+    groups = known.groupby("donor")["label"]
+    several = groups.size() > 1
+    both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
+    if not both:
+        return
+    paired = len(both) > 0.5 * int(several.sum())
+    advice = f"Train with `group_by={shlex.quote(str(donors.column))}`." if paired else ""
+    yield Finding(
+        "note" if paired else "warning",
+        "subject-in-both-classes",
+        f"target {task.name!r}: repertoires of the same donor have different labels"
+        f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
+        advice or "Check the labels and donor names.",
+        column=task.column,
+        repertoires=tuple(names.index[names.isin(both)]),
+        target=task.name,
+        numbers={"subjects": len(both)},
+    )
 
 
 def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
@@ -237,6 +240,7 @@ def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
 
 
 def _find_label_columns(sheet: Metadata, donors: SheetDonors) -> list[str]:
+    """Return the columns that look like labels: few values, and neither ids nor technical."""
     candidates = []
     for column in map(str, sheet.table.columns):
         values = sheet.table[column]

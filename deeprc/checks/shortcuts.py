@@ -24,9 +24,9 @@ from sklearn.model_selection import StratifiedKFold
 from deeprc.checks.contingency import compute_cramers_v, compute_permutation_p
 from deeprc.checks.features import Feature
 from deeprc.checks.findings import Finding
-from deeprc.checks.questions import MIN_UNITS, Question, aggregate_by_unit, make_question
-from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.checks.unit_labels import MIN_UNITS, UnitLabels, aggregate_by_unit, label_units
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.tasks import Task
 
 __all__ = ["Shortcut", "find_shortcuts", "make_shortcut_findings"]
@@ -110,13 +110,13 @@ def find_shortcuts(
     -------
     The result of every test, and findings about targets with too few repertoires and about copies of the label.
     """
-    questions, found = [], []
+    labels_by_target, found = [], []
     for task, values in zip(tasks, labels.T, strict=True):
-        question = make_question(task, values, donors)
-        if not question.find_testable_classes():
-            sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
+        unit_labels = label_units(task, values, donors)
+        if not unit_labels.find_testable_classes():
+            sizes = np.bincount(unit_labels.codes, minlength=len(unit_labels.names)).tolist()
             shown = ", ".join(
-                f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_MAX_NAMED]
+                f"{n} of {name}" for name, n in list(zip(unit_labels.names, sizes, strict=True))[:_MAX_NAMED]
             )
             shown += f" and {len(sizes) - _MAX_NAMED} more classes" if len(sizes) > _MAX_NAMED else ""
             found.append(
@@ -131,12 +131,14 @@ def find_shortcuts(
                 )
             )
         else:
-            questions.append(question)
-    found += _make_copy_findings(questions, features)
-    pairs = [(question, feature) for question in questions for feature in _select_usable(question, features)]
+            labels_by_target.append(unit_labels)
+    found += _make_copy_findings(labels_by_target, features)
+    pairs = [
+        (unit_labels, feature) for unit_labels in labels_by_target for feature in _select_usable(unit_labels, features)
+    ]
     pairs = _drop_repeated_pairs(pairs)
-    n_tests = sum(1 if feature.is_text else len(question.find_testable_classes()) for question, feature in pairs)
-    return [_test_feature(question, feature, ALPHA / n_tests) for question, feature in pairs], found
+    n_tests = sum(1 if feature.is_text else len(unit_labels.find_testable_classes()) for unit_labels, feature in pairs)
+    return [_test_feature(unit_labels, feature, ALPHA / n_tests) for unit_labels, feature in pairs], found
 
 
 def _choose_article(shortcut: Shortcut) -> str:
@@ -179,52 +181,52 @@ _ADVICE = {
 }
 
 
-def _select_usable(question: Question, features: Sequence[Feature]) -> list[Feature]:
+def _select_usable(unit_labels: UnitLabels, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
     Left out are the target itself, categories that are the same or different in all units, and copies of the label.
     """
     usable, seen = [], set()
     for feature in features:
-        values = aggregate_by_unit(question, feature)
-        if feature.column == question.task.column:
+        values = aggregate_by_unit(unit_labels, feature)
+        if feature.column == unit_labels.task.column:
             continue
         if feature.is_text:
             partition = tuple(pd.factorize(values)[0].tolist())
             levels = len(set(partition))
-            repeated = feature.column is None and (partition in seen or _is_copy(question, values))
+            repeated = feature.column is None and (partition in seen or _is_copy(unit_labels, values))
             if not 2 <= levels <= len(values) / 2 or repeated:
                 continue
             seen.add(partition)
         elif values.ndim == 1:
             known = ~np.isnan(values)
-            if not question.find_testable_classes(known) or len(np.unique(values[known])) < 2:
+            if not unit_labels.find_testable_classes(known) or len(np.unique(values[known])) < 2:
                 continue
         usable.append(feature)
     return usable
 
 
-def _is_copy(question: Question, values: Sequence[str] | NDArray[np.object_]) -> bool:
+def _is_copy(unit_labels: UnitLabels, values: Sequence[str] | NDArray[np.object_]) -> bool:
     """Return whether categories are the label itself, apart from case and punctuation."""
-    classes = (question.names[code] for code in question.codes)
+    classes = (unit_labels.names[code] for code in unit_labels.codes)
     return all(_simplify_name(a) == _simplify_name(b) for a, b in zip(values, classes, strict=True))
 
 
-def _make_copy_findings(questions: Sequence[Question], features: Sequence[Feature]) -> Iterator[Finding]:
+def _make_copy_findings(labels_by_target: Sequence[UnitLabels], features: Sequence[Feature]) -> Iterator[Finding]:
     """Yield a note for each target that a folder, or a part of the file name, equals; such a copy is not tested."""
     texts = [feature for feature in features if feature.is_text and feature.code == "label-from-name"]
-    for question in questions:
-        names = [each.name for each in texts if _is_copy(question, aggregate_by_unit(question, each))]
+    for unit_labels in labels_by_target:
+        names = [each.name for each in texts if _is_copy(unit_labels, aggregate_by_unit(unit_labels, each))]
         if names:
             verb = "equals" if len(names) == 1 else "equal"
             was = "was" if len(names) == 1 else "were"
             yield Finding(
                 "note",
                 "label-from-name",
-                f"target {question.task.name!r}: {' and '.join(names)} {verb} the label, and {was} not tested",
+                f"target {unit_labels.task.name!r}: {' and '.join(names)} {verb} the label, and {was} not tested",
                 "Nothing, if the names only sort the files by label. Training does not use file names.",
-                column=question.task.column,
-                target=question.task.name,
+                column=unit_labels.task.column,
+                target=unit_labels.task.name,
             )
 
 
@@ -232,23 +234,23 @@ def _simplify_name(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
-def _drop_repeated_pairs(pairs: Sequence[tuple[Question, Feature]]) -> list[tuple[Question, Feature]]:
+def _drop_repeated_pairs(pairs: Sequence[tuple[UnitLabels, Feature]]) -> list[tuple[UnitLabels, Feature]]:
     """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
     kept, seen = [], set[tuple[str, str]]()  # column of the target, column of the feature
-    for question, feature in pairs:
-        if feature.is_text and (feature.column, question.task.column) in seen:
+    for unit_labels, feature in pairs:
+        if feature.is_text and (feature.column, unit_labels.task.column) in seen:
             continue
         if feature.is_text and feature.column is not None:
-            seen.add((question.task.column, feature.column))
-        kept.append((question, feature))
+            seen.add((unit_labels.task.column, feature.column))
+        kept.append((unit_labels, feature))
     return kept
 
 
-def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcut:
+def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Shortcut:
     """Return how well a feature predicts the labels: the AUC of the class that it predicts best, or Cramér's V."""
-    values = aggregate_by_unit(question, feature)
+    values = aggregate_by_unit(unit_labels, feature)
     if feature.is_text:
-        return _test_categories(question, feature, values, alpha)
+        return _test_categories(unit_labels, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
 
     def rank(candidate: _ClassAuc) -> tuple[float, float]:
@@ -256,34 +258,34 @@ def _test_feature(question: Question, feature: Feature, alpha: float) -> Shortcu
         if values.ndim == 2:
             return 0.0, auc
         distinct = max(auc, 1 - auc)
-        certain = max(auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
+        certain = max(compute_auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
         return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
 
-    candidates = (_compute_class_auc(question, code, values) for code in question.find_testable_classes(known))
+    candidates = (_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes(known))
     auc, code, n_positive, n_negative = max(candidates, key=rank)
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
     else:
-        direction = f"; it is {'lower' if auc < 0.5 else 'higher'} in {question.names[code]!r}"
+        direction = f"; it is {'lower' if auc < 0.5 else 'higher'} in {unit_labels.names[code]!r}"
         auc = max(auc, 1 - auc)
-    certain = auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
+    certain = compute_auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
     return Shortcut(
-        question.task.name,
-        _describe_contrast(question, code),
+        unit_labels.task.name,
+        _describe_contrast(unit_labels, code),
         feature.name,
         feature.column,
         feature.code,
         "auc",
         auc,
-        auc_interval(auc, n_positive, n_negative),
+        compute_auc_interval(auc, n_positive, n_negative),
         "" if not certain else "warning" if auc >= _STRONG_AUC else "note",
         direction,
     )
 
 
-def _describe_contrast(question: Question, code: int) -> str:
-    others = repr(question.names[0]) if len(question.names) == 2 else "the other classes"
-    return f"{question.names[code]!r} against {others}"
+def _describe_contrast(unit_labels: UnitLabels, code: int) -> str:
+    others = repr(unit_labels.names[0]) if len(unit_labels.names) == 2 else "the other classes"
+    return f"{unit_labels.names[code]!r} against {others}"
 
 
 class _ClassAuc(NamedTuple):
@@ -295,9 +297,9 @@ class _ClassAuc(NamedTuple):
     n_negative: int
 
 
-def _compute_class_auc(question: Question, code: int, values: NDArray[np.float64]) -> _ClassAuc:
+def _compute_class_auc(unit_labels: UnitLabels, code: int, values: NDArray[np.float64]) -> _ClassAuc:
     """Return the AUC of one class against the others; units with a missing number are left out."""
-    label = question.codes == code
+    label = unit_labels.codes == code
     if values.ndim == 2:
         return _ClassAuc(_cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum()))
     known = ~np.isnan(values)
@@ -306,7 +308,7 @@ def _compute_class_auc(question: Question, code: int, values: NDArray[np.float64
 
 
 def _compute_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
-    return float(midrank_aucs(label.astype(np.int64), values[None])[0])
+    return float(compute_midrank_aucs(label.astype(np.int64), values[None])[0])
 
 
 def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
@@ -323,16 +325,16 @@ def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -
     return float(np.mean(aucs))
 
 
-def _test_categories(question: Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
+def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
     """Return how well the categories of a feature predict the classes: Cramér's V, with a permutation test."""
     levels, names = pd.factorize(values, sort=True)
-    counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
-    np.add.at(counts, (levels, question.codes), 1)
+    counts = np.zeros((len(names), len(unit_labels.names)), np.int64)  # (K, C)
+    np.add.at(counts, (levels, unit_labels.codes), 1)
     v = compute_cramers_v(counts)
-    certain = compute_permutation_p(levels, question.codes, counts, alpha) <= alpha
+    certain = compute_permutation_p(levels, unit_labels.codes, counts, alpha) <= alpha
     return Shortcut(
-        question.task.name,
-        _describe_contrast(question, 1) if len(question.names) == 2 else "the classes",
+        unit_labels.task.name,
+        _describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
         feature.name,
         feature.column,
         feature.code,
@@ -340,17 +342,17 @@ def _test_categories(question: Question, feature: Feature, values: NDArray[np.ob
         v,
         None,
         "" if not certain else "warning" if v >= _STRONG_V else "note",
-        _describe_striking_levels(counts, [str(name) for name in names], question),
+        _describe_striking_levels(counts, [str(name) for name in names], unit_labels),
     )
 
 
-def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], question: Question) -> str:
+def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], unit_labels: UnitLabels) -> str:
     """Return the three levels that deviate most from independence, with their numbers, as text."""
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
     order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]
     parts = []
     for level in order:
-        code = 1 if len(question.names) == 2 else int(np.argmax(counts[level] - expected[level]))
+        code = 1 if len(unit_labels.names) == 2 else int(np.argmax(counts[level] - expected[level]))
         share = f"{counts[level, code]} of {counts[level].sum()}"
-        parts.append(f"{share} with {names[level]!r} are {question.names[code]!r}")
+        parts.append(f"{share} with {names[level]!r} are {unit_labels.names[code]!r}")
     return "; " + ", ".join(parts)

@@ -54,7 +54,7 @@ class ClassComparison:
     n_across: int
 
     @property
-    def is_in_order(self) -> bool:
+    def is_closest_to_own_class(self) -> bool:
         """Whether the repertoire is more similar to its own class."""
         return _compute_similarity(self.within) > _compute_similarity(self.across)
 
@@ -146,19 +146,19 @@ def _iterate_comparisons(
 
 
 def _is_sign_test_significant(donors: Sequence[Sequence[ClassComparison]]) -> bool:
-    """Return whether a sign test shows that donors are in order more often than by chance."""
-    n = sum(_is_in_order(compared) for compared in donors)
+    """Return whether donors are closest to their own class more often than by chance, by a sign test."""
+    n = sum(_are_closest_to_own_class(compared) for compared in donors)
     return n > 0 and float(binom.sf(n - 1, len(donors), 0.5)) <= _LEVEL_OF_COHORT
 
 
-def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
+def _are_closest_to_own_class(compared: Sequence[ClassComparison]) -> bool:
     """Return whether most repertoires of each class of a donor, at least two, are most similar to their own class.
 
     One class is not enough: if it is larger than the others, its repertoires are most similar to it by chance.
     """
     order: dict[str, list[bool]] = {}
     for each in compared:
-        order.setdefault(each.classes[0], []).append(each.is_in_order)
+        order.setdefault(each.classes[0], []).append(each.is_closest_to_own_class)
     return len(order) > 1 and all(sum(flags) > len(flags) / 2 for flags in order.values())
 
 

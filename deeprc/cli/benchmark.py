@@ -18,7 +18,7 @@ __all__ = ["benchmark"]
 _KINDS = {"control": " (control method: sees no amino-acid sequence)", "truth": " (knows what was simulated)"}
 
 
-def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
+def _list_methods(context: click.Context, _: click.Parameter, value: bool) -> None:
     if not value:
         return
     from deeprc.benchmarking.registry import METHODS
@@ -67,7 +67,9 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 @jobs_option
 @scheduler_option
 @click.option("--resume", is_flag=True, help="Continue the benchmark in --output; methods may be added.")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the methods.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_methods, help="List the methods."
+)
 def benchmark(
     container: str,
     target: str,

@@ -58,7 +58,7 @@ def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[st
         option = "--" + key.replace("_", "-")
         if option in options:
             shown = f"{option} {shlex.quote(value)}"
-            raise click.UsageError(f"{text}: {key} is no setting of the configuration, but an option: {shown}")
+            raise click.UsageError(f"{text}: {key} is not a setting of the configuration, but an option: {shown}")
         name = update_name(key).rpartition(".")[2]
         if not find_nearest(name, known):
             raise click.UsageError(f"{text!r}: no setting has the name {key!r}{quotes}")

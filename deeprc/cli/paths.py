@@ -25,6 +25,7 @@ def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
     @click.argument("paths", nargs=-1, metavar="RUN... CONTAINER")
     @wraps(command)
     def run(paths: tuple[str, ...], **options: Any) -> None:
+        """Call the command with the runs and the container of its paths."""
         if not paths:
             raise click.UsageError("expected RUN... CONTAINER: at least one run, and then a container")
         _refuse_empty(paths)

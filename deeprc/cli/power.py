@@ -43,7 +43,9 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     help="Number of permutations of the labels between donors, each with the whole analysis.  [default: 0, no test]",
 )
 @click.option(
-    "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
+    "--group-by",
+    metavar="COLUMN",
+    help="Keep repertoires with the same value in this column, such as one donor's, together.",
 )
 @click.option("--repertoires", type=click.IntRange(1), metavar="N", help="Number of repertoires of a planned study.")
 @click.option(

@@ -91,7 +91,7 @@ def cohort(
     if output is not None:
         check_output_path(output)
         if output.exists() and not is_container(output):
-            raise InputError(f"{output}: exists and is no container; choose another --output")
+            raise InputError(f"{output}: exists and is not a container; choose another --output")
     if as_airr is not None:
         check_airr_folder(as_airr)
     simulated, mapping = load_recipe(

@@ -29,7 +29,9 @@ def stack() -> None:
     " above]",
 )
 @click.option(
-    "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
+    "--group-by",
+    metavar="COLUMN",
+    help="Keep repertoires with the same value in this column, such as one donor's, together.",
 )
 @click.option(
     "--folds",

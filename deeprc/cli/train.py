@@ -57,6 +57,7 @@ def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        """Call the command, after joining the other processes if there are any."""
         if read_launch() is None:
             command(*arguments, **options)
             return
@@ -262,7 +263,7 @@ def _train_several(
     """Train a run for each validation fold, or for each value of a column that is left out, and show their results."""
     from deeprc import ranks
     from deeprc.jobs import Workers
-    from deeprc.runs.several import RunOptions, plan_left_out, plan_validations, train_runs
+    from deeprc.runs.several_runs import RunOptions, plan_left_out, plan_validations, train_runs
 
     if ranks.count() > 1:
         raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
@@ -299,10 +300,11 @@ def _show_results(run: Path) -> None:
     from deeprc.evaluation.stored_tables import read_clones, read_start_motifs
     from deeprc.training.motif_search import MOTIF_LEVEL
 
-    seeds = read_start_motifs(run / "seeds.tsv")
-    if len(seeds):
+    start_motifs = read_start_motifs(run / "seeds.tsv")
+    if len(start_motifs):
         doubtful = " (doubtful, confirmed by the validation fold)"
-        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
+        rows = zip(start_motifs["motif"], start_motifs["p_value"], strict=True)
+        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in rows]
         click.echo(f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}")
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:

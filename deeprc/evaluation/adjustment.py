@@ -119,7 +119,7 @@ def choose_comparable(
             f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
             "which at most three quarters are equal; found one class"
         )
-    features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata, columns, donors))
+    features = _encode_columns(metadata.iloc[learned], columns, _find_number_columns(metadata, columns, donors))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
     kept_rows, start = {}, 0
@@ -232,7 +232,7 @@ def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str], donors: ND
     return {name for name in columns if not is_category(sheet[name], donors)}
 
 
-def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:
+def _encode_columns(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:
     """Return the columns as features, (B, P): one feature for each value of a category; a number and its square.
 
     A missing value is a value of its own. Numbers have mean 0 and variance 1.

@@ -18,10 +18,10 @@ __all__ = [
     "PairedTest",
     "adjust_by_holm",
     "compute_delong_covariance",
-    "midrank_aucs",
-    "paired_auc_test",
-    "paired_error_test",
-    "paired_macro_auc_test",
+    "compute_midrank_aucs",
+    "run_paired_auc_test",
+    "run_paired_error_test",
+    "run_paired_macro_auc_test",
 ]
 
 _PERMUTATIONS = 2000
@@ -78,7 +78,7 @@ def compute_delong_covariance(
     return above.mean(axis=1), covariance
 
 
-def paired_auc_test(
+def run_paired_auc_test(
     labels: Sequence[NDArray[np.int64]],
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],
@@ -152,8 +152,8 @@ def _compute_permutation_p(
         step = max(1, _CHUNK // len(label))
         for start in range(0, _PERMUTATIONS, step):
             rows = slice(start, min(start + step, _PERMUTATIONS))
-            total[rows] += midrank_aucs(label, np.where(swap[rows], b_ranks, a_ranks))
-            total[rows] -= midrank_aucs(label, np.where(swap[rows], a_ranks, b_ranks))
+            total[rows] += compute_midrank_aucs(label, np.where(swap[rows], b_ranks, a_ranks))
+            total[rows] -= compute_midrank_aucs(label, np.where(swap[rows], a_ranks, b_ranks))
     as_far = np.abs(total / len(labels)) >= abs(difference) - 1e-12
     return float((1 + as_far.sum()) / (1 + _PERMUTATIONS))
 
@@ -171,7 +171,7 @@ def _draw_swaps(
     return [swap[:, each] for each in np.split(donor, ends)]
 
 
-def paired_macro_auc_test(
+def run_paired_macro_auc_test(
     indices: Sequence[NDArray[np.int64]],
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],
@@ -181,7 +181,7 @@ def paired_macro_auc_test(
 ) -> PairedTest:
     """Test whether two methods have the same mean macro AUC over folds, on the same repertoires.
 
-    This is the permutation test of `paired_auc_test`: for random donors, the ranks that the two methods give their
+    This is the permutation test of `run_paired_auc_test`: for random donors, the ranks that the two methods give their
     repertoires are exchanged. They are exchanged for all classes at once, since the AUCs of the classes are not
     independent.
 
@@ -192,7 +192,7 @@ def paired_macro_auc_test(
     first, second
         Ranks of the repertoires by the method's scores for each class, one array (B, C) for each fold.
     donors, seed
-        Donors and seed, as in `paired_auc_test`.
+        Donors and seed, as in `run_paired_auc_test`.
     """
     difference, total = 0.0, np.zeros(_PERMUTATIONS)
     for index, a, b, swap in zip(indices, first, second, _draw_swaps(indices, donors, seed), strict=True):
@@ -200,16 +200,16 @@ def paired_macro_auc_test(
         for c in range(n_classes):
             member, share = (index == c).astype(np.int64), n_classes * len(indices)
             scores_a, scores_b = a[:, c], b[:, c]
-            difference += float(np.subtract(*midrank_aucs(member, np.stack([scores_a, scores_b])))) / share
-            total += midrank_aucs(member, np.where(swap, scores_b, scores_a)) / share
-            total -= midrank_aucs(member, np.where(swap, scores_a, scores_b)) / share
+            difference += float(np.subtract(*compute_midrank_aucs(member, np.stack([scores_a, scores_b])))) / share
+            total += compute_midrank_aucs(member, np.where(swap, scores_b, scores_a)) / share
+            total -= compute_midrank_aucs(member, np.where(swap, scores_a, scores_b)) / share
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "permutation")
     as_far = np.abs(total) >= abs(difference) - 1e-12
     return PairedTest(difference, float((1 + as_far.sum()) / (1 + _PERMUTATIONS)), "permutation")
 
 
-def paired_error_test(
+def run_paired_error_test(
     label: NDArray[np.float64],
     first: NDArray[np.float64],
     second: NDArray[np.float64],
@@ -249,7 +249,7 @@ def paired_error_test(
     return PairedTest(difference, n_as_far / (1 + _SIGNS), "signs")
 
 
-def midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the AUC of each row of scores, (P,).
 
     Parameters

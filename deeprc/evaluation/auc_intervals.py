@@ -25,23 +25,23 @@ from deeprc.arrays import Floats, Integers
 
 __all__ = [
     "FoldAucs",
-    "auc_interval",
     "check_donors_of_repeats",
     "compute_auc_influences",
+    "compute_auc_interval",
     "compute_clustered_variance",
+    "compute_fold_aucs_interval",
+    "compute_overlap_factor",
     "count_degrees_of_freedom",
-    "fold_aucs_interval",
     "measure_design_effect",
     "measure_overlap",
     "measure_variance_factor",
-    "overlap_factor",
 ]
 
 _ROUNDING = 1e-12
 _QUANTILE = 0.975  # probability up to the quantile that a 95% interval uses
 
 
-def auc_interval(
+def compute_auc_interval(
     auc: float,
     n_positive: ArrayLike,
     n_negative: ArrayLike,
@@ -91,7 +91,7 @@ def _compute_variance(
 ) -> float:
     """Return Hanley and McNeil's variance of an AUC, or of the mean over folds.
 
-    The parameters are those of `auc_interval`.
+    The parameters are those of `compute_auc_interval`.
     """
     positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
     n_star = (positives + negatives) / 2 - 1
@@ -108,7 +108,7 @@ class FoldAucs(NamedTuple):
     high: float
 
 
-def fold_aucs_interval(
+def compute_fold_aucs_interval(
     labels: Sequence[Integers],
     scores: Sequence[Floats],
     donors: Sequence[Integers] | None = None,
@@ -117,9 +117,9 @@ def fold_aucs_interval(
 ) -> FoldAucs:
     """Return the AUCs of the test folds of a cross-validation, and the 95% interval of their mean.
 
-    The interval is `auc_interval` with the variance times `measure_design_effect` and `measure_overlap`. It is an
-    interval for the method: for the mean AUC that the method has if it learns from, and is tested on, other repertoires
-    of the same kind. With one fold there is no overlap, and the interval is for this one trained model.
+    The interval is `compute_auc_interval` with the variance times `measure_design_effect` and `measure_overlap`. It is
+    an interval for the method: for the mean AUC that the method has if it learns from, and is tested on, other
+    repertoires of the same kind. With one fold there is no overlap, and the interval is for this one trained model.
     `docs/experiments.md` has its coverage in simulations of the whole protocol.
 
     Parameters
@@ -146,7 +146,7 @@ def fold_aucs_interval(
     factor = measure_variance_factor(labels, scores, donors, repeats)
     if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
         factor += _estimate_variance_of_failures(aucs, repeats, variance) / variance
-    return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
+    return FoldAucs(aucs, *compute_auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
 
 
 def check_donors_of_repeats(donors: object, repeats: object) -> None:
@@ -170,7 +170,7 @@ def measure_variance_factor(
     one.
     """
     if donors is None:
-        return overlap_factor(len(labels) if n_folds is None else n_folds)
+        return compute_overlap_factor(len(labels) if n_folds is None else n_folds)
     repeats = [0] * len(labels) if repeats is None else repeats
     overlap = measure_overlap(labels, scores, donors, repeats, n_folds=n_folds, weights=weights)
     return overlap * measure_design_effect(labels, scores, donors, weights)
@@ -189,20 +189,22 @@ def measure_overlap(
 
     In the variance V of the mean over R repeats, only donors are independent. V and the mean variance W of a single
     repeat have a part C in common: V = C + D / R and W = C + D. D is what differs between repeats, because of seeds and
-    divisions. The overlap of training sets makes C larger by `overlap_factor`, but not D, because noise is not
-    correlated over folds. So the result is (C `overlap_factor` + D / R) / V; with one repeat, it is `overlap_factor`.
+    divisions. The overlap of training sets makes C larger by `compute_overlap_factor`, but not D, because noise is not
+    correlated over folds. So the result is (C `compute_overlap_factor` + D / R) / V; with one repeat, it is
+    `compute_overlap_factor`.
 
     Parameters
     ----------
     labels, scores, donors, repeats
-        The same as in `fold_aucs_interval`. A fold may also be a part of a test fold, such as one of its batches.
+        The same as in `compute_fold_aucs_interval`. A fold may also be a part of a test fold, such as one of its
+        batches.
     n_folds
         Number of test folds in each repeat; None: `labels` has one array for each.
     weights
         The weight of each array in the mean, see `compute_auc_influences`.
     """
     repeat, n_repeats = np.asarray(repeats), len(set(repeats))
-    factor = overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
+    factor = compute_overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
     if n_repeats == 1:
         return factor
     aucs, influence = compute_auc_influences(labels, scores, weights)
@@ -235,7 +237,7 @@ def _estimate_variance_of_failures(aucs: Floats, repeats: Sequence[int], varianc
     return max(observed - variance, 0.0)
 
 
-def overlap_factor(n_folds: float) -> float:
+def compute_overlap_factor(n_folds: float) -> float:
     """Return the factor by which common training repertoires increase the variance of a mean over folds.
 
     Nadeau and Bengio (Machine Learning 2003, 52:239-281) estimate the correlation of the folds by the share of the
@@ -260,7 +262,7 @@ def measure_design_effect(
     Parameters
     ----------
     labels, scores, donors
-        The same as in `fold_aucs_interval`.
+        The same as in `compute_fold_aucs_interval`.
     weights
         The weight of each array in the mean, see `compute_auc_influences`.
     """

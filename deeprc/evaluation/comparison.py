@@ -30,8 +30,8 @@ __all__ = [
     "MethodInfo",
     "compare",
     "compare_probabilities",
+    "compute_fold_metrics",
     "find_comparison_cautions",
-    "fold_metrics",
     "format_p_value",
     "validate_predictions",
 ]
@@ -114,7 +114,7 @@ def _refuse_incomplete_folds(table: pd.DataFrame, is_incomplete: pd.Series[bool]
     )
 
 
-def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
+def compute_fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
     """Return a table of method, fold, metric and value, see `Scoring.measure_fold`; an undefined value is NaN.
 
     Raises
@@ -240,6 +240,7 @@ def compare(
 
 
 def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
+    """Return the measure of a method over its folds, with interval and numbers of repertoires."""
     parts = list(folds.values())
     found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
     limits = {"ci_low": found.low, "ci_high": found.high}

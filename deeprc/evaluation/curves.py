@@ -31,7 +31,7 @@ from deeprc.drawing import (
     save_figure,
     shorten_name,
 )
-from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
+from deeprc.evaluation.comparison import MethodInfo, compute_fold_metrics, validate_predictions
 from deeprc.evaluation.scatter import NoCurveError, draw_scatter, draw_scatter_figure, make_scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring
 from deeprc.evaluation.scoring_base import Scoring
@@ -204,9 +204,9 @@ def draw_curves(
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     for one in drawn:
-        paths += _save(_draw_one(one), folder / one.stem)
+        paths += _save_figure(_draw_one(one), folder / one.stem)
     if drawn:
-        paths += _save(_draw_all(drawn), folder / "all")
+        paths += _save_figure(_draw_all(drawn), folder / "all")
     return paths
 
 
@@ -234,7 +234,7 @@ def _prepare_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame
 ) -> list[_MethodCurves]:
     """Return what is drawn of each method that has a ROC curve."""
-    metrics = fold_metrics(predictions)
+    metrics = compute_fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
     drawn = []
@@ -344,7 +344,7 @@ def _draw_chance_line(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
     return line
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def _save_figure(figure: Figure, path: Path) -> list[Path]:
     made = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     for target in made:
         save_figure(figure, target, dpi=SCREEN_DPI)

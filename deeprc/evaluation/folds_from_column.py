@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
-from deeprc.evaluation.splits import label_strata
+from deeprc.evaluation.splits import assign_label_strata
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
@@ -58,4 +58,4 @@ def assign_folds_by_value(
             raise InputError(
                 f"{source}: `folds={LEAVE_ONE_OUT}{column}` divides repertoires that {group_by!r} keeps together"
             )
-    return np.where(label_strata(tasks[0], metadata) >= 0, fold_of, -1)
+    return np.where(assign_label_strata(tasks[0], metadata) >= 0, fold_of, -1)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["average_precision", "jaccard_index", "precision_at_n_true"]
+__all__ = ["compute_average_precision", "compute_jaccard_index", "compute_precision_at_n_true"]
 
 
-def precision_at_n_true(is_true: NDArray[np.bool_], n_true: int) -> float:
+def compute_precision_at_n_true(is_true: NDArray[np.bool_], n_true: int) -> float:
     """Return the share of true sequences among the first `n_true` of a list.
 
     Parameters
@@ -27,20 +27,20 @@ def precision_at_n_true(is_true: NDArray[np.bool_], n_true: int) -> float:
     return float(is_true[:n_true].sum()) / n_true if n_true else np.nan
 
 
-def average_precision(is_true: NDArray[np.bool_], n_true: int) -> float:
+def compute_average_precision(is_true: NDArray[np.bool_], n_true: int) -> float:
     """Return the area under the precision-recall curve: the mean precision at the places of the true sequences.
 
     The precision at a place is the share of true sequences up to it. It is 0 for a true sequence that the list lacks.
-    The parameters are those of `precision_at_n_true`.
+    The parameters are those of `compute_precision_at_n_true`.
     """
     places = 1 + np.flatnonzero(is_true)
     return float((np.arange(1, len(places) + 1) / places).sum()) / n_true if n_true else np.nan
 
 
-def jaccard_index(is_true: NDArray[np.bool_], n_true: int) -> float:
+def compute_jaccard_index(is_true: NDArray[np.bool_], n_true: int) -> float:
     """Return the Jaccard index of the first `n_true` sequences of a list and the true sequences.
 
-    The parameters are those of `precision_at_n_true`.
+    The parameters are those of `compute_precision_at_n_true`.
     """
     first = is_true[:n_true]
     shared = int(first.sum())

@@ -17,11 +17,11 @@ from deeprc.arrays import Floats
 
 __all__ = [
     "Interval",
+    "compute_mean_error_interval",
     "compute_r2",
-    "mean_error_interval",
-    "r2_interval",
-    "rank_correlation",
-    "rank_correlation_interval",
+    "compute_r2_interval",
+    "compute_rank_correlation",
+    "compute_rank_correlation_interval",
 ]
 
 Interval = tuple[float, float]
@@ -40,7 +40,7 @@ def compute_r2(label: Floats, predicted: Floats) -> float:
     return float(r2_score(label, predicted))
 
 
-def r2_interval(
+def compute_r2_interval(
     label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
 ) -> Interval | None:
     """Return a confidence interval of r2 = 1 - (mean squared error) / (variance of the labels).
@@ -83,15 +83,16 @@ def r2_interval(
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 
-def mean_error_interval(
+def compute_mean_error_interval(
     label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
 ) -> Interval | None:
     """Return a confidence interval of the mean absolute error, in the units of the labels.
 
-    The logarithm of the mean is jackknifed, as in `r2_interval`, so that the interval is not symmetric and never below
-    0. It covers the true value in 94 to 96%, for 6 to 30 repertoires, with normal and with heavy-tailed errors.
+    The logarithm of the mean is jackknifed, as in `compute_r2_interval`, so that the interval is not symmetric and
+    never below 0. It covers the true value in 94 to 96%, for 6 to 30 repertoires, with normal and with heavy-tailed
+    errors.
 
-    Parameters and returned value are those of `r2_interval`.
+    Parameters and returned value are those of `compute_r2_interval`.
     """
     donor = _index_donors(label, donors)
     n = np.bincount(donor)
@@ -105,7 +106,7 @@ def mean_error_interval(
     return None if limits is None else (float(np.exp(limits[0])), float(np.exp(limits[1])))
 
 
-def rank_correlation(label: Floats, predicted: Floats) -> float:
+def compute_rank_correlation(label: Floats, predicted: Floats) -> float:
     """Return Spearman's correlation of true and predicted values, (B,) each; NaN if all values of one are the same."""
     a, b = rankdata(label), rankdata(predicted)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -113,7 +114,7 @@ def rank_correlation(label: Floats, predicted: Floats) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def rank_correlation_interval(
+def compute_rank_correlation_interval(
     label: Floats, predicted: Floats, donors: NDArray[np.int64] | None = None, *, level: float = 0.95
 ) -> Interval | None:
     """Return a confidence interval of Spearman's rank correlation.
@@ -122,14 +123,14 @@ def rank_correlation_interval(
     the true value in 93 to 99% for 6 to 30 repertoires, with normal and with heavy-tailed errors. Pearson's
     correlation, whose interval by Fisher's z covers as little as 82% there, is not reported for this reason.
 
-    Parameters are those of `r2_interval`.
+    Parameters are those of `compute_r2_interval`.
 
     Returns
     -------
     The lower and upper limit; None for fewer than 4 donors, where the true or the predicted values are all the
     same, and for a perfect order, whose z is infinite.
     """
-    r, n_donors = rank_correlation(label, predicted), 1 + int(_index_donors(label, donors).max(initial=-1))
+    r, n_donors = compute_rank_correlation(label, predicted), 1 + int(_index_donors(label, donors).max(initial=-1))
     if n_donors < _MIN_DONORS or np.isnan(r) or abs(r) > 1 - _ROUNDING:
         return None
     z = np.arctanh(r)

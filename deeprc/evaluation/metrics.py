@@ -19,13 +19,13 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.intervals import (
+    compute_mean_error_interval,
     compute_r2,
-    mean_error_interval,
-    r2_interval,
-    rank_correlation,
-    rank_correlation_interval,
+    compute_r2_interval,
+    compute_rank_correlation,
+    compute_rank_correlation_interval,
 )
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.tasks import Task
@@ -33,7 +33,7 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["compute_binary_metrics", "compute_macro_metrics", "macro_auc", "task_metrics"]
+__all__ = ["compute_binary_metrics", "compute_macro_auc", "compute_macro_metrics", "compute_task_metrics"]
 
 _Measure = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None], dict[str, Any]]
 
@@ -79,7 +79,7 @@ def compute_binary_metrics(
     }
 
 
-def task_metrics(
+def compute_task_metrics(
     outputs: Tensor, labels: Tensor, tasks: Sequence[Task], donors: NDArray[np.int64] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return the metrics of every task by its name, over the repertoires whose label is known.
@@ -138,7 +138,7 @@ def task_metrics(
 
 
 def _measure_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return the measures of `judge_probabilities` without the log loss, which `task_metrics` reports as the loss."""
+    """Return the measures of `judge_probabilities` except the log loss, which `compute_task_metrics` calls `loss`."""
     judged = judge_probabilities(label.astype(np.int64), probability)
     error = judged["calibration_error"]
     return {
@@ -153,7 +153,7 @@ def _compute_auc_limits(
     label: NDArray[Any], score: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> list[float]:
     """Return the 95% interval of the AUC of one trained model."""
-    interval = fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
+    interval = compute_fold_aucs_interval([label.astype(np.int64)], [score], None if donors is None else [donors])
     return [interval.low, interval.high]
 
 
@@ -210,7 +210,7 @@ def compute_macro_metrics(label: NDArray[Any], probability: NDArray[np.float64])
     }
 
 
-def macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float:
+def compute_macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float:
     """Return the mean over classes of the AUC of each class against all others; NaN where there is one class only.
 
     Parameters
@@ -237,11 +237,11 @@ def _measure_regression(
     label: NDArray[np.float64], value: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
     value = value.astype(np.float64)
-    spearman, r2 = rank_correlation(label, value), compute_r2(label, value)
+    spearman, r2 = compute_rank_correlation(label, value), compute_r2(label, value)
     estimates = {
-        "r2": (None if np.isnan(r2) else r2, r2_interval(label, value, donors)),
-        "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value, donors)),
-        "mae": (float(np.abs(label - value).mean()), mean_error_interval(label, value, donors)),
+        "r2": (None if np.isnan(r2) else r2, compute_r2_interval(label, value, donors)),
+        "spearman": (None if np.isnan(spearman) else spearman, compute_rank_correlation_interval(label, value, donors)),
+        "mae": (float(np.abs(label - value).mean()), compute_mean_error_interval(label, value, donors)),
     }
     metrics: dict[str, Any] = {}
     for name, (estimate, limits) in estimates.items():

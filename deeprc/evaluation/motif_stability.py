@@ -25,12 +25,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataFrame:
+def count_motifs(start_motifs: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataFrame:
     """Return how often each motif is found, those of the most runs first.
 
     Parameters
     ----------
-    seeds
+    start_motifs
         Table `seeds.tsv` of each run by its repeat, test fold and validation fold.
 
     Returns
@@ -41,7 +41,7 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
         `n_test_folds`, `n_repeats`), and how many there are (`n_all_runs` ...); `correlation`, the median over its runs
         of that of the motif's frequency with the label; and the largest p-value in a run, `max_p_value`.
     """
-    all_runs = pd.DataFrame(list(seeds), columns=["repeat", "fold", "validation"])
+    all_runs = pd.DataFrame(list(start_motifs), columns=["repeat", "fold", "validation"])
     n_all = {
         "n_all_runs": len(all_runs),
         "n_all_test_folds": len(all_runs[["repeat", "fold"]].drop_duplicates()),
@@ -49,12 +49,12 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     }
     parts = [
         table.assign(repeat=repeat, fold=fold, run=run)
-        for run, ((repeat, fold, _), table) in enumerate(seeds.items())
+        for run, ((repeat, fold, _), table) in enumerate(start_motifs.items())
         if len(table)  # pandas below 3 warns of empty ones
     ]
     motifs = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [
-        _describe(output, alike) | n_all
+        _make_row(output, alike) | n_all
         for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
         for _, alike in in_direction.groupby(
             cluster_motifs([_compute_letter_heights(m) for m in in_direction["motif"]])
@@ -64,7 +64,7 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
 
 
-def _describe(output: object, alike: pd.DataFrame) -> dict[str, object]:
+def _make_row(output: object, alike: pd.DataFrame) -> dict[str, object]:
     """Return the row of a motif from the motifs of runs that are alike; a run counts with its strongest form."""
     order = alike["correlation"].abs().sort_values(ascending=False, kind="stable").index
     by_run = alike.loc[order].drop_duplicates("run")

@@ -13,7 +13,13 @@ from scipy.stats import norm
 
 from deeprc.arrays import Floats
 
-__all__ = ["MEASURES", "calibration_bins", "calibration_error", "compute_wilson_interval", "judge_probabilities"]
+__all__ = [
+    "MEASURES",
+    "compute_calibration_bins",
+    "compute_calibration_error",
+    "compute_wilson_interval",
+    "judge_probabilities",
+]
 
 MEASURES = ("brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error")
 """The names of the measures that `judge_probabilities` returns."""
@@ -31,7 +37,7 @@ def compute_wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> 
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None = None) -> pd.DataFrame:
+def compute_calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None = None) -> pd.DataFrame:
     """Return the points of a reliability curve: probability and observed share in bins of about equal size.
 
     Parameters
@@ -58,15 +64,15 @@ def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None =
     return pd.DataFrame(rows, columns=["probability", "share", "lower", "upper", "n"])
 
 
-def calibration_error(label: Floats, probability: Floats) -> float:
+def compute_calibration_error(label: Floats, probability: Floats) -> float:
     """Return the expected calibration error of probabilities, as a root mean square without its bias.
 
     It is the square root of the sum over bins of n_k / n [(p_k - s_k)^2 - s_k (1 - s_k) / (n_k - 1)], or 0 if the sum
-    is negative. The bins are those of `calibration_bins`, with n_k of n repertoires, the mean probability p_k and the
-    share s_k of label 1. The subtracted term is the variance of s_k: without it, the error of perfect probabilities is
-    far from 0 in small cohorts. The sum is the debiased reliability of Bröcker (Climate Dynamics 2012, 39:655-667) and
-    of Kumar, Liang and Ma (Verified uncertainty calibration, NeurIPS 2019). A bin of one repertoire has the variance
-    p_k (1 - p_k).
+    is negative. The bins are those of `compute_calibration_bins`, with n_k of n repertoires, the mean probability p_k
+    and the share s_k of label 1. The subtracted term is the variance of s_k: without it, the error of perfect
+    probabilities is far from 0 in small cohorts. The sum is the debiased reliability of Bröcker (Climate Dynamics 2012,
+    39:655-667) and of Kumar, Liang and Ma (Verified uncertainty calibration, NeurIPS 2019). A bin of one repertoire has
+    the variance p_k (1 - p_k).
 
     In simulations of 200 repertoires with perfect probabilities, the result is 0.02 to 0.03 in the mean, and the usual
     expected calibration error (the mean absolute difference in 10 bins) 0.05 to 0.08.
@@ -82,7 +88,7 @@ def calibration_error(label: Floats, probability: Floats) -> float:
     """
     if len(label) < _MIN_REPERTOIRES:
         return float("nan")
-    bins = calibration_bins(label, probability)
+    bins = compute_calibration_bins(label, probability)
     p, share, n = (bins[name].to_numpy(np.float64) for name in ("probability", "share", "n"))
     variance = np.where(n > 1, share * (1 - share) / np.maximum(n - 1, 1), p * (1 - p))
     total = float((n * ((p - share) ** 2 - variance)).sum()) / len(label)
@@ -106,7 +112,7 @@ def judge_probabilities(label: NDArray[np.int64], probability: Floats) -> dict[s
     log_loss
         The mean of -log p of the true class, in nats. Probabilities below 2e-16 count as 2e-16.
     calibration_error
-        For two classes, see `calibration_error`; for several, the mean over classes, each against all others.
+        For two classes, see `compute_calibration_error`; for several, the mean over classes, each against all others.
     brier_base_rate, log_loss_base_rate
         The same measures for predictions that know only the shares of the classes among these repertoires.
     """
@@ -116,7 +122,9 @@ def judge_probabilities(label: NDArray[np.int64], probability: Floats) -> dict[s
     share = member.mean(axis=0)
     squares = ((by_class - member) ** 2).sum(axis=1).mean(), (share * (1 - share)).sum()
     brier, base = (float(value) / (2 if n_classes == 2 else 1) for value in squares)
-    errors = [calibration_error(member[:, c], by_class[:, c]) for c in range(1 if n_classes == 2 else 0, n_classes)]
+    errors = [
+        compute_calibration_error(member[:, c], by_class[:, c]) for c in range(1 if n_classes == 2 else 0, n_classes)
+    ]
     positive_share = share[share > 0]
     return {
         "brier": brier,

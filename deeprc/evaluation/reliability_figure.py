@@ -15,7 +15,7 @@ import pandas as pd
 from deeprc.drawing import COLOURS, MUTED, require_matplotlib, shorten_name
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
-from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.reliability import compute_calibration_bins
 from deeprc.evaluation.scatter import NoCurveError, label_outer_axes
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
@@ -35,7 +35,7 @@ def make_reliability_table(
 ) -> pd.DataFrame:
     """Return the points of the reliability curve of each method that has predictions of classes.
 
-    The columns are method, and those of `deeprc.evaluation.reliability.calibration_bins`.
+    The columns are method, and those of `deeprc.evaluation.reliability.compute_calibration_bins`.
     """
     columns = ["method", "probability", "share", "lower", "upper", "n"]
     if scoring.kind == "regression":
@@ -45,7 +45,7 @@ def make_reliability_table(
     for each in methods:
         rows = table[table["method"] == each.name]
         if len(rows):
-            bins = calibration_bins(rows["label"].to_numpy(np.float64), rows["probability"].to_numpy())
+            bins = compute_calibration_bins(rows["label"].to_numpy(np.float64), rows["probability"].to_numpy())
             parts.append(bins.assign(method=each.name))
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
@@ -77,7 +77,7 @@ def draw_reliability_figure(
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for axis, name in zip(axes.ravel(), judged.index, strict=False):
         method = by_name[str(name)]
-        _draw(axis, points[points["method"] == name], is_control=method.kind == "control")
+        _draw_panel(axis, points[points["method"] == name], is_control=method.kind == "control")
         error = float(judged.loc[name, "calibration_error"])
         shown = "not measured" if np.isnan(error) else f"{error:.3f}"
         axis.set_title(f"{shorten_name(method.label, 30)}\ncalibration error {shown}", fontsize=8)
@@ -87,7 +87,7 @@ def draw_reliability_figure(
     return figure
 
 
-def _draw(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
+def _draw_panel(axis: Axes, points: pd.DataFrame, *, is_control: bool) -> None:
     axis.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
     error = np.abs(points[["lower", "upper"]].to_numpy() - points[["share"]].to_numpy()).T
     colour = MUTED if is_control else COLOURS[0]

@@ -65,7 +65,7 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
             axis.set_visible(False)
             continue
         r2, each = ranked[place]
-        _draw(axis, parts[each], limits, is_control=each.kind == "control")
+        _draw_panel(axis, parts[each], limits, is_control=each.kind == "control")
         axis.set_title(f"{shorten_name(each.label, 34)}\nr² {r2:.3f}", fontsize=9)
     label_outer_axes(axes, len(ranked), x="true", y="predicted")
     return figure
@@ -131,7 +131,7 @@ def _choose_limits(table: pd.DataFrame) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_control: bool) -> None:
+def _draw_panel(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_control: bool) -> None:
     axis.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
     colour = MUTED if is_control else COLOURS[0]
     predicted = part["prediction"].clip(*limits)  # a prediction outside of the limits is drawn on the border

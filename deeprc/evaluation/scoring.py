@@ -18,13 +18,13 @@ from scipy.stats import rankdata
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import (
     PairedTest,
-    paired_auc_test,
-    paired_error_test,
-    paired_macro_auc_test,
+    run_paired_auc_test,
+    run_paired_error_test,
+    run_paired_macro_auc_test,
 )
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.intervals import compute_r2, r2_interval, rank_correlation
-from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metrics, macro_auc
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
+from deeprc.evaluation.intervals import compute_r2, compute_r2_interval, compute_rank_correlation
+from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_auc, compute_macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring_base import (
     KEY_COLUMNS,
@@ -104,7 +104,7 @@ class BinaryScoring(Scoring):
     def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean AUC over folds."""
         labels, scores = ([fold[name].to_numpy() for fold in folds] for name in ("label", "score"))
-        interval = fold_aucs_interval(labels, scores, list_fold_donors(folds))
+        interval = compute_fold_aucs_interval(labels, scores, list_fold_donors(folds))
         return Estimate(float(interval.aucs.mean()), compute_sd(interval.aucs), interval.low, interval.high)
 
     def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
@@ -116,10 +116,10 @@ class BinaryScoring(Scoring):
         return {"n_repertoires": positive + negative, "n_smallest": smallest, **by_class}
 
     def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
-        """Test whether two methods have the same mean AUC, see `paired_auc_test`."""
+        """Test whether two methods have the same mean AUC, see `run_paired_auc_test`."""
         labels = [fold["label"].to_numpy() for fold in first]
         scores = ([fold["score"].to_numpy() for fold in folds] for folds in (first, second))
-        return paired_auc_test(labels, *scores, donors=list_fold_donors(first), seed=seed)
+        return run_paired_auc_test(labels, *scores, donors=list_fold_donors(first), seed=seed)
 
 
 class MulticlassScoring(Scoring):
@@ -180,20 +180,23 @@ class MulticlassScoring(Scoring):
 
     def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
-        index, scores = self._arrays(fold)
+        index, scores = self._get_classes_and_ranks(fold)
         judged = self.judge_probabilities(fold)
-        metrics = {"auc": macro_auc(index, scores), **compute_macro_metrics(index, self._probabilities(fold))}
+        metrics = {
+            "auc": compute_macro_auc(index, scores),
+            **compute_macro_metrics(index, self._get_probabilities(fold)),
+        }
         return {**metrics, "log_loss": judged["log_loss"], "brier": judged["brier"]}
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
         """Return how good the probabilities of a table are, see `judge_probabilities`."""
-        return judge_probabilities(self._arrays(table)[0], self._probabilities(table))
+        return judge_probabilities(self._get_classes_and_ranks(table)[0], self._get_probabilities(table))
 
-    def _probabilities(self, table: pd.DataFrame) -> NDArray[np.float64]:
+    def _get_probabilities(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Return the probability of each class, (B, C)."""
         return table[[f"probability={name}" for name in self.classes]].to_numpy(np.float64)
 
-    def _arrays(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _get_classes_and_ranks(self, fold: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the index of each repertoire's class, (B,), and the ranks of the scores for each class, (B, C)."""
         index: NDArray[np.int64] = np.array([self.classes.index(label) for label in fold["label"]], np.int64)
         scores = fold[[f"score={name}" for name in self.classes]].to_numpy(np.float64)
@@ -204,7 +207,7 @@ class MulticlassScoring(Scoring):
         aucs, limits = [], []
         for name in self.classes:
             labels, scores = zip(*(self.binarize_class(fold, name) for fold in folds), strict=True)
-            interval = fold_aucs_interval(labels, scores, list_fold_donors(folds))
+            interval = compute_fold_aucs_interval(labels, scores, list_fold_donors(folds))
             aucs.append(interval.aucs)
             limits.append((interval.low, interval.high))
         macro_aucs = np.mean(aucs, axis=0)  # one for each fold
@@ -218,10 +221,10 @@ class MulticlassScoring(Scoring):
         return {"n_repertoires": len(labels), "n_smallest": smallest}
 
     def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
-        """Test whether two methods have the same mean macro AUC, see `paired_macro_auc_test`."""
-        indices = [self._arrays(fold)[0] for fold in first]
-        scores = ([self._arrays(fold)[1] for fold in folds] for folds in (first, second))
-        return paired_macro_auc_test(indices, *scores, donors=list_fold_donors(first), seed=seed)
+        """Test whether two methods have the same mean macro AUC, see `run_paired_macro_auc_test`."""
+        indices = [self._get_classes_and_ranks(fold)[0] for fold in first]
+        scores = ([self._get_classes_and_ranks(fold)[1] for fold in folds] for folds in (first, second))
+        return run_paired_macro_auc_test(indices, *scores, donors=list_fold_donors(first), seed=seed)
 
 
 class RegressionScoring(Scoring):
@@ -265,7 +268,7 @@ class RegressionScoring(Scoring):
         label, predicted = fold["label"].to_numpy(), fold["prediction"].to_numpy()
         return {
             "r2": compute_r2(label, predicted),
-            "spearman": rank_correlation(label, predicted),
+            "spearman": compute_rank_correlation(label, predicted),
             "mae": float(np.abs(label - predicted).mean()),
         }
 
@@ -275,7 +278,10 @@ class RegressionScoring(Scoring):
         label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
         fold_r2s = np.array([self.measure_fold(fold)["r2"] for fold in folds])
         donors = list_fold_donors(folds)
-        limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (np.nan, np.nan)
+        limits = compute_r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (
+            np.nan,
+            np.nan,
+        )
         return Estimate(self.measure_fold(together)["r2"], compute_sd(fold_r2s), *limits)
 
     def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
@@ -284,12 +290,12 @@ class RegressionScoring(Scoring):
         return {"n_repertoires": n, "n_smallest": n}
 
     def test(self, first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
-        """Test whether two methods have the same r2, see `paired_error_test`."""
+        """Test whether two methods have the same r2, see `run_paired_error_test`."""
         label = pd.concat(first)["label"].to_numpy()
         predicted = [pd.concat(folds)["prediction"].to_numpy() for folds in (first, second)]
         donors = list_fold_donors(first)
         all_donors = None if donors is None else np.concatenate(donors)
-        return paired_error_test(label, predicted[0], predicted[1], all_donors, seed=seed)
+        return run_paired_error_test(label, predicted[0], predicted[1], all_donors, seed=seed)
 
 
 BINARY = BinaryScoring()

@@ -18,7 +18,7 @@ from deeprc.datasets.categories import is_category
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn, find_donor_columns
-from deeprc.evaluation.intervals import rank_correlation
+from deeprc.evaluation.intervals import compute_rank_correlation
 from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = [
@@ -66,7 +66,7 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
     for name in eligible:
         if _identifies_each(metadata[name], donors):
             columns.identifying.append(name)
-        elif any(_determines(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
+        elif any(_determines_label(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
             columns.target_like.append(name)
         else:
             columns.read.append(name)
@@ -99,7 +99,9 @@ def format_column_names(columns: Sequence[str]) -> str:
     return join_names(columns, _SHOWN)
 
 
-def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]) -> bool:
+def _determines_label(
+    values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]
+) -> bool:
     """Return whether a column determines the labels, (B,).
 
     It does if each of its values has one label, and these values are as few as the classes or each that of several
@@ -122,7 +124,7 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKi
     if not pd.api.types.is_numeric_dtype(values):
         return False
     if kind == "regression":
-        correlation = rank_correlation(*different.to_numpy(np.float64).T)
+        correlation = compute_rank_correlation(*different.to_numpy(np.float64).T)
         return len(different) == n_values == n_labels and abs(correlation) > 1 - _ROUNDING
     if n_labels > 2:
         return False

@@ -27,7 +27,7 @@ FEW_IN_CLASS = 15
 interval of an AUC of 0.8 is 0.3 wide."""
 
 FEW_NUMBERS = 30
-"""Number of repertoires below which the r2 of a predicted number says little (see `r2_interval`)."""
+"""Number of repertoires below which the r2 of a predicted number says little (see `compute_r2_interval`)."""
 
 HOW_TO_LEAVE_OUT = (
     " If one of these columns says the same as the target in other words, it is not a control: give the container a "

@@ -31,7 +31,7 @@ __all__ = [
     "SplitOptions",
     "adjust_split",
     "assign_folds",
-    "label_strata",
+    "assign_label_strata",
     "make_split",
 ]
 
@@ -163,7 +163,7 @@ def make_split(
     fold_of[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )
-    strata, groups = label_strata(tasks[0], metadata), DonorColumn.require(metadata, group_by, source).index()
+    strata, groups = assign_label_strata(tasks[0], metadata), DonorColumn.require(metadata, group_by, source).index()
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
     test = np.flatnonzero(fold_of == fold if options.test is None else is_test & (strata >= 0))
@@ -239,7 +239,7 @@ def adjust_split(
     kept = choose_comparable(
         {"training": split.train, "validation": split.validation},
         metadata,
-        label_strata(tasks[0], metadata),
+        assign_label_strata(tasks[0], metadata),
         donors,
         columns,
         rng=np.random.default_rng([*seed]),
@@ -293,7 +293,7 @@ def assign_folds(
         raise InputError(f"`seed={seed}`: expected 0 to {2**32 - 1}")
     if n_folds < 3:
         raise InputError(f"`folds={n_folds}`: expected at least 3")
-    strata = label_strata(tasks[0], metadata)
+    strata = assign_label_strata(tasks[0], metadata)
     labelled = np.flatnonzero(strata >= 0)
     smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
     if smallest < n_folds:
@@ -309,7 +309,7 @@ def assign_folds(
     return fold_of
 
 
-def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
+def assign_label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
     """Return the index of the class of each repertoire, or of the quarter of its number, (B,); -1 where missing."""
     values = encode_labels([task], metadata)[:, 0]
     if task.kind == "regression":

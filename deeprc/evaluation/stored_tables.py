@@ -124,9 +124,9 @@ def read_run_predictions(path: Path) -> pd.DataFrame:
         0 or 1.
     """
     table = read_table(path, _RUN_PREDICTIONS)
-    _refuse(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
+    _refuse_rows(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
-    _refuse(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    _refuse_rows(table, wrong, path, "expected the label 0 or 1 beside a probability")
     return table
 
 
@@ -141,9 +141,9 @@ def read_out_of_fold(path: Path) -> pd.DataFrame:
     """
     table = read_table(path, _OUT_OF_FOLD)
     repeated = table.duplicated(["repertoire_id", "repeat", "target"])
-    _refuse(table, repeated, path, "a second prediction of the same target")
+    _refuse_rows(table, repeated, path, "a second prediction of the same target")
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
-    _refuse(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    _refuse_rows(table, wrong, path, "expected the label 0 or 1 beside a probability")
     return table
 
 
@@ -195,7 +195,7 @@ def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
     columns = {name: _make_prediction_column(name) for name in scoring.columns}
     label = {"binary": Column("integer", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
     table = read_table(path, {**columns, "label": label})
-    _refuse(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
+    _refuse_rows(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
     return table
 
 
@@ -244,6 +244,6 @@ def read_results(path: Path) -> pd.DataFrame:
     return read_table(path, _RESULTS)
 
 
-def _refuse(table: pd.DataFrame, wrong: pd.Series, path: Path, problem: str) -> None:
+def _refuse_rows(table: pd.DataFrame, wrong: pd.Series, path: Path, problem: str) -> None:
     if wrong.any():
         raise InputError(f"{path}: repertoire {abbreviate(table.loc[wrong, 'repertoire_id'].iloc[0])}: {problem}")

@@ -17,15 +17,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.auc_intervals import (
-    auc_interval,
     check_donors_of_repeats,
     compute_auc_influences,
+    compute_auc_interval,
     measure_variance_factor,
 )
 from deeprc.evaluation.sheet_control import find_categories, select_control_columns
 from deeprc.tasks import Task
 
-__all__ = ["StratifiedAuc", "auc_within", "find_strata_columns"]
+__all__ = ["StratifiedAuc", "compute_auc_within_strata", "find_strata_columns"]
 
 _MAX_VALUES = 20  # largest number of strata in a column
 _NOTABLE = 0.1  # difference of the AUC over all repertoires to that within strata
@@ -72,7 +72,7 @@ def find_strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     return [name for name in columns if 2 <= metadata[name].nunique() <= _MAX_VALUES]
 
 
-def auc_within(
+def compute_auc_within_strata(
     column: str,
     values: Sequence[object],
     label: NDArray[np.float64],
@@ -85,13 +85,14 @@ def auc_within(
 ) -> StratifiedAuc | None:
     """Return the AUC over all pairs of repertoires with the same value; None if no value has both classes.
 
-    The AUC of a value counts by its number of pairs. The interval is `auc_interval` with the design effect of donors
-    and, as the interval over all repertoires (`fold_aucs_interval`), with the overlap of training sets of the folds.
+    The AUC of a value counts by its number of pairs. The interval is `compute_auc_interval` with the design effect of
+    donors and, as the interval over all repertoires (`compute_fold_aucs_interval`), with the overlap of training sets
+    of the folds.
 
     Parameters
     ----------
     column, values
-        Name of the column, and its value for each repertoire, (B,); a missing value is no stratum.
+        Name of the column, and its value for each repertoire, (B,); a missing value is not a stratum.
     label, score
         Label of each repertoire (1, 0 or NaN), and its score, (B,) each.
     donors
@@ -128,7 +129,7 @@ def auc_within(
     repeat_of = [int(repeat[indices[0]]) for indices in rows]
     n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
     factor = measure_variance_factor(labels, scores, donors_in_strata, repeat_of, n_folds=n_folds, weights=weights)
-    low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
+    low, high = compute_auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
     compared = np.concatenate(rows)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))
     return StratifiedAuc(column, auc, low, high, n, len(np.unique(value_of[compared])))

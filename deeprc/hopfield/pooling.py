@@ -165,7 +165,7 @@ class HopfieldPooling(nn.Module):
         return functional.layer_norm(self.queries, self.queries.shape[-1:]) if self.normalise_queries else self.queries
 
     def _can_pool_raw_patterns(self) -> bool:
-        """Tell whether raw patterns can be averaged before the map of the values, and whether this is less work."""
+        """Return whether raw patterns can be averaged before the map of the values, and whether this is less work."""
         if not self.association.takes_one_update or self.map_stored.normalise_projected:
             return False
         if self.training and self.association.dropout:  # weights do not sum to 1: bias would be wrong
@@ -203,7 +203,7 @@ class HopfieldPooling(nn.Module):
 
 
 def _has_patterns(stored: Tensor, padding: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """Tell which sets have at least one pattern: (B,) bool, or in the shape of the leading dimensions of `stored`."""
+    """Return which sets have at least one pattern: (B,) bool, or in the shape of the leading dimensions of `stored`."""
     if offsets is not None:
         return offsets[1:] > offsets[:-1]
     if padding is not None:

@@ -109,7 +109,7 @@ def separation(stored: Tensor) -> Tensor:
 
 
 def well_separated(stored: Tensor, *, beta: float) -> Tensor:
-    """Tell for each pattern whether f is proven to have a fixed point near it: (N, d) gives (N,) bool.
+    """Return for each pattern whether f is proven to have a fixed point near it: (N, d) gives (N,) bool.
 
     The condition is assumption A1 of lemma `th:banach`, line 2863: Δ_i ≥ 2 / (β N) + ln(2 (N - 1) N β M²) / β. If it
     holds, f maps the sphere of `sphere_radius` around the pattern into itself, and every state of the sphere converges

@@ -24,7 +24,7 @@ from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.interpretation.sequence_ranks import RankedRows, find_best_rows, rank_repertoire
 from deeprc.nn.contributions import HeadAttention, SequenceScores, iterate_head_attention, score_rows
 from deeprc.nn.inference import Inference
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.progress import open_step
 from deeprc.training.model import Model
 
@@ -261,7 +261,7 @@ def _compute_attention(
     model: Model, inferences: Sequence[Inference], positions: Sequence[int], selection: _Selection
 ) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one repertoire of any size."""
-    dataset, outputs = inferences[0].collator.dataset, output_names(model.tasks)
+    dataset, outputs = inferences[0].collator.dataset, list_output_names(model.tasks)
     attended = _read_attention(model, inferences, positions)
     max_rows = selection.max_sequences if selection.is_by_weight else None
     ranked = [rank_repertoire(member_attention, max_rows) for member_attention in attended]

@@ -133,7 +133,7 @@ def attribute(
     sequences
         The n sequences, see `SequenceIndex.of`. A sequence may occur more than once.
     output
-        Index of the output, from 0; see `deeprc.outputs.output_names`.
+        Index of the output, from 0; see `deeprc.outputs.list_output_names`.
     of
         Quantity that is divided: the `contribution` of the sequence to the output, or the `output` as a function of it.
     steps
@@ -251,7 +251,7 @@ def _find_surroundings(
 
 
 def _group_by_size(placed: Iterable[_SurroundedSequences], size: int) -> Iterator[list[_SurroundedSequences]]:
-    """Yield lists with at most `size` sequences together."""
+    """Yield the items in lists whose items have at most `size` sequences together."""
     group: list[_SurroundedSequences] = []
     n = 0
     for position, at, surroundings in placed:

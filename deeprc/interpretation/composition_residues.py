@@ -24,7 +24,7 @@ __all__ = ["attribute_composition"]
 def attribute_composition(
     model: Model, dataset: RepertoireDataset, index: SequenceIndex, *, background: Floats, output: int = 0
 ) -> Floats:
-    """Return the amount that each residue adds through the composition, (n, L); NaN beyond the end of a sequence.
+    """Return what each residue adds to an output through the branch `composition`, (n, L); NaN beyond the end.
 
     The residues of a sequence sum to the amount of its 4-mers, minus the expected amount in a sequence of average
     residues. Genes do not change, as in `attribute`.

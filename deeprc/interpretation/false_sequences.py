@@ -57,7 +57,7 @@ class HighestScores:
         self._positions.append(np.full(len(kept), position))
         self._n += len(kept)
         if self._n > 2 * self.max_scores:
-            self._shrink()
+            self._drop_low_scores()
 
     def join(self, other: HighestScores, start: int) -> None:
         """Add the scores of repertoires that follow, whose positions in the other collector count from `start` here.
@@ -69,14 +69,14 @@ class HighestScores:
         self._positions.append(positions + start)
         self._n += len(scores)
         if self._n > 2 * self.max_scores or other.limit > -np.inf:
-            self._shrink()
+            self._drop_low_scores()
 
     def sorted_scores(self) -> tuple[Floats, Integers]:
         """Return the kept scores, highest first, and the positions of their repertoires, (m,) each."""
-        self._shrink()
+        self._drop_low_scores()
         return self._scores[0], self._positions[0]
 
-    def _shrink(self) -> None:
+    def _drop_low_scores(self) -> None:
         """Sort the scores, and keep only the highest."""
         scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)
         order = np.argsort(-scores, kind="stable")[: self.max_scores]

@@ -135,7 +135,7 @@ class _Request:
             raise InputError(f"{len(self.paths)} runs: {reason}")
 
     def check_stored(self, what: str, advice: str = "") -> None:
-        """Raise InputError if the path is no run directory, which has the predictions and the history of a run."""
+        """Raise InputError if the path is not a run directory, which has the predictions and the history of a run."""
         from deeprc.runs.run_settings import read_settings
 
         if self.path.is_file():

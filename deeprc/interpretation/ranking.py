@@ -115,15 +115,16 @@ class BestRows:
             self._keys = np.concatenate([self._keys, keys[some]])
             self._parts.append(columns_of(some))
             if len(self._keys) > 2 * self.max_rows or start + len(some) < len(rows):
-                self._shrink()
+                self._drop_low_rows()
 
     def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
         """Add the best rows of a collector of later repertoires; `change` converts its columns to ours."""
         if other._parts:
-            other._shrink()
+            other._drop_low_rows()
             self.offer(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
 
-    def _shrink(self) -> None:
+    def _drop_low_rows(self) -> None:
+        """Keep only the rows with the highest keys, each different row once."""
         best, joined = np.argsort(-self._keys, kind="stable"), concatenate_columns(self._parts)
         equal_in = {name: joined[name][best] for name in self.once if name in joined}
         if equal_in:
@@ -137,7 +138,7 @@ class BestRows:
     def table(self) -> pd.DataFrame:
         """Return a table of the best rows, best first."""
         if self._parts:
-            self._shrink()
+            self._drop_low_rows()
             return pd.DataFrame(self._parts[0])
         return pd.DataFrame()
 

@@ -147,7 +147,7 @@ class SurveyCollector:
         return self._best.tables()
 
     def curves(self) -> pd.DataFrame:
-        """Return the table of the concentration of attention."""
+        """Return the table of attention curves: how much attention the most attended share of sequences has."""
         return _concatenate_tables(self._curves, ["repertoire_id", "share", "attention"])
 
     def genes(self) -> pd.DataFrame:
@@ -212,7 +212,7 @@ class _BestSequences:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A function that makes the columns of some sequences of a repertoire for one direction, with their indices."""
+    """A function that makes a table of some sequences of one repertoire, for one direction of an output."""
 
     attention: RepertoireAttention
     direction: Direction

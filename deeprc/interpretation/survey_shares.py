@@ -47,14 +47,14 @@ def survey_by_workers(
     plan = SurveyPlan.of(predictor.model, dataset, top, witnesses_among)
     rows = frozenset(dataset.repertoire_indices[list(witnesses_among)].tolist())
     collector, start = SurveyCollector(plan), 0
-    collect = partial(_collect, plan=plan, witness_indices=rows, has_parts=parts is not None)
+    collect = partial(_survey_share, plan=plan, witness_indices=rows, has_parts=parts is not None)
     for share, collected in iterate_shares(collect, predictor, dataset, workers, device=device):
         collector.join(collected, start, parts)
         start += len(share.repertoire_indices)
     return Survey.of(collector, plan, predictor.model)
 
 
-def _collect(
+def _survey_share(
     share: CohortShare, *, plan: SurveyPlan, witness_indices: frozenset[int], has_parts: bool
 ) -> SurveyCollector:
     """Return what is collected of a share; the parts of the split are filled in later."""

@@ -160,9 +160,9 @@ def _map_columns(container: SequenceContainer) -> list[Columns]:
 def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
     """Return copies of the sequences of all parts of a container, end to end."""
     stores = [part.store.sequences for part in container.parts]
-    residues = _join([each.residues for each in stores], device)
-    counts = _join([each.counts.view(np.int32) for each in stores], device)
-    offsets = _join([each.offsets if i == 0 else each.offsets[1:] for i, each in enumerate(stores)], device)
+    residues = _join_columns([each.residues for each in stores], device)
+    counts = _join_columns([each.counts.view(np.int32) for each in stores], device)
+    offsets = _join_columns([each.offsets if i == 0 else each.offsets[1:] for i, each in enumerate(stores)], device)
     first, n_residues = len(stores[0]) + 1, len(stores[0].residues)
     for each in stores[1:]:
         offsets[first : first + len(each)] += n_residues
@@ -170,7 +170,7 @@ def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
     return Columns(residues, offsets, counts, int(offsets.diff().max()) if len(counts) else 0)
 
 
-def _join(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
+def _join_columns(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     """Return arrays end to end on a device, without a copy of all of them on the host."""
     if len(columns) == 1:
         return torch.from_numpy(columns[0]).to(device)
@@ -189,9 +189,10 @@ _CODES_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[
 def load_gene_columns(
     container: SequenceContainer, gene_names: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
-    """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.
+    """Return, for each set of columns, the codes of the V and J genes, (N,), and the network's index of each code.
 
-    All collators of a container share the codes. Where a column is missing, the genes are unknown.
+    The codes are in the bits of int16. All collators of a container share them. Where a column is missing, the genes
+    are unknown.
     """
     by_device = _CODES_ON_DEVICES.setdefault(container, {})
     if device not in by_device:
@@ -231,7 +232,7 @@ def copy_codes(container: SequenceContainer, device: torch.device) -> list[Tenso
             if calls is not None:
                 joint_codes = container.map_to_joint_codes(index, field, calls.codes)
             codes.append(joint_codes.view(np.int16))
-        copied.append(_join(codes, device))
+        copied.append(_join_columns(codes, device))
     return copied
 
 

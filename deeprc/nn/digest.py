@@ -19,10 +19,10 @@ def digest_tensors(tensors: Mapping[str, Tensor], *, text: str = "") -> str:
     content = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):
         content.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
-        content.update(_copy(tensors[name]).view(torch.uint8).numpy().data)
+        content.update(_copy_elements(tensors[name]).view(torch.uint8).numpy().data)
     return content.hexdigest()
 
 
-def _copy(tensor: Tensor) -> Tensor:
+def _copy_elements(tensor: Tensor) -> Tensor:
     """Return the elements of a tensor in new memory, end to end; a single element may otherwise have the stride 0."""
     return tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)

@@ -141,9 +141,9 @@ class SequenceEncoder(nn.Module):
         raise NotImplementedError
 
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position of the window that decides each of some values, (n,), in each sequence, (N, n), from 0.
+        """Return where in each sequence the window begins that decides each of the chosen values, (N, n), from 0.
 
-        `features` are the indices of the values.
+        `features` are the indices of the chosen values among the D values of a sequence, (n,).
 
         An encoder whose `span` is not None must define this method. A window may reach beyond the end of its sequence.
         """

@@ -61,6 +61,7 @@ class PatternCache:
             return self._find(sequences, compute)
 
     def _find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
+        """Return the patterns of all residues, (R, W); see `find`, which holds the lock."""
         if 2 * self.width * self._n_patterns > self.max_bytes:
             self._clear()
         sequences = sequences.compact()
@@ -75,6 +76,7 @@ class PatternCache:
         return torch.from_numpy(self._patterns[pattern_rows]).float()
 
     def _add(self, keys: dict[bytes, int], patterns: Tensor) -> None:
+        """Append patterns to the file, and note where the patterns of each new sequence begin."""
         with name_write_errors(Path(tempfile.gettempdir())):
             self._file.seek(2 * self.width * self._n_patterns)
             self._file.write(patterns.half().numpy().tobytes())

@@ -87,6 +87,7 @@ def draw_study_figure(study: SimulatedStudy) -> Figure:
 
 
 def _make_axes() -> tuple[Figure, Axes]:
+    """Return a figure and its axes in the style of both figures."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.4))

@@ -196,7 +196,7 @@ def measure_learning_curve(
     for method in full_plan.methods:
         collect = partial(_collect_scores, fits, outcomes, method)
         measured = [
-            _MeasuredShare(plans[0].share, _average_n_learned(plans[0]), [collect(plan) for plan in plans])
+            _MeasuredShare(plans[0].share, _compute_mean_n_learned(plans[0]), [collect(plan) for plan in plans])
             for plans in plans_by_share
         ]
         permuted = [(plan, collect(plan)) for plan in permuted_plans]
@@ -256,7 +256,7 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
         labels = np.full(len(plan.folds.labels), -1)
         labels[labelled] = permuted_labels
         with suppress(InputError):  # too few repertoires of a class, whose true labels had enough
-            plans.append(_relabel(plan, labels, options.benchmark))
+            plans.append(_replace_labels(plan, labels, options.benchmark))
     if n_left_out := options.n_permutations - len(plans):
         _logger.warning(
             "%d of %d permutations of the labels leave too few repertoires of a class for %d `folds`, because donors "
@@ -269,7 +269,7 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
     return plans
 
 
-def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], options: BenchmarkOptions) -> SubsampledPlan:
+def _replace_labels(plan: SubsampledPlan, labels: NDArray[np.int64], options: BenchmarkOptions) -> SubsampledPlan:
     """Return a plan with other labels, (B,), by which its folds are divided."""
     metadata, source = plan.dataset.metadata, str(plan.dataset.container.path)
     relabelled = metadata.assign(power_label=pd.Series(labels.astype(str), index=metadata.index).where(labels >= 0))
@@ -280,8 +280,8 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], options: Benchmark
     return replace(plan, folds=replace(plan.folds, labels=labels, fold_of=fold_of, inner_fold_of=None))
 
 
-def _average_n_learned(plan: SubsampledPlan) -> float:
-    """Return the number of repertoires to learn from, the mean over folds."""
+def _compute_mean_n_learned(plan: SubsampledPlan) -> float:
+    """Return the mean over folds of the number of repertoires for training and validation."""
     return float(np.mean([plan.n_learned(fold) for fold in range(plan.n_folds)]))
 
 

@@ -28,7 +28,7 @@ from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.power.subsampling import Fit, make_header, run_fits
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
@@ -307,7 +307,7 @@ def simulate_study(
                 if fit.plan is plan and fit.method is method
             ]
             labels = [np.asarray(test["label"], np.int64) for test in tests]
-            aucs = fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
+            aucs = compute_fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
             rows.append((method.label, index + 1, float(aucs.aucs.mean()), aucs.low, aucs.high))
     table = pd.DataFrame(rows, columns=["method", "cohort", "auc", "auc_low", "auc_high"])
     return SimulatedStudy(study, simulated, table)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from deeprc.arrays import Floats
-from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval, compute_overlap_factor
 from deeprc.power.subsampling import SubsampledPlan
 
 __all__ = [
@@ -43,9 +43,9 @@ class FoldScores(NamedTuple):
 
 
 def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[float, float]:
-    """Return the 95% interval of the mean AUC of the draws of one share, by `fold_aucs_interval`."""
+    """Return the 95% interval of the mean AUC of the draws of one share, by `compute_fold_aucs_interval`."""
     folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
-    aucs = fold_aucs_interval(
+    aucs = compute_fold_aucs_interval(
         [plan.folds.labels[rows] for _, rows in folds],
         [scores for tested in runs for scores in tested.scores],
         [plan.donors[rows] for _, rows in folds],
@@ -57,7 +57,7 @@ def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[
 def resample_aucs(
     by_share: Sequence[Sequence[FoldScores]], auc: Floats, shares: Floats, plan: SubsampledPlan, intervals: Floats
 ) -> Floats:
-    """Return the AUCs of bootstrap samples of donors, (D, S), whose spread is multiplied as `_widen` says.
+    """Return the AUCs of bootstrap samples of donors, (D, S), with the spread of `_compute_spread_factor`.
 
     If classes are separated perfectly, all bootstrap samples have the same AUC. So normal noise adds the variance that
     the samples lack, compared with `intervals`, (S, 2), the 95% intervals of `measure_interval`. A sample has the same
@@ -68,20 +68,21 @@ def resample_aucs(
     samples = average_aucs(by_share, plan.folds.labels, times)
     by_draw = [np.array([average_aucs([[tested]], plan.folds.labels)[0, 0] for tested in runs]) for runs in by_share]
     variance = np.nanvar(samples, axis=0)
-    spread = _widen(variance, by_draw, shares, plan.n_folds)
+    spread = _compute_spread_factor(variance, by_draw, shares, plan.n_folds)
     noise = rng.normal(size=(_N_BOOTSTRAPS, 1))
     deviation = np.where(noise < 0, auc - intervals[:, 0], intervals[:, 1] - auc) / norm.ppf(QUANTILES[1])  # (D, S)
     added = noise * np.sqrt(np.maximum(deviation**2 - spread**2 * variance, 0.0))
     return np.asarray(np.clip(auc + spread * (samples - auc) + added, 0.0, 1.0))
 
 
-def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:
+def _compute_spread_factor(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:
     """Return the factor by which the choice of the training repertoires increases the deviation of each AUC, (S,).
 
-    It is the larger of two estimates. The first is `overlap_factor`, which uses the numbers of repertoires only. The
-    second is from the differences between the AUCs of the draws of a share, which are large if a method selects
-    features. Draws of the share s of the same donors have a variance of 1 - s times that of draws of new donors, and
-    the mean over R draws has s + (1 - s) / R times this. The variance is assumed to be the same for all shares.
+    It is the larger of two estimates. The first is `compute_overlap_factor`, which uses the numbers of repertoires
+    only. The second is from the differences between the AUCs of the draws of a share, which are large if a method
+    selects features. Draws of the share s of the same donors have a variance of 1 - s times that of draws of new
+    donors, and the mean over R draws has s + (1 - s) / R times this. The variance is assumed to be the same for all
+    shares.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds:
         training_variance = variance_between_draws / sum(float(1 - shares[s]) for s in resampled_shares)
     mean_variance = training_variance * (shares + (1 - shares) / np.array([len(aucs) for aucs in by_draw]))
     ratio = 1 + mean_variance / np.maximum(variance, MIN_VARIANCE)
-    return np.asarray(np.sqrt(np.maximum(ratio, overlap_factor(n_folds))))
+    return np.asarray(np.sqrt(np.maximum(ratio, compute_overlap_factor(n_folds))))
 
 
 def compute_p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, FoldScores]], n_permutations: int) -> float:

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
-from deeprc.checks.of_run import read_checks
+from deeprc.checks.run_checks import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import find_adjustment_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.evaluation.splits import NEW
-from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
+from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata, find_strata_columns
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
@@ -56,7 +56,7 @@ class Assessment:
 
     @property
     def metrics(self) -> Metrics:
-        """Metrics by part of the split and target, see `task_metrics`.
+        """Metrics by part of the split and target, see `compute_task_metrics`.
 
         The metrics of the held-out part have three more lists: `controls`, `variation` (an output, and its shares), and
         `within` (the AUC within the values of a column).
@@ -173,7 +173,7 @@ def _measure_within_strata(
             donors = None if contrast.donors is None else contrast.donors[rows]
             label, score = contrast.label[rows], contrast.score[rows]
             strata = [
-                auc_within(column, metadata[column].iloc[rows].tolist(), label, score, donors)
+                compute_auc_within_strata(column, metadata[column].iloc[rows].tolist(), label, score, donors)
                 for column in find_strata_columns(metadata, task)
             ]
             within[task.name] = [each for each in strata if each is not None]

@@ -116,7 +116,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
             members = _list_members(archive)
             index = _read_index(archive, members)
             for name, member in index.files.items():
-                _unpack(archive, members[name], member, unpacked.folder / name)
+                _unpack_member(archive, members[name], member, unpacked.folder / name)
     except BaseException as error:
         unpacked.delete()
         if isinstance(error, InputError):
@@ -173,7 +173,7 @@ def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
     return index
 
 
-def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
+def _unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
     """Write one member, piece by piece, and compare its size and digest with the expected ones."""
     digest, size = hashlib.sha256(), 0
     with _translate_write_errors(target.name):

@@ -7,7 +7,7 @@ from typing import cast
 import pandas as pd
 
 from deeprc.branches.clones import CloneBranch
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.training.model import TrainedModel
 
 __all__ = ["make_clones_table"]
@@ -20,4 +20,4 @@ def make_clones_table(model: TrainedModel) -> pd.DataFrame:
     branches = model.network.branches
     if branches is None or CloneBranch.name not in branches.names:
         return pd.DataFrame(columns=list(_COLUMNS))
-    return cast("CloneBranch", branches.members[CloneBranch.name]).table(output_names(model.tasks))
+    return cast("CloneBranch", branches.members[CloneBranch.name]).table(list_output_names(model.tasks))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
-from deeprc.checks.of_run import check_for_training, read_checks
+from deeprc.checks.run_checks import check_for_training, read_checks
 from deeprc.evaluation.adjustment import find_adjustment_cautions
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions

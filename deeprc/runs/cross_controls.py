@@ -16,8 +16,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
-from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
-from deeprc.outputs import output_slices
+from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata, find_strata_columns
+from deeprc.outputs import get_output_slices
 from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
@@ -99,11 +99,11 @@ def measure_within(
         if task.kind != "binary":
             continue
         label = np.concatenate([each.labels[:, index] for each in folds])
-        output = output_slices(folds[0].tasks)[index].start
+        output = get_output_slices(folds[0].tasks)[index].start
         score = np.concatenate([each.log_odds()[:, output] for each in folds])
         for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows].tolist()
-            stratified = auc_within(
+            stratified = compute_auc_within_strata(
                 name, values, label, score, donors[rows], folds=fold_names, repertoires=rows, repeats=repeats
             )
             if stratified is not None:
@@ -151,7 +151,7 @@ def _compare_target(
 ) -> Controls:
     """Return the controls for one target, by its index."""
     tasks = folds[0].tasks
-    task, output = tasks[index], output_slices(tasks)[index].start
+    task, output = tasks[index], get_output_slices(tasks)[index].start
     about, no_values = task.name if len(tasks) > 1 else "", np.zeros(0)  # the values are in `control_folds`
     contrast: Contrast | NumericTarget = NumericTarget(task.name, no_values, no_values, about=about)
     if task.kind == "binary":
@@ -171,7 +171,7 @@ def _compare_target(
 
 
 def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDArray[np.float64]) -> ControlFold:
-    """Return the labelled repertoires of a test fold, with the answers of the network for a task.
+    """Return a test fold, without repertoires that lack a label, with the outputs of the network for a task.
 
     `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """

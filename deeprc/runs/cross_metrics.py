@@ -16,17 +16,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.evaluation.auc_intervals import FoldAucs, fold_aucs_interval
+from deeprc.evaluation.auc_intervals import FoldAucs, compute_fold_aucs_interval
 from deeprc.evaluation.intervals import (
+    compute_mean_error_interval,
     compute_r2,
-    mean_error_interval,
-    r2_interval,
-    rank_correlation,
-    rank_correlation_interval,
+    compute_r2_interval,
+    compute_rank_correlation,
+    compute_rank_correlation_interval,
 )
 from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.tasks import Task
 
@@ -62,11 +62,11 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
 
     Returns
     -------
-    For classes: auc (the mean over folds), auc_ci (95% interval, see `fold_aucs_interval`), auc_sd (standard deviation
-    over folds), auc_by_repeat, and for several classes auc_by_class; f1, balanced_accuracy and accuracy of the called
-    classes; loss, brier and calibration_error, and loss_base_rate and brier_base_rate of predictions by the frequency
-    of the classes alone. For numbers: r2, spearman and mae, each with its 95% interval, over all repertoires. For all
-    targets: n, n_repeats, n_folds (folds with an AUC, in all repeats), and for two classes n_positive and
+    For classes: auc (the mean over folds), auc_ci (95% interval, see `compute_fold_aucs_interval`), auc_sd (standard
+    deviation over folds), auc_by_repeat, and for several classes auc_by_class; f1, balanced_accuracy and accuracy of
+    the called classes; loss, brier and calibration_error, and loss_base_rate and brier_base_rate of predictions by the
+    frequency of the classes alone. For numbers: r2, spearman and mae, each with its 95% interval, over all repertoires.
+    For all targets: n, n_repeats, n_folds (folds with an AUC, in all repeats), and for two classes n_positive and
     positive_class. A metric that is not defined is None.
     """
     metrics: dict[str, dict[str, Any]] = {}
@@ -98,7 +98,9 @@ def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
             if task.kind == "binary":
                 row["n_positive"] = int(label.sum())
             if len(label) and task.kind == "regression":
-                row |= _compute_number_metrics(label, fold.outputs[is_known, output_slices(fold.tasks)[index].start])
+                row |= _compute_number_metrics(
+                    label, fold.outputs[is_known, get_output_slices(fold.tasks)[index].start]
+                )
             elif len(label):
                 row |= {"auc": _average_fold_auc(fold, index), **_judge_calls([fold], index)}
             rows.append({"repeat": fold.repeat, "fold": fold.fold, "target": task.name, **row})
@@ -149,10 +151,10 @@ def _compute_auc(
         is_of_class = (value == (1 if fold.tasks[index].kind == "binary" else c)).astype(np.int64)
         if 0 < is_of_class.sum() < len(is_of_class):
             labels.append(is_of_class)
-            scores.append(fold.log_odds()[is_known, output_slices(fold.tasks)[index].start + c])
+            scores.append(fold.log_odds()[is_known, get_output_slices(fold.tasks)[index].start + c])
             donors_of.append(fold.rows[is_known] if donors is None else donors[fold.rows[is_known]])
             repeats.append(fold.repeat)
-    return fold_aucs_interval(labels, scores, donors_of, repeats=repeats) if labels else None
+    return compute_fold_aucs_interval(labels, scores, donors_of, repeats=repeats) if labels else None
 
 
 def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
@@ -187,16 +189,16 @@ def _judge_calls(folds: Sequence[FoldPrediction], index: int) -> dict[str, float
 
 _Interval = Callable[[Floats, Floats, NDArray[np.int64]], tuple[float, float] | None]
 _INTERVALS: dict[str, _Interval] = {
-    "r2": r2_interval,
-    "spearman": rank_correlation_interval,
-    "mae": mean_error_interval,
+    "r2": compute_r2_interval,
+    "spearman": compute_rank_correlation_interval,
+    "mae": compute_mean_error_interval,
 }
 
 
 def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
     is_known = [~np.isnan(each.labels[:, index]) for each in folds]
-    output = output_slices(folds[0].tasks)[index].start
+    output = get_output_slices(folds[0].tasks)[index].start
     label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, is_known, strict=True)])
     predicted = np.concatenate([each.outputs[rows, output] for each, rows in zip(folds, is_known, strict=True)])
     donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, is_known, strict=True)])
@@ -210,7 +212,7 @@ def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArra
 def _compute_number_metrics(label: Floats, predicted: Floats) -> dict[str, float | None]:
     values = {
         "r2": compute_r2(label, predicted),
-        "spearman": rank_correlation(label, predicted),
+        "spearman": compute_rank_correlation(label, predicted),
         "mae": float(np.abs(label - predicted).mean()),
     }
     return {name: None if np.isnan(value) else value for name, value in values.items()}

@@ -21,7 +21,7 @@ from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT, parse_left_out_column
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
 from deeprc.files import check_new_folder, name_write_errors, write_text
-from deeprc.runs.several import RunPlan
+from deeprc.runs.several_runs import RunPlan
 from deeprc.tasks import Task, parse_tasks
 from deeprc.versions import package_version
 
@@ -131,7 +131,7 @@ class CrossValidationFolds(NamedTuple):
         Raises
         ------
         InputError
-            If it is no number and names no column, or the column cannot be used.
+            If it is not a number and names no column, or the column cannot be used.
         """
         column = parse_left_out_column(folds)
         if column is not None:
@@ -254,7 +254,7 @@ def check_folder(folder: Path, header: CrossValidationHeader) -> None:
             if getattr(begun, each.name) != getattr(header, each.name)
         ]
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
-            was = _show(getattr(begun, differing[0]))
+            was = _format_value(getattr(begun, differing[0]))
             raise InputError(f"{folder}: was begun with `{differing[0]}={was}`; choose another `output`")
     else:
         check_new_folder(folder)
@@ -269,5 +269,5 @@ def begin_cross_validation(folder: Path, header: CrossValidationHeader) -> None:
     write_text(folder / _HEADER, yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True))
 
 
-def _show(value: object) -> str:
+def _format_value(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -23,8 +23,8 @@ from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_start_motifs
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, get_result, run_jobs
+from deeprc.notebook_html import render_details, render_interval, render_table
 from deeprc.progress import open_step
-from deeprc.rich import render_details, render_interval, render_table
 from deeprc.runs.cross_cautions import find_cross_validation_cautions
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import make_folds_table
@@ -40,7 +40,7 @@ from deeprc.runs.cross_plan import (
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import save_predictions
-from deeprc.runs.several import RunOptions, train_runs
+from deeprc.runs.several_runs import RunOptions, train_runs
 
 __all__ = ["CrossValidation", "cross_validate"]
 

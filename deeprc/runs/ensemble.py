@@ -147,8 +147,8 @@ def evaluate_runs(
     Returns
     -------
     Metrics by part of the split ("train", "validation", "test", "new") and target, see
-    `deeprc.evaluation.metrics.task_metrics`; and "warnings", a list of warnings about them, each with the fields of
-    `deeprc.evaluation.caution.Caution`.
+    `deeprc.evaluation.metrics.compute_task_metrics`; and "warnings", a list of warnings about them, each with the
+    fields of `deeprc.evaluation.caution.Caution`.
 
     Raises
     ------

@@ -33,7 +33,7 @@ from deeprc.evaluation.splits import PARTS, Split, SplitOptions, make_split
 from deeprc.files import name_write_errors, write_text
 from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
@@ -214,7 +214,7 @@ def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None)
     folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:
         trainer = _make_trainer(prepared, checkpoint / "last.safetensors")
-        model = _fit(trainer, folder, settings, logger, progress)
+        model = _fit_with_checkpoints(trainer, folder, settings, logger, progress)
         dataset = prepared.dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
         output_parts = model.compute_output_parts(dataset)
         device = str(prepared.device)
@@ -252,7 +252,7 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
         yield checkpoint
 
 
-def _fit(
+def _fit_with_checkpoints(
     trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
 ) -> TrainedModel:
     """Train the model, calibrate and save it; write start motifs, clones and the history while it is trained."""
@@ -317,7 +317,7 @@ def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputPar
 
 def _compute_validation_auc(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> dict[str, float]:
     """Return the AUC of the first binary task whose known labels have both classes; empty if there is none."""
-    for task, columns, label_column in zip(tasks, output_slices(tasks), labels.T, strict=True):
+    for task, columns, label_column in zip(tasks, get_output_slices(tasks), labels.T, strict=True):
         is_known = ~torch.isnan(label_column)
         if task.kind == "binary" and len(label_column[is_known].unique()) == 2:
             score = outputs[:, columns][is_known, 0]

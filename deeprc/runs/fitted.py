@@ -75,7 +75,7 @@ class FittedModel:
         part_of |= {str(digest): "train" for digest in estimator.train_digests_}
         if not part_of:
             _logger.warning("the saved model does not say which repertoires it was fitted with: all count as new")
-        summary = TrainingSummary() if cohort is None else _summarise(cohort, part_of)
+        summary = TrainingSummary() if cohort is None else _summarise_training(cohort, part_of)
         return cls(replace(estimator.model_, tasks=(named,)), part_of, pd.DataFrame(estimator.history_), summary)
 
     def histories(self) -> dict[str, pd.DataFrame]:
@@ -102,7 +102,7 @@ def _find_parts(dataset: RepertoireDataset, part_of: Mapping[str, str]) -> list[
     return [NEW if index is None else parts[index] for index in indices]
 
 
-def _summarise(cohort: RepertoireDataset, part_of: dict[str, str]) -> TrainingSummary:
+def _summarise_training(cohort: RepertoireDataset, part_of: dict[str, str]) -> TrainingSummary:
     """Summarise the repertoires of a cohort with which a model was fitted; for `part_of`, see `FittedModel`."""
     fitted = cohort[[i for i, part in enumerate(_find_parts(cohort, part_of)) if part != NEW]]
     return summarise_training(fitted, DonorColumn.choose(fitted.metadata, None).index_if_known())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deeprc.errors import show_parameters
-from deeprc.rich import render_details, render_interval, render_table
+from deeprc.notebook_html import render_details, render_interval, render_table
 
 __all__ = ["Metrics"]
 
@@ -23,7 +23,10 @@ _SHOWN = {
 
 
 class Metrics(dict[str, Any]):
-    """Metrics by part of the split and target, and perhaps `warnings`; see `deeprc.evaluation.metrics.task_metrics`."""
+    """Metrics by part of the split and target, and perhaps `warnings`.
+
+    See `deeprc.evaluation.metrics.compute_task_metrics`.
+    """
 
     def _repr_html_(self) -> str:
         """Return a row for each part of the split and target, a row for each control, and the warnings."""

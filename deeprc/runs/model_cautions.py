@@ -45,8 +45,8 @@ def find_packed_cautions(runs: Sequence[Run], parts: Sequence[str]) -> Iterator[
 
 
 def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
-    """Yield a warning if the attention of runs adds nothing to their outputs, see `_ignores_attention`."""
-    ignoring = [run for run in runs if _ignores_attention(run)]
+    """Yield a warning if the attention of runs adds nothing to their outputs, see `_reads_only_branches`."""
+    ignoring = [run for run in runs if _reads_only_branches(run)]
     if not ignoring:
         return
     branches = dict.fromkeys(
@@ -68,8 +68,8 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
     yield Caution("warning", text, "branches", UNUSED_ATTENTION, details)
 
 
-def _ignores_attention(run: Run) -> bool:
-    """Return whether a run kept its start, whose output layer reads only the branches.
+def _reads_only_branches(run: Run) -> bool:
+    """Return whether the kept weights are those of the start, in which the output layer reads only the branches.
 
     The start is the regression on start motifs and branches. Without start motifs, all output weights of the attention
     are 0, see `deeprc.training.motif_start.start_network`.

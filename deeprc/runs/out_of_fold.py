@@ -18,7 +18,7 @@ from deeprc.arrays import Floats
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.outputs import activate, calibrate, compute_log_odds, output_slices
+from deeprc.outputs import activate, calibrate, compute_log_odds, get_output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
@@ -98,7 +98,7 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
     learned = tuple(np.array(each, np.int64) for each in different_sets)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.compute_outputs(tested), ensemble.tasks).numpy()
-    for task, columns in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):
+    for task, columns in zip(ensemble.tasks, get_output_slices(ensemble.tasks), strict=True):
         if task.kind == "regression":
             outputs[:, columns] = outputs[:, columns] * task.scale + task.mean
     tasks = tuple(
@@ -123,7 +123,7 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
         others = [other for other in folds if other.repeat == fold.repeat and other.fold != fold.fold]
         outputs, labels = (np.concatenate([getattr(other, name) for other in others]) for name in ("outputs", "labels"))
         tasks = []
-        for i, (task, columns) in enumerate(zip(fold.tasks, output_slices(fold.tasks), strict=True)):
+        for i, (task, columns) in enumerate(zip(fold.tasks, get_output_slices(fold.tasks), strict=True)):
             is_known = ~np.isnan(labels[:, i])
             calibration = fit_task_calibration(task, outputs[is_known, columns], labels[is_known, i])
             tasks.append(replace(task, calibration=calibration))

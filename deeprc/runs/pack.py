@@ -56,7 +56,7 @@ def pack_run(
     Raises
     ------
     InputError
-        If the run cannot be used, or the file cannot be written or is no bundle.
+        If the run cannot be used, or the file cannot be written or is not a bundle.
     """
     folder, target = Path(run), Path(output)
     if not folder.is_dir():

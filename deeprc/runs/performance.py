@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.evaluation.intervals import compute_r2, r2_interval
+from deeprc.evaluation.intervals import compute_r2, compute_r2_interval
 from deeprc.evaluation.significance import are_few_donors
 from deeprc.evaluation.splits import HELD_OUT, NEW
-from deeprc.outputs import activate, compute_log_odds, output_slices
-from deeprc.runs.predictor import Predictor, metrics_by_part
+from deeprc.outputs import activate, compute_log_odds, get_output_slices
+from deeprc.runs.predictor import Predictor, compute_metrics_by_part
 from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
 
@@ -106,7 +106,7 @@ class Contrast(_PredictedQuantity):
         if not (n_positive and n_negative):
             return None
         donors = None if self.donors is None else [self.donors[rows]]
-        auc = fold_aucs_interval([label], [self.score[rows]], donors)
+        auc = compute_fold_aucs_interval([label], [self.score[rows]], donors)
         return Auc(auc.aucs.item(), auc.low, auc.high, n_positive, n_negative)
 
 
@@ -143,7 +143,7 @@ class NumericTarget(_PredictedQuantity):
         label, predicted = self.label[rows], self.predicted[rows]
         donors = None if self.donors is None else self.donors[rows]
         value = compute_r2(label, predicted)
-        return None if np.isnan(value) else R2(value, r2_interval(label, predicted, donors), len(label))
+        return None if np.isnan(value) else R2(value, compute_r2_interval(label, predicted, donors), len(label))
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Performance:
     labels
         Labels, (B, number of tasks); NaN if not known.
     metrics
-        Metrics by part of the split and target, see `deeprc.evaluation.metrics.task_metrics`.
+        Metrics by part of the split and target, see `deeprc.evaluation.metrics.compute_task_metrics`.
     predictions
         Table of predictions, see `deeprc.runs.results.make_predictions_table`.
     contrasts, numeric_targets
@@ -242,7 +242,9 @@ def measure_performance(
         ids=dataset.repertoire_ids,
         parts=parts,
         labels=labels,
-        metrics=metrics_by_part(tensor, labels, parts.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
+        metrics=compute_metrics_by_part(tensor, labels, parts.tolist(), tasks, donors)
+        if not np.isnan(labels).all()
+        else {},
         predictions=make_predictions_table(dataset.repertoire_ids, parts.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numeric_targets=numeric_targets,
@@ -270,7 +272,7 @@ def _make_contrasts_and_numeric_targets(
     numeric_targets: list[NumericTarget] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
     log_odds = compute_log_odds(outputs, tasks)
-    for task, columns, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
+    for task, columns, predicted, label in zip(tasks, get_output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
             numeric_targets.append(
                 NumericTarget(task.name, label, predicted, donors, task.name if len(tasks) > 1 else "")

@@ -18,7 +18,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.evaluation.metrics import task_metrics
+from deeprc.evaluation.metrics import compute_task_metrics
 from deeprc.evaluation.splits import HELD_OUT, NEW, PARTS
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.model_cautions import find_packed_cautions
@@ -31,7 +31,7 @@ from deeprc.training.model import Model
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["Predictor", "evaluate", "metrics_by_part", "predict"]
+__all__ = ["Predictor", "compute_metrics_by_part", "evaluate", "predict"]
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +94,9 @@ def predict(
 
 
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
-    """Return metrics by part of the split ("train", "validation", "test", "new") and target, see `task_metrics`.
+    """Return metrics by part of the split ("train", "validation", "test", "new") and target.
+
+    For the metrics of a target, see `compute_task_metrics`.
 
     Parameters are those of `predict`.
 
@@ -111,11 +113,13 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
         )
     donors = DonorColumn.choose(dataset.metadata, predictor.group_by).index_if_known()
     return Metrics(
-        metrics_by_part(model.compute_outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors)
+        compute_metrics_by_part(
+            model.compute_outputs(dataset), labels, predictor.split_of(dataset), model.tasks, donors
+        )
     )
 
 
-def metrics_by_part(
+def compute_metrics_by_part(
     outputs: Tensor,
     target: NDArray[np.float64],
     parts: list[str],
@@ -132,7 +136,7 @@ def metrics_by_part(
         rows = np.flatnonzero([name == part for name in parts])
         if len(rows):
             part_donors = None if donors is None else donors[rows]
-            by_target = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, part_donors)
+            by_target = compute_task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, part_donors)
             if part not in HELD_OUT:
                 by_target = {name: _drop_intervals(values) for name, values in by_target.items()}
             metrics[part] = by_target

@@ -194,7 +194,7 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     Raises
     ------
     InputError
-        If the directory is no run, is damaged or of another version, or if its training has not ended.
+        If the directory is not a run, is damaged or of another version, or if its training has not ended.
     """
     source, torch_device = Path(path), resolve_device(device)
     if not source.is_file():

@@ -11,7 +11,7 @@ from pathlib import Path
 from deeprc.errors import InputError, join_names
 from deeprc.runs.cross_plan import RUNS, holds_cross_validation, index_runs, read_header
 from deeprc.runs.run_settings import RunSettings, find_runs, read_settings
-from deeprc.runs.several import RunPlan, plan_left_out, plan_validations
+from deeprc.runs.several_runs import RunPlan, plan_left_out, plan_validations
 
 __all__ = ["expand_run_folders", "find_cross_validation"]
 
@@ -34,7 +34,7 @@ def expand_run_folders(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
         of `deeprc cv`, or of `train_runs` with all validation folds or all values of a column as test folds, have not
         been trained.
     """
-    return [run for path in paths for run in _expand(Path(path))]
+    return [run for path in paths for run in _expand_folder(Path(path))]
 
 
 def find_cross_validation(runs: Sequence[Path]) -> Path | None:
@@ -45,7 +45,8 @@ def find_cross_validation(runs: Sequence[Path]) -> Path | None:
     return folder.parent if is_found else None
 
 
-def _expand(path: Path) -> list[Path]:
+def _expand_folder(path: Path) -> list[Path]:
+    """Return the runs of a folder of runs; a run, or a path that is no such folder, is returned alone."""
     if not path.is_dir() or (path / "config.yaml").exists():
         return [path]
     is_cross_validation = holds_cross_validation(path)
@@ -115,6 +116,7 @@ def _plan_left_out(settings: RunSettings) -> dict[str, RunPlan]:
 
 
 def _get_plan(settings: RunSettings) -> RunPlan:
+    """Return the options of the split of a run, and its seed."""
     return RunPlan(settings.split_options, settings.seed)
 
 

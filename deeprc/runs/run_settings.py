@@ -65,14 +65,14 @@ class RunSettings:
             "device": self.device,
             "targets": list(self.targets),
             "adjust_for": list(self.split_options.adjust_for),
-            "tasks": [_describe(task) for task in self.tasks],
+            "tasks": [_describe_task(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
         body = {**origin, **flat, **self.config.to_mapping()}
         return yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True)
 
 
-def _describe(task: Task) -> dict[str, Any]:
+def _describe_task(task: Task) -> dict[str, Any]:
     """Return a task for `config.yaml`, without its calibration, which is in the file of the weights."""
     described = {**asdict(task), "classes": list(task.classes)}
     del described["calibration"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from deeprc.checks.of_run import CHECKS_FILE, RunChecks, check_for_training
+from deeprc.checks.run_checks import CHECKS_FILE, RunChecks, check_for_training
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import PARTS
-from deeprc.rich import render_details, render_interval
+from deeprc.notebook_html import render_details, render_interval
 from deeprc.settings import format_setting
 from deeprc.tasks import Task
 

@@ -134,7 +134,7 @@ def iterate_shares(
         CohortShare(
             runs, cohort, device, tuple(part.repertoire_indices.tolist()), tuple(part.repertoire_ids), checksum, weights
         )
-        for part in _divide(dataset)
+        for part in _divide_into_shares(dataset)
     ]
     with (
         open_step("repertoires on other workers", len(dataset)) as step,
@@ -163,7 +163,7 @@ def compute_in_shares(
             yield from results
 
 
-def _divide(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
+def _divide_into_shares(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
     """Yield successive repertoires as shares with about the same number of sequences."""
     sizes = dataset.n_sequences.tolist()
     size = min(_MAX_SEQUENCES, max(1, math.ceil(sum(sizes) / _MIN_SHARES)))

@@ -111,8 +111,8 @@ class Shift:
         )
         are_many, is_far = p < _ALPHA, np.nan_to_num(self.distance) > _FAR
         text = (
-            f"{self._count(k, n)} {'is' if k == 1 else 'are'} unusual: farther from the training repertoires than 95% "
-            f"of these are from each other ({SHARE_BEYOND * n:.3g} expected by chance). "
+            f"{self._format_count(k, n)} {'is' if k == 1 else 'are'} unusual: farther from the training repertoires "
+            f"than 95% of these are from each other ({SHARE_BEYOND * n:.3g} expected by chance). "
         )
         if is_far.any() and not are_many:
             far = describe_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
@@ -124,7 +124,7 @@ class Shift:
         details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}
         yield Caution(level, text, "setup", "shift", details)
 
-    def _count(self, k: int, n: int) -> str:
+    def _format_count(self, k: int, n: int) -> str:
         return f"{k:,} of the {n:,} {self.part} repertoires" if n > 1 else f"The {self.part} repertoire"
 
     def _describe_common_reasons(self) -> str:
@@ -154,9 +154,10 @@ class Shift:
              for name, each in named], "repertoire", "repertoires", _SHOWN
         )  # fmt: skip
         text = (
-            f"{self._count(n, int(self.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a training or "
-            f"validation repertoire than expected by chance. Such repertoires are copies under a different name or "
-            f"from different processing, or samples of one donor. {shown}. Metrics that include them are too good."
+            f"{self._format_count(n, int(self.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a "
+            "training or validation repertoire than expected by chance. Such repertoires are copies under a different "
+            f"name or from different processing, or samples of one donor. {shown}. Metrics that include them are too "
+            "good."
         )
         details = {name: [each.repertoire_id, each.overlap] for name, each in named}
         yield Caution("warning", text, "setup", "copies-of-training", details)
@@ -205,7 +206,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     comparisons = []
     for summary in _select_different(summaries) if len(rows) else []:
         if summary.reference is not None:
-            model_distances, model_reasons, differences = _compare(summary.reference, new_repertoires)
+            model_distances, model_reasons, differences = _compare_with_reference(summary.reference, new_repertoires)
             reading_differences |= dict.fromkeys(differences)
             comparisons.append((model_distances, model_reasons))
         for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, parts, rows), strict=True):
@@ -251,7 +252,7 @@ def _collect_ids(summary: TrainingSummary) -> set[str]:
     return set(summary.identities or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
 
 
-def _compare(
+def _compare_with_reference(
     reference: Reference, dataset: RepertoireDataset
 ) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
     """Return distances divided by the threshold, (B,), reasons for those above 1, and differences in reading files."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.gap_weights import describe_gaps
@@ -14,16 +14,16 @@ from deeprc.training.gap_weights import describe_gaps
 __all__ = ["make_start_motifs_table"]
 
 
-def make_start_motifs_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
+def make_start_motifs_table(motifs: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs from which kernels started, a row each.
 
     The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
     frequency in a training repertoire with the label; p_value, corrected for all motifs that were tested with it, see
     `EnrichedMotif`; best_residues at gaps, see `describe_gaps`.
     """
-    names = output_names(tasks)
+    names = list_output_names(tasks)
     rows = [
-        (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
-        for k, seed in enumerate(seeds, 1)
+        (k, motif.pattern, names[motif.output], motif.correlation, motif.p_value, describe_gaps(motif))
+        for k, motif in enumerate(motifs, 1)
     ]
     return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value", "best_residues"])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.nn.contributions import OutputParts
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.tasks import Task
 
 __all__ = ["VarianceShares", "compute_variance_shares"]
@@ -59,7 +59,7 @@ def compute_variance_shares(parts: OutputParts, rows: NDArray[np.bool_], tasks: 
     targets = [task.name for task in tasks for _ in range(task.n_outputs)]
     outputs = np.asarray(parts.outputs, np.float64)[rows]
     variations = []
-    for t, (target, name) in enumerate(zip(targets, output_names(tasks), strict=True)):
+    for t, (target, name) in enumerate(zip(targets, list_output_names(tasks), strict=True)):
         centred = outputs[:, t] - outputs[:, t].mean() if len(outputs) else outputs[:, t]
         variance = float(centred @ centred)
         if variance > 0:

@@ -30,10 +30,10 @@ __all__ = [
     "Feature",
     "FeatureTable",
     "compute_features",
-    "from_scale",
+    "convert_from_scale",
+    "convert_to_scale",
     "learn_vocabulary",
     "list_features",
-    "to_scale",
 ]
 
 Scale = Literal["share", "log", "number"]
@@ -96,15 +96,15 @@ class FeatureTable:
         return len(self.values)
 
 
-def to_scale(scale: Scale, values: Floats) -> Floats:
+def convert_to_scale(scale: Scale, values: Floats) -> Floats:
     """Return shares, sizes or numbers on the scale on which they are compared."""
     if scale == "share":
         return np.asarray(2 * np.arcsin(np.sqrt(np.clip(values, 0, 1))))
     return np.log(np.maximum(values, 0.5)) if scale == "log" else np.asarray(values, np.float64)
 
 
-def from_scale(scale: Scale, value: float) -> float:
-    """Return the share, size or number of a value of `to_scale`."""
+def convert_from_scale(scale: Scale, value: float) -> float:
+    """Return the share, size or number of a scaled value: the inverse of `convert_to_scale`."""
     if scale == "share":
         return float(np.sin(np.clip(value, 0, np.pi) / 2) ** 2)
     return float(np.exp(value)) if scale == "log" else value
@@ -181,7 +181,7 @@ def compute_features(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequen
 def _make_share_features(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> FeatureTable:
     """Return shares as features: counts, (B, F), divided by the number n that was counted, (B, 1) or (B, F)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.where(n > 0, to_scale("share", counts / n), np.nan)
+        values = np.where(n > 0, convert_to_scale("share", counts / n), np.nan)
         sampling_variance = np.where(n > 0, 1 / n, np.nan) + np.zeros_like(values)
     return FeatureTable(tuple(Feature(aspect, name, "share") for name in names), values, sampling_variance)
 
@@ -190,7 +190,7 @@ def _make_number_feature(
     aspect: str, name: str, scale: Scale, values: Floats, sampling_variance: Floats | None = None
 ) -> FeatureTable:
     """Return one number of each repertoire, (B,), as a feature; its sampling variance is on the same scale."""
-    scaled = to_scale(scale, values)[:, None]
+    scaled = convert_to_scale(scale, values)[:, None]
     given = np.zeros_like(scaled) if sampling_variance is None else sampling_variance[:, None]
     return FeatureTable((Feature(aspect, name, scale),), scaled, np.where(np.isnan(scaled), np.nan, given))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, from_scale
+from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, convert_from_scale
 from deeprc.shift.training_reference import Deviations, Reference
 
 __all__ = ["MAX_REASONS", "name_reasons"]
@@ -17,7 +17,7 @@ _OF_SEQUENCES = ("chain", *_GENES)
 
 
 def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviations) -> list[list[tuple[str, str]]]:
-    """Return for each repertoire the aspects in which it is beyond the threshold, and a text about each.
+    """Return, for each repertoire, each aspect in which it is beyond the threshold, with a text about it.
 
     The text describes the feature of the aspect that deviates most. At most `MAX_REASONS` aspects are named, the
     farthest ones, in the order of `ASPECTS`, in which earlier ones explain later ones.
@@ -37,16 +37,16 @@ def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviatio
             most = max(columns, key=lambda column: z[column])
             value = float(table.values[row, most])
             examples = table.examples.get(reference.features[most].name)
-            reasons.append((aspect, _describe(reference, most, value, examples[row] if examples else "")))
+            reasons.append((aspect, _describe_value(reference, most, value, examples[row] if examples else "")))
         all_reasons.append(reasons)
     return all_reasons
 
 
-def _describe(reference: Reference, column: int, value: float, example: str) -> str:
+def _describe_value(reference: Reference, column: int, value: float, example: str) -> str:
     """Return a text that says what the value of a feature is, and what it is in training repertoires."""
     feature = reference.features[column]
     now, low, high, middle = (
-        from_scale(feature.scale, each)
+        convert_from_scale(feature.scale, each)
         for each in (value, reference.low[column], reference.high[column], reference.mean[column])
     )
     shown, usual = _format_value(feature, now), _format_range(_format_value(feature, low), _format_value(feature, high))

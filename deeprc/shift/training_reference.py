@@ -129,7 +129,7 @@ class Reference:
         for donor in range(n_donors):
             rows = donor_of == donor
             others = sums.without(table, rows)
-            z[rows] = _standardise(
+            z[rows] = _compute_deviations(
                 table.values[rows], table.sampling_variance[rows], others.compute_moments(), table.features
             )
         statistics = _compute_statistics(z, table.features)
@@ -158,7 +158,7 @@ class Reference:
         """Return the deviations of repertoires, whose features were computed with the vocabulary of this reference."""
         assert table.features == self.features
         moments = _Moments(np.array(self.mean), np.array(self.variance_between), np.array(self.variance_of_mean))
-        z = _standardise(table.values, table.sampling_variance, moments, self.features)
+        z = _compute_deviations(table.values, table.sampling_variance, moments, self.features)
         statistics = _compute_statistics(z, self.features)
         by_aspect: dict[str, Floats] = {}
         for name, values in statistics.items():
@@ -254,7 +254,9 @@ def _sum_moments(values: Floats, sampling_variance: Floats, origin: Floats) -> t
     return centred.sum(axis=0), (centred**2).sum(axis=0), np.where(is_known, sampling_variance, 0).sum(axis=0)
 
 
-def _standardise(values: Floats, sampling_variance: Floats, moments: _Moments, features: Sequence[Feature]) -> Floats:
+def _compute_deviations(
+    values: Floats, sampling_variance: Floats, moments: _Moments, features: Sequence[Feature]
+) -> Floats:
     """Return the deviations of repertoires from the means, in standard deviations of a new repertoire, (B, F)."""
     mean, variance_between, variance_of_mean = moments
     min_sds = np.array([MIN_SD[each.scale] for each in features])
@@ -328,11 +330,11 @@ def read_reference(folder: Path) -> Reference | None:
         raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found {abbreviate(form)}")
     stored: _StoredReference = validate(content, _StoredReference, str(file))
     reference = stored.to_reference()
-    _check(reference, file)
+    _check_reference(reference, file)
     return reference
 
 
-def _check(reference: Reference, file: Path) -> None:
+def _check_reference(reference: Reference, file: Path) -> None:
     """Refuse a reference whose parts do not fit together."""
     if set(reference.vocabulary) - {"v_call", "j_call"} or reference.features != list_features(reference.vocabulary):
         raise InputError(f"{file}: expected the features of its vocabulary")

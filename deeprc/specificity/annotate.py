@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Integers
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.neighbours import NeighbourSearch
 from deeprc.datasets.dataset import RepertoireDataset
@@ -119,7 +119,7 @@ def annotate_sequences(
         raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {', '.join(map(str, table))}")
     taken = [name for name in ADDED_COLUMNS if name in table]
     if taken:
-        raise InputError(f"has a column {taken[0]!r} already; is it annotated?")
+        raise InputError(f"has a column {taken[0]!r} already; was it annotated before?")
     texts = trim_conserved_residues(table[column].fillna("").astype(str))
     v_calls = (
         normalise_calls(table["v_call"].fillna("").astype(str))
@@ -128,8 +128,8 @@ def annotate_sequences(
     )
     different = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
     different = different[different["text"] != ""].drop_duplicates(["text", "v_call"], ignore_index=True)
-    pairs = _match(Sequences.encode(different["text"].tolist()), different["v_call"], database)
-    described = _describe(pairs, different, database)
+    pairs = _match_entries(Sequences.encode(different["text"].tolist()), different["v_call"], database)
+    described = _describe_matches(pairs, different, database)
     keys = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy()})
     added = keys.merge(described, on=["text", "v_call"], how="left").set_index(table.index)
     result = table.assign(**{name: added[name].fillna("") for name in ADDED_COLUMNS[:-1]})
@@ -138,11 +138,13 @@ def annotate_sequences(
     by_text = pairs._replace(rows=index[pairs.rows])
     organisms = _count_organisms(by_text, len(names), database)
     if cohort is not None and len(names):
-        organisms = _compare(organisms, different.drop_duplicates("text", ignore_index=True), database, cohort)
+        organisms = _compare_with_chance(
+            organisms, different.drop_duplicates("text", ignore_index=True), database, cohort
+        )
     return Annotation(result, organisms, len(np.unique(by_text.rows)), len(names))
 
 
-def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:
+def _match_entries(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:
     """Return all pairs of sequences, (n,), and entries that differ in at most one residue."""
     texts, first = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
     search = NeighbourSearch(CloneSet(Sequences.encode(texts.tolist())))
@@ -160,7 +162,7 @@ def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> 
     return _Pairs(rows, entries, 2 * found.mismatches[found_index] + ~has_same_v)
 
 
-def _describe(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
+def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
     """Return `text`, `v_call` and `ADDED_COLUMNS` of the sequences that match, from their best matches."""
     frame = pd.DataFrame({"row": pairs.rows, "match": pairs.matches, "entry": pairs.entries})
     frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
@@ -195,7 +197,7 @@ def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFr
     return counts.reset_index().assign(n_tested=n)
 
 
-def _compare(
+def _compare_with_chance(
     organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
 ) -> pd.DataFrame:
     """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first."""
@@ -214,7 +216,7 @@ def _compare(
         rates = match_rates(table_strata, background_strata, hits)
         n_found = organisms[f"n_{level}"].tolist()
         p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
-        q_values = benjamini_hochberg(p_values, n_tests)
+        q_values = adjust_by_benjamini_hochberg(p_values, n_tests)
         columns = {"expected": rates.sum(axis=0), "p": p_values, "q": q_values}
         result = result.assign(**{f"{name}_{level}": values for name, values in columns.items()})
     return result.sort_values([f"p_{level}" for level in _LEVELS], ignore_index=True)
@@ -239,7 +241,7 @@ def _make_strata(
 
 
 def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
-    """Return the index of the sequence, in the table, of each junction that a container may have for it.
+    """Return every junction that a sequence of the table may have in a container, with the sequence's index.
 
     The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """
@@ -256,7 +258,7 @@ def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:
     """Return all pairs of junctions, (m,), and entries; V genes are not compared."""
     inner = pd.Series(sequences.decode(), dtype=object).str[1:-1]
     fits = np.flatnonzero(inner.str.len().to_numpy() > 0)
-    pairs = _match(Sequences.encode(inner.iloc[fits].tolist()), pd.Series("", index=range(len(fits))), database)
+    pairs = _match_entries(Sequences.encode(inner.iloc[fits].tolist()), pd.Series("", index=range(len(fits))), database)
     return pairs._replace(rows=fits[pairs.rows])
 
 

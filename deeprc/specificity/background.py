@@ -58,14 +58,14 @@ def classify_publicity(n_carriers: Integers) -> Integers:
     return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
 
 
-def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
-    """Return the number of repertoires that carry any clone of each sequence, (n,).
+def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, sequence_of_clone: Integers) -> Integers:
+    """Return for each sequence the number of repertoires that carry at least one of its clones, (n,).
 
-    `owners` is the index of each clone's sequence, (c,).
+    Several clones may belong to one sequence: `sequence_of_clone` is the index of each clone's sequence, (c,).
     """
-    found = np.zeros(1 + int(owners.max(initial=-1)), np.int64)
+    found = np.zeros(1 + int(sequence_of_clone.max(initial=-1)), np.int64)
     for carried in clones.find_in(dataset):
-        found[np.unique(owners[carried])] += 1
+        found[np.unique(sequence_of_clone[carried])] += 1
     return found
 
 
@@ -129,7 +129,7 @@ def match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> F
 
 
 def _find_row_indices(keys: Integers, rows: Integers) -> Integers:
-    """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 if it is not among them."""
+    """Return the index in `keys`, (k, d), of each of the rows, (m, d), or -1; the keys are sorted and different."""
     spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
     scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)
     codes, wanted = (keys + 1) @ scale, (rows + 1) @ scale

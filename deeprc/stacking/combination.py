@@ -49,7 +49,7 @@ class Combination:
 
     def contributions(self, scores: Floats) -> Floats:
         """Return the part of the log-odds of each repertoire that each member adds, (B, M), from its scores, (B, M)."""
-        return self.weights * _standardise(scores, self.centres, self.scales) + 0.0  # no -0.0
+        return self.weights * _standardise_scores(scores, self.centres, self.scales) + 0.0  # no -0.0
 
     def log_odds(self, scores: Floats) -> Floats:
         """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
@@ -67,7 +67,7 @@ class Combination:
         return np.asarray(total @ added / variance) if variance > 0 else np.zeros(added.shape[1])
 
 
-def _standardise(scores: Floats, centres: Floats, scales: Floats) -> Floats:
+def _standardise_scores(scores: Floats, centres: Floats, scales: Floats) -> Floats:
     return np.asarray(np.clip((scores - centres) / scales, -_MAX_DEVIATION, _MAX_DEVIATION))
 
 
@@ -128,10 +128,10 @@ def fit_combination(
         held_out = fold_of == fold
         training = ~held_out
         for row, strength in enumerate(STRENGTHS):
-            combination = _solve(scores[training], positive[training], slopes, strength, donors[training])
+            combination = _fit_weights(scores[training], positive[training], slopes, strength, donors[training])
             log_odds[row, held_out] = combination.log_odds(scores[held_out])
     best = _choose_strength(np.logaddexp(0, log_odds) - positive * log_odds, donors)
-    combination = _solve(scores, positive, slopes, STRENGTHS[best], donors)
+    combination = _fit_weights(scores, positive, slopes, STRENGTHS[best], donors)
     return FittedCombination(combination, STRENGTHS[best], log_odds[best])
 
 
@@ -150,12 +150,12 @@ def _choose_strength(entropies: Floats, donors: NDArray[np.int64]) -> int:
     return int(np.flatnonzero(excess.mean(axis=1) <= error)[-1])
 
 
-def _solve(
+def _fit_weights(
     scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float, donors: NDArray[np.int64]
 ) -> Combination:
     """Fit the weights of the informative members with one strength of the penalty; all other weights are 0."""
     centres, scales = (each[:, 0] for each in compute_mean_and_sd(scores.T))
-    features = _standardise(scores, centres, scales)
+    features = _standardise_scores(scores, centres, scales)
     informative = np.flatnonzero(_select_informative_members(features, positive, slopes, donors))
     features = features[:, informative]
     expected = (slopes * np.where(np.isinf(scales), 0.0, scales))[informative]

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.parameters import check_whole_number
-from deeprc.benchmarking.cross_fitting import are_mixed, compute_fold_aucs
+from deeprc.benchmarking.cross_fitting import compute_fold_aucs, folds_have_both_classes
 from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import apply_setting
 from deeprc.datasets.cache import digest_with_genes
@@ -28,7 +28,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, collect_fitted_state
 from deeprc.groups import validate_groups
-from deeprc.labels import canonical_order, encode_two_classes, validate_dataset
+from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member, is_network
@@ -160,7 +160,7 @@ class Stack(BinaryClassifier):
         self.check_parameters()
         classes, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
         training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
@@ -174,14 +174,14 @@ class Stack(BinaryClassifier):
         self.classes_, self.calibration_ = classes, np.array([1.0, 0.0])
         self.target_, self.positive_class_ = "", ""
         self.training_identities_ = np.array(sorted(set(identify_repertoires(X))))
-        self._combine(np.stack(cross_fitted_scores, axis=1), training)
+        self._fit_combination(np.stack(cross_fitted_scores, axis=1), training)
         return self
 
     def assign_folds(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> NDArray[np.int64]:
         """Return the index of the fold into which `fit`, with the same arguments, puts each repertoire, (B,)."""
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive.astype(np.int64))
         fold_of = np.empty(len(X), np.int64)
         fold_of[order] = self._assign_folds(X[order], positive[order], None if donors is None else donors[order])
         return fold_of
@@ -200,11 +200,11 @@ class Stack(BinaryClassifier):
             raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
         for n_folds in range(self.n_folds, 1, -1):
             fold_of = assign_grouped_folds(digests, label, n_folds, groups=donors)
-            if fold_of.any() and are_mixed(fold_of, label):
+            if fold_of.any() and folds_have_both_classes(fold_of, label):
                 return fold_of
         raise ValueError("groups: expected donors that can be divided into folds with both classes each")
 
-    def _combine(self, scores: Floats, training: Training) -> None:
+    def _fit_combination(self, scores: Floats, training: Training) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
         slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
         fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)

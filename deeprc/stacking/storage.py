@@ -57,7 +57,7 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
     Raises
     ------
     ValueError, LookupError, TypeError
-        If they are damaged, or one is no method of deeprc.
+        If they are damaged, or one is not a method of deeprc.
     """
     members = []
     for m, stored_member in enumerate(validate(stored, list[dict[str, Any]], "members")):

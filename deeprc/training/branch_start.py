@@ -18,7 +18,7 @@ from deeprc.branches.fit import describe_fits, fit_branches
 from deeprc.config import NetworkConfig
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.remaining import RemainingDataset
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 from deeprc.nn.network import DeepRC
 from deeprc.progress import track
 from deeprc.tasks import Task
@@ -47,7 +47,7 @@ def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
         Folds to learn from, of one container.
     """
     cohort = Fold.join(folds)
-    ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
+    ordered = cohort.take(find_canonical_order(cohort.dataset, cohort.labels))
     training = TrainingCohort(ordered.dataset, ordered.labels, tasks, ordered.groups)
     fitted = ranks.compute_once(lambda: fit_branches(config, training), shared=[training.dataset.container])
     _logger.info("%s", describe_fits(fitted, config, tasks))

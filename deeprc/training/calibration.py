@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeprc.calibration import IDENTITY, Calibration, choose_cutoff, fit_calibration, fit_temperature
 from deeprc.documents import validate
 from deeprc.errors import InputError
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def calibrate_tasks(
     A binary task also gets its cutoff, see `choose_cutoff`.
     """
     calibrated = []
-    for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    for i, (task, part) in enumerate(zip(tasks, get_output_slices(tasks), strict=True)):
         known = ~np.isnan(labels[:, i])
         task = replace(task, calibration=fit_task_calibration(task, outputs[known, part], labels[known, i]))
         fitted = task.calibration

@@ -71,7 +71,10 @@ def _find_confirmed(
     refused = [motif for motif in motifs if motif not in confirmed]
     if refused:
         names = ", ".join(motif.pattern for motif in refused)
-        _logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
+        _logger.info(
+            "motifs that are not used, because they are doubtful and validation repertoires do not confirm them: %s",
+            names,
+        )
     return weigh_gaps(confirmed, train, tasks)
 
 

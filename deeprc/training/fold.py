@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import index_groups
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 __all__ = ["Fold"]
 
@@ -41,10 +41,10 @@ class Fold:
         return Fold(self.dataset[positions], self.labels[positions], groups)
 
     def take_labelled_in_order(self) -> Fold:
-        """Return the repertoires that have a label, in an order that depends on content only, see `canonical_order`."""
+        """Return the repertoires that have a label, in the order of `find_canonical_order`."""
         positions = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
         if len(positions):
-            positions = positions[canonical_order(self.dataset[positions], self.labels[positions])]
+            positions = positions[find_canonical_order(self.dataset[positions], self.labels[positions])]
         return self.take(positions)
 
     @classmethod

@@ -146,12 +146,12 @@ class Dispersion:
         """
         listed = self._list_kmers()
         found = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)
-        frequencies = _count_once(found, len(self._sizes)) / self._sizes[:, None]
+        frequencies = _count_each_sequence_once(found, len(self._sizes)) / self._sizes[:, None]
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
         z = self._precision.compute_z_scores(mean, variance, listed.inherited)
-        z[_count_effective(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
+        z[_compute_effective_number(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
         strongest = np.argsort(-z, kind="stable")[:_MAX_KEPT]
         kept = strongest[z[strongest] >= _MIN_Z_SCORE]
         return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], found.take(kept))
@@ -164,7 +164,7 @@ class Dispersion:
         kmers, inherited, priority = [], [], []
         for index, spacing in enumerate(self._spacings):
             mean, variance = self._moments[spacing]
-            inherited_excess = _inherit(spacing, relative, variances)
+            inherited_excess = _compute_inherited_excess(spacing, relative, variances)
             exceeding = self._precision.compute_z_scores(mean, variance, inherited_excess) >= _MIN_Z_SCORE
             exceeding &= (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
             code = np.flatnonzero(exceeding & ~explained[spacing])
@@ -184,7 +184,9 @@ def _iterate_parts(spacing: Spacing, searched: Container[Spacing]) -> Iterator[t
             yield dropped, part
 
 
-def _inherit(spacing: Spacing, relative: Mapping[Spacing, Floats], variances: Mapping[Spacing, Floats]) -> Floats:
+def _compute_inherited_excess(
+    spacing: Spacing, relative: Mapping[Spacing, Floats], variances: Mapping[Spacing, Floats]
+) -> Floats:
     """Return the relative excess that each k-mer of a spacing inherits from its parts, (M,), the largest of them.
 
     Parameters
@@ -222,13 +224,13 @@ def _sum_by_donor(parts: Floats, donors: Integers) -> Floats:
     return sums
 
 
-def _count_effective(parts: Floats) -> Floats:
-    """Return the effective number of equal parts of each column, (n,): (sum of parts)^2 / sum of squares."""
+def _compute_effective_number(parts: Floats) -> Floats:
+    """Return the effective number of parts of each column, (n,): (sum of parts)^2 / (sum of their squares)."""
     squares = (parts**2).sum(axis=0)
     return np.asarray(parts.sum(axis=0) ** 2 / np.where(squares > 0, squares, 1))
 
 
-def _count_once(found: Occurrences, n_repertoires: int) -> Integers:
+def _count_each_sequence_once(found: Occurrences, n_repertoires: int) -> Integers:
     """Return the number of sequences that count for each k-mer, (B, n); each sequence counts for its first k-mer."""
     order = np.lexsort((found.kmer, found.sequence))
     sequence = found.sequence[order]

@@ -17,7 +17,7 @@ from deeprc.config import Config
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
@@ -111,7 +111,7 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
     if any(True for _ in iterate_search_outputs(fold, tasks, _MIN_DONORS)):
         return ""
-    each_task = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
+    each_task = zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True)
     n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
     whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
     return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))
@@ -161,8 +161,10 @@ def start_network(
             for motif in weighed
         ]
         options: dict[str, Any] = {"shares": [{} for _ in motifs] + shares} if weighed else {}
-        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(inference.collator), **options)
-        _start_attention(network, len(motifs), full, none)
+        match_value, base_value = network.embedding.start_from_motifs(
+            letters, _compute_median_scale(inference.collator), **options
+        )
+        _start_attention(network, len(motifs), match_value, base_value)
     fit_output(inference, labels, tasks, n_features=n_features)
 
 
@@ -174,16 +176,17 @@ def _compute_median_scale(collator: Collator) -> float:
     return float(seen.median()) if len(seen) else 1.0
 
 
-def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
+def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:
     """Let one unit of each key layer read the first n features, so that the first head attends to any match of them.
 
-    A feature has the value `full` in a sequence with its motif, and `none` in a sequence without any residue of it.
+    A feature has the value `match_value` in a sequence with its motif, and `base_value` in a sequence without any
+    residue of it.
 
     A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
     were summed, the few sequences with two would have fifty times the weight of the others, although their number is
     chance. Without key layers there is no such unit, and matches are summed.
     """
-    step = full - none  # amount that a match adds to the feature
+    step = match_value - base_value  # amount that a match adds to the feature
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])
@@ -194,7 +197,7 @@ def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
     first, *later = layers
     first.weight[0] = 0
     first.weight[0, :n] = -_FALL / step
-    first.bias[0] = 1 + _FALL * n * none / step  # so that the unit is 1 without a match
+    first.bias[0] = 1 + _FALL * n * base_value / step  # so that the unit is 1 without a match
     without, with_one = _selu(1.0), _selu(1.0 - _FALL)
     for layer in later:
         layer.weight[0] = 0

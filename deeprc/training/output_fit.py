@@ -15,7 +15,7 @@ from torch import Tensor
 from deeprc import ranks
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import compute_multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.optimizers import LBFGS
@@ -128,7 +128,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
         optimizer.zero_grad()
         outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
         penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
-        value = multitask_loss(outputs, labels, tasks) + share @ penalty
+        value = compute_multitask_loss(outputs, labels, tasks) + share @ penalty
         value.backward()
         return value
 

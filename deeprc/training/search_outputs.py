@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from deeprc.arrays import Floats
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
@@ -79,7 +79,7 @@ def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[
 
     `output` is its index among those of all tasks. Other parameters are those of `iterate_search_outputs`.
     """
-    slices = output_slices(tasks)
+    slices = get_output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)
     column = fold.labels[:, index]
     every = make_search_outputs(fold, tasks[index], slices[index], column)
@@ -115,7 +115,7 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
         Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 10
         donors belong to it, or fewer than 10 do not.
     """
-    for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
+    for task, part, column in zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True):
         every = make_search_outputs(fold, task, part, column)
         if every.n_donors >= min_donors:
             varies = np.ptp(every.labels, axis=0) > 0

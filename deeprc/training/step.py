@@ -21,7 +21,7 @@ from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import count_known, multitask_loss
+from deeprc.outputs import compute_multitask_loss, count_known
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
 from deeprc.training.optimizers import Adam
@@ -79,7 +79,7 @@ class TrainingStep:
             generators=generators,
         )
         own_labels = labels[ranks.take_share(len(labels))]
-        loss = multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
+        loss = compute_multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
         own_penalty = self._compute_penalty() / ranks.count()  # gradients are summed over ranks, so each adds its part
         (loss + own_penalty).backward()
@@ -139,6 +139,7 @@ class CapturedStep:
             return self._update_on_device(inputs)
 
     def _update_on_device(self, inputs: Tensor) -> Tensor:
+        """Make one update from the inputs, by the recorded graph as soon as there is one; return its loss."""
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
         if self._graph is None and self._n_eager >= _EAGER_UPDATES and not self._recording_failed:
             self._capture()
@@ -163,6 +164,7 @@ class CapturedStep:
         return loss
 
     def _capture(self) -> None:
+        """Record an update in a CUDA graph; if this fails, log it and go on without a graph."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._step.optimizer.zero_grad()  # so that the graph allocates its own gradients
         try:
@@ -171,7 +173,7 @@ class CapturedStep:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            cause = error.__context__ or error  # to leave the recording fails, too
+            cause = error.__context__ or error  # leaving the recording also fails, and hides the first error
             _logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
             torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()

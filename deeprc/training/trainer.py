@@ -127,6 +127,7 @@ class Trainer:
             self._restore_checkpoint(checkpoint)
 
     def _check_folds(self) -> None:
+        """Raise InputError if the folds, or settings beside them, do not allow a training."""
         if len(self.train.labels) == 0:
             raise InputError("no training repertoire has a label")
         validate_sequences(self.train.dataset)
@@ -187,7 +188,7 @@ class Trainer:
                 if progress is not None:
                     progress(self.state, loss)
         self._choose_final_weights()
-        self._set_seconds()
+        self._update_seconds()
         return self.state
 
     def initialise_network(self) -> None:
@@ -325,7 +326,7 @@ class Trainer:
             "train_loss": float(torch.stack(self._recent_losses).mean()) if self._recent_losses else float("nan"),
             "validation_loss": loss,
             **monitored,
-            "seconds": self._set_seconds(),
+            "seconds": self._update_seconds(),
         }
         self._recent_losses = []
         if loss < self.state.best_loss - self.config.training.least_gain:
@@ -333,7 +334,7 @@ class Trainer:
             self._best_weights = copy_state(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
 
-    def _set_seconds(self) -> float:
+    def _update_seconds(self) -> float:
         assert self._start_time is not None
         self.state.seconds = round(time.monotonic() - self._start_time, 3)
         return self.state.seconds
@@ -371,7 +372,7 @@ class Trainer:
         """Write the state of the training on rank 0, if there is a path of a checkpoint."""
         if self.checkpoint is None or not ranks.is_main():
             return
-        self._set_seconds()
+        self._update_seconds()
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = collect_tensors(self.network, self.step, self._best_weights, self._start_weights, self._recent_losses)

@@ -21,7 +21,7 @@ from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.nn.sampling import draw_rows
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import compute_multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
@@ -106,7 +106,7 @@ class Evaluator:
     def _compute_numbers(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
         stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
-        loss = float(multitask_loss(stacked, labels, self.tasks))
+        loss = float(compute_multitask_loss(stacked, labels, self.tasks))
         return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(stacked, labels)
 
     def compute_attention(self, network: DeepRC) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

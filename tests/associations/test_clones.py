@@ -146,7 +146,7 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
     donors = find_donors_by_class(dataset, "y", stratify=["batch"])
     strata = pd.factorize(donors.strata[donors.pair_of])[0]
     assert strata.tolist() == [0] * 12 + [1] * 2 + [2, 3]
-    note = "2 donors of 16 in strata of one class only, which tell nothing in the test by strata"
+    note = "2 donors of 16 in strata of one class only, which the test by strata cannot use"
     assert donors.notes == (note,)
     with pytest.raises(InputError, match="`stratify`: expected strata with donors of two classes, found none"):
         find_donors_by_class(dataset, "y", stratify=["own"])

@@ -8,7 +8,7 @@ import pytest
 from deeprc.associations.donors_by_class import DonorsByClass
 from deeprc.associations.false_discoveries import compute_permutation_q_values
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import SharedClones
 
@@ -43,7 +43,7 @@ def count_found(clones: SharedClones, donors: DonorsByClass) -> tuple[int, int]:
     tested = [compare_carriers(clones, test) for test in tests]
     bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in ("bins", "p_values"))
     by_permutations = compute_permutation_q_values(bins, tested[0].counts + tested[1].counts)
-    by_p_values = benjamini_hochberg(p_values, sum(each.n_tested for each in tested))
+    by_p_values = adjust_by_benjamini_hochberg(p_values, sum(each.n_tested for each in tested))
     return int((by_permutations <= 0.05).sum()), int((by_p_values <= 0.05).sum())
 
 

@@ -12,13 +12,13 @@ from scipy import stats
 from deeprc.baselines import beta_binomial
 from deeprc.baselines.association_tests import (
     RANK_SUM,
-    benjamini_hochberg,
+    adjust_by_benjamini_hochberg,
+    compute_double_ranks,
+    compute_fisher_p_values,
     compute_phi_coefficients,
-    compute_whole_ranks,
     find_critical_carriers,
-    fisher_p_values,
 )
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.datasets.emerson2017 import read_associated_sequences
 
 COHORTS = [(5, 12), (1, 4), (3, 4), (9, 20)]
@@ -59,7 +59,7 @@ def test_phi_by_hand() -> None:
 @pytest.mark.parametrize(("n_positive", "n_repertoires"), COHORTS)
 def test_fishers_exact_test(n_positive: int, n_repertoires: int) -> None:
     a, n = pairs(n_positive, n_repertoires).T
-    found = fisher_p_values(a, n, n_positive, n_repertoires)
+    found = compute_fisher_p_values(a, n, n_positive, n_repertoires)
     for i in range(len(a)):
         rest = n_repertoires - n_positive - (n[i] - a[i])
         expected = stats.fisher_exact([[a[i], n[i] - a[i]], [n_positive - a[i], rest]], alternative="greater").pvalue
@@ -71,18 +71,18 @@ def test_fishers_exact_test_of_a_large_cohort() -> None:
     rng = np.random.default_rng(0)
     n = rng.integers(1, 642, 300)
     a = rng.integers(np.maximum(0, n - 352), np.minimum(n, 289) + 1)
-    found = fisher_p_values(a.reshape(20, 15), n.reshape(20, 15), 289, 641)
+    found = compute_fisher_p_values(a.reshape(20, 15), n.reshape(20, 15), 289, 641)
     expected = np.array([stats.hypergeom.sf(a[i] - 1, 641, 289, n[i]) for i in range(300)])
     assert found.shape == (20, 15)
     np.testing.assert_allclose(found.ravel(), expected, rtol=1e-9)
-    all_positive = fisher_p_values([289], [289], 289, 641)  # one of so many ways to choose 289 of 641
+    all_positive = compute_fisher_p_values([289], [289], 289, 641)  # one of so many ways to choose 289 of 641
     np.testing.assert_allclose(np.log(all_positive), -np.log(float(comb(641, 289))))
 
 
 @pytest.mark.parametrize(("n_positive", "n_repertoires"), COHORTS)
 def test_carriers_needed_are_the_p_values(n_positive: int, n_repertoires: int) -> None:
     a, n = pairs(n_positive, n_repertoires).T
-    p_values = fisher_p_values(a, n, n_positive, n_repertoires)
+    p_values = compute_fisher_p_values(a, n, n_positive, n_repertoires)
     # p-values that occur are among the thresholds: "below" means below
     thresholds = np.array([2.0, 1.0, 0.5, 0.1, 0.01, *p_values[::7], 0.0])
     needed = find_critical_carriers(thresholds, n_positive, n_repertoires)
@@ -95,7 +95,7 @@ def test_published_p_values(real_data) -> None:
     """Emerson et al. 2017, supplementary table 2: 164 sequences in 289 CMV+ and 352 CMV- donors."""
     table = read_associated_sequences(real_data / "emerson2017/ng.3822-S3.xlsx")
     positive, negative = (table[f"Incidence in CMV{sign} subjects"].to_numpy() for sign in "+-")
-    found = fisher_p_values(positive, positive + negative, 289, 641)
+    found = compute_fisher_p_values(positive, positive + negative, 289, 641)
     np.testing.assert_allclose(found, table["P-value"].to_numpy(float), rtol=0.005)  # published with three digits
     assert [f"{value:.2e}" for value in found] == [f"{value:.2e}" for value in table["P-value"]]
 
@@ -108,12 +108,12 @@ def test_log_pmf(alpha: float, beta: float) -> None:
     n = np.array([0, 1, 5, 40, 1000, 150_000, 150_000])
     k = np.array([0, 1, 2, 0, 30, 12, 150_000])
     expected = stats.betabinom.logpmf(k, n, alpha, beta)
-    np.testing.assert_allclose(beta_binomial_log_pmf(k, n, alpha, beta), expected, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(compute_beta_binomial_log_pmf(k, n, alpha, beta), expected, rtol=1e-7, atol=1e-7)
 
 
 def test_the_log_pmf_tends_to_the_binomial() -> None:
     k, n = np.arange(10), np.full(10, 100_000)
-    found = beta_binomial_log_pmf(k, n, 1e5, 1e9)
+    found = compute_beta_binomial_log_pmf(k, n, 1e5, 1e9)
     np.testing.assert_allclose(found, stats.binom.logpmf(k, n, 1e5 / (1e5 + 1e9)), atol=5e-3)
 
 
@@ -141,14 +141,14 @@ def test_the_fit_is_the_likeliest_of_a_grid() -> None:
     n = rng.integers(50, 400, 60)
     k = stats.betabinom.rvs(n, 2.0, 30.0, random_state=rng)
     alpha, beta = fit_beta_binomial(k, n)
-    best = beta_binomial_log_pmf(k, n, alpha, beta).sum()
+    best = compute_beta_binomial_log_pmf(k, n, alpha, beta).sum()
     grid = product(np.geomspace(0.5, 8, 41), np.geomspace(5, 200, 41))
     values = {(a, b): stats.betabinom.logpmf(k, n, a, b).sum() for a, b in grid}
     likeliest = max(values, key=values.__getitem__)
     assert values[likeliest] <= best < values[likeliest] + 0.1
     np.testing.assert_allclose([alpha, beta], likeliest, rtol=0.1)
     for factor in ((1.001, 1), (0.999, 1), (1, 1.001), (1, 0.999)):
-        assert beta_binomial_log_pmf(k, n, alpha * factor[0], beta * factor[1]).sum() < best
+        assert compute_beta_binomial_log_pmf(k, n, alpha * factor[0], beta * factor[1]).sum() < best
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 2e4), (30, 1e5), (0.2, 1e3)])
@@ -158,7 +158,7 @@ def test_the_fit_finds_what_was_drawn_from(alpha: float, beta: float) -> None:
     k = stats.betabinom.rvs(n, alpha, beta, random_state=rng)
     found = fit_beta_binomial(k, n)
     np.testing.assert_allclose(found, (alpha, beta), rtol=0.1)
-    assert beta_binomial_log_pmf(k, n, *found).sum() > beta_binomial_log_pmf(k, n, alpha, beta).sum()
+    assert compute_beta_binomial_log_pmf(k, n, *found).sum() > compute_beta_binomial_log_pmf(k, n, alpha, beta).sum()
 
 
 def test_the_fit_of_counts_that_vary_as_the_binomials() -> None:
@@ -167,7 +167,10 @@ def test_the_fit_of_counts_that_vary_as_the_binomials() -> None:
     k = rng.binomial(n, 0.01)
     alpha, beta = fit_beta_binomial(k, n)
     assert alpha / (alpha + beta) == pytest.approx(k.sum() / n.sum(), rel=0.01)
-    assert beta_binomial_log_pmf(k, n, alpha, beta).sum() >= stats.binom.logpmf(k, n, k.sum() / n.sum()).sum() - 1e-3
+    assert (
+        compute_beta_binomial_log_pmf(k, n, alpha, beta).sum()
+        >= stats.binom.logpmf(k, n, k.sum() / n.sum()).sum() - 1e-3
+    )
     same = fit_beta_binomial([5] * 10, [100] * 10)  # less than the binomial's: as narrow as it gets
     assert 1e8 < sum(same) < 2e9
     assert same[0] / sum(same) == pytest.approx(0.05, rel=1e-3)
@@ -182,7 +185,7 @@ def test_the_fit_of_few_and_extreme_counts() -> None:
         alpha, beta = fit_beta_binomial(k, n)
         assert 0 < alpha < 2e9
         assert 0 < beta < 2e9
-        assert np.isfinite(beta_binomial_log_pmf(np.arange(7), np.full(7, 6), alpha, beta)).all()
+        assert np.isfinite(compute_beta_binomial_log_pmf(np.arange(7), np.full(7, 6), alpha, beta)).all()
 
 
 def test_the_fit_does_not_depend_on_the_order() -> None:
@@ -196,7 +199,7 @@ def test_the_fit_does_not_depend_on_the_order() -> None:
 def test_rank_sums_against_scipy() -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0, 8, 40).astype(np.float64)  # with ties
-    ranks = compute_whole_ranks(values)
+    ranks = compute_double_ranks(values)
     np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
     thresholds = np.array([0.2, 0.05, 1e-3])
     critical = RANK_SUM.critical(thresholds, ranks)
@@ -217,7 +220,7 @@ def test_rank_sums_against_scipy() -> None:
 def test_q_values_against_scipy() -> None:
     p = np.random.default_rng(1).random(50) ** 3
     expected = stats.false_discovery_control(p)
-    np.testing.assert_allclose(benjamini_hochberg(p, 50), expected)
+    np.testing.assert_allclose(adjust_by_benjamini_hochberg(p, 50), expected)
     few = np.argsort(p)[:9]
-    assert (benjamini_hochberg(p[few], 50) >= expected[few] - 1e-12).all()
-    assert len(benjamini_hochberg(np.zeros(0), 50)) == 0
+    assert (adjust_by_benjamini_hochberg(p[few], 50) >= expected[few] - 1e-12).all()
+    assert len(adjust_by_benjamini_hochberg(np.zeros(0), 50)) == 0

@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from deeprc.baselines.boosted import BoostedTrees, BoostedTreesRegressor
 from deeprc.baselines.diversity import compute_diversity_table, find_common_depth
 from deeprc.baselines.gapped import list_gapped_offsets
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.baselines.trees import Trees
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -87,8 +87,8 @@ def test_the_features_of_a_repertoire(simulated: RepertoireDataset, positive: np
     letters = "ACDEFGHIKLMNPQRSTVWY"
     named = ["".join(letters[kmer // 20**power % 20] for power in (3, 2, 1, 0)) for kmer in model.kmers_.tolist()]
     assert (0, "SFEN") in zip(model.patterns_.tolist(), named, strict=True)
-    genes = [centred_log_ratios(count_named_genes(simulated, "v_call", model.v_names_.tolist()))]
-    genes.append(centred_log_ratios(count_named_genes(simulated, "j_call", model.j_names_.tolist())))
+    genes = [compute_centred_log_ratios(count_named_genes(simulated, "v_call", model.v_names_.tolist()))]
+    genes.append(compute_centred_log_ratios(count_named_genes(simulated, "j_call", model.j_names_.tolist())))
     n_genes = genes[0].shape[1] + genes[1].shape[1]
     np.testing.assert_array_equal(rows[:, 49 : 49 + n_genes], np.hstack(genes))
     lengths = simulated[3].lengths

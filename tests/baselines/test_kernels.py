@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
 from deeprc.baselines import kernels
-from deeprc.baselines.kernels import KERNELS, compute_dataset_kernel, compute_torch_kernel, cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, compute_dataset_kernel, compute_torch_kernel, gram
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -73,7 +73,7 @@ ROWS = arrays(np.float32, st.tuples(st.integers(0, 4), st.just(9)), elements=VAL
 @settings(deadline=None, max_examples=60)
 @given(ROWS, ROWS)
 def test_the_papers_formula(kind: str, a: Floats, b: Floats) -> None:
-    np.testing.assert_allclose(cross_kernel(a, b, kind), by_loop(a, b, kind), rtol=1e-6)
+    np.testing.assert_allclose(compute_cross_kernel(a, b, kind), by_loop(a, b, kind), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_kmers", [1, 63, 64, 65, 1023, 1024, 2500])
@@ -81,13 +81,13 @@ def test_the_papers_formula(kind: str, a: Floats, b: Floats) -> None:
 def test_every_number_of_kmers(kind: str, n_kmers: int) -> None:
     a, b = random_rows(3, n_kmers), random_rows(2, n_kmers, seed=1)
     expected = by_loop(a, b, kind)
-    np.testing.assert_allclose(cross_kernel(a, b, kind), expected, rtol=3e-7, atol=1e-15)
+    np.testing.assert_allclose(compute_cross_kernel(a, b, kind), expected, rtol=3e-7, atol=1e-15)
     np.testing.assert_allclose(compute_torch_kernel(a, b, kind, device="cpu"), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_jaccard_is_scipys() -> None:
     a, b = random_rows(70, 8000), random_rows(40, 8000, seed=1)
-    np.testing.assert_allclose(cross_kernel(a, b, "jaccard"), 1 - cdist(a > 0, b > 0, "jaccard"), rtol=1e-12)
+    np.testing.assert_allclose(compute_cross_kernel(a, b, "jaccard"), 1 - cdist(a > 0, b > 0, "jaccard"), rtol=1e-12)
 
 
 def test_precision_over_many_kmers() -> None:
@@ -95,7 +95,7 @@ def test_precision_over_many_kmers() -> None:
     wide = rows.astype(np.float64)
     smaller = np.array([[np.minimum(x, y).sum() for y in wide] for x in wide])
     larger = np.array([[np.maximum(x, y).sum() for y in wide] for x in wide])
-    np.testing.assert_allclose(cross_kernel(rows, rows, "minmax"), smaller / larger, rtol=2e-7)
+    np.testing.assert_allclose(compute_cross_kernel(rows, rows, "minmax"), smaller / larger, rtol=2e-7)
     np.testing.assert_allclose(compute_torch_kernel(rows, rows, "minmax", device="cpu"), smaller / larger, atol=1e-6)
 
 
@@ -103,27 +103,27 @@ def test_precision_over_many_kmers() -> None:
 def test_a_pairs_value_depends_on_nothing_else(kind: str) -> None:
     rows = random_rows(75, 3000)
     rows[40] = rows[3]
-    whole = cross_kernel(rows, rows, kind)
+    whole = compute_cross_kernel(rows, rows, kind)
     assert np.array_equal(whole, whole.T)
     assert np.all(whole.diagonal() == 1)
     assert whole[3, 40] == 1
-    assert np.array_equal(cross_kernel(rows, rows.copy(), kind), whole)
+    assert np.array_equal(compute_cross_kernel(rows, rows.copy(), kind), whole)
     for i, j in [(0, 74), (33, 1), (64, 65)]:
-        assert cross_kernel(rows[[i]], rows[[j]], kind)[0, 0] == whole[i, j]
+        assert compute_cross_kernel(rows[[i]], rows[[j]], kind)[0, 0] == whole[i, j]
     order = np.random.default_rng(0).permutation(75)
-    assert np.array_equal(cross_kernel(rows[order], rows[:9], kind), whole[order][:, :9])
+    assert np.array_equal(compute_cross_kernel(rows[order], rows[:9], kind), whole[order][:, :9])
     readonly = rows.copy()
     readonly.flags.writeable = False
-    assert np.array_equal(cross_kernel(np.asfortranarray(rows), readonly, kind), whole)
+    assert np.array_equal(compute_cross_kernel(np.asfortranarray(rows), readonly, kind), whole)
 
 
 @pytest.mark.parametrize("kind", KERNELS)
 def test_the_number_of_threads_changes_nothing(kind: str) -> None:
     rows = random_rows(70, 3000)
-    whole, threads = cross_kernel(rows, rows, kind), numba.get_num_threads()
+    whole, threads = compute_cross_kernel(rows, rows, kind), numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        assert np.array_equal(cross_kernel(rows, rows, kind), whole)
+        assert np.array_equal(compute_cross_kernel(rows, rows, kind), whole)
     finally:
         numba.set_num_threads(threads)
 
@@ -134,23 +134,23 @@ def test_sparse_rows_give_what_dense_ones_give(kind: str, piece: int, monkeypatc
     monkeypatch.setattr(kernels, "_PIECE", piece)
     a, b = random_rows(9, 5000), random_rows(6, 5000, seed=1)
     a[4] = 0
-    expected = cross_kernel(a, b, kind)
+    expected = compute_cross_kernel(a, b, kind)
     sparse = csr_matrix(a)
     unsorted = csr_matrix((sparse.data[::-1], sparse.indices[::-1], sparse.nnz - sparse.indptr[::-1]), sparse.shape)
     assert not unsorted.has_sorted_indices
-    assert np.array_equal(cross_kernel(sparse, csr_matrix(b), kind), expected)
-    assert np.array_equal(cross_kernel(a, csr_matrix(b), kind), expected)
-    assert np.array_equal(cross_kernel(unsorted, b, kind), expected[::-1])
-    assert np.array_equal(cross_kernel(sparse, sparse, kind), cross_kernel(a, a, kind))
+    assert np.array_equal(compute_cross_kernel(sparse, csr_matrix(b), kind), expected)
+    assert np.array_equal(compute_cross_kernel(a, csr_matrix(b), kind), expected)
+    assert np.array_equal(compute_cross_kernel(unsorted, b, kind), expected[::-1])
+    assert np.array_equal(compute_cross_kernel(sparse, sparse, kind), compute_cross_kernel(a, a, kind))
 
 
 @pytest.mark.parametrize("kind", KERNELS)
 def test_repertoires_without_kmers(kind: str) -> None:
     rows = np.array([[0, 0, 0], [0, 2, 1], [0, 0, 0]], np.float32)
-    for kernel in (cross_kernel(rows, rows, kind), compute_torch_kernel(rows, rows, kind, device="cpu")):
+    for kernel in (compute_cross_kernel(rows, rows, kind), compute_torch_kernel(rows, rows, kind, device="cpu")):
         assert kernel.tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
-    assert cross_kernel(rows[:0], rows, kind).shape == (0, 3)
-    assert cross_kernel(rows, rows[:0], kind).shape == (3, 0)
+    assert compute_cross_kernel(rows[:0], rows, kind).shape == (0, 3)
+    assert compute_cross_kernel(rows, rows[:0], kind).shape == (3, 0)
 
 
 def test_two_repertoires_by_hand(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_gram_is_the_kernel_of_the_representations(
     found = gram(cohort, kind, kmer_offsets)
     some = rows[:, (counts > 0).any(axis=0)]
     np.testing.assert_allclose(found, by_loop(some, some, kind), rtol=1e-6)
-    assert np.array_equal(found, cross_kernel(u, u, kind))
+    assert np.array_equal(found, compute_cross_kernel(u, u, kind))
     assert np.array_equal(found, found.T)
     view = cohort[[4, 2, 2, 5]]
     assert np.array_equal(
@@ -207,11 +207,11 @@ def test_similarity_is_the_same_from_the_cache_and_between_containers(
 ) -> None:
     one, other = cohort_factory(12, 40, seed=1), cohort_factory(9, 30, seed=2)
     again = open_dataset(one.container.path)
-    expected = cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(one), kind)
+    expected = compute_cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(one), kind)
     assert np.array_equal(compute_dataset_kernel(one[[3, 1]], again[5:], kind), expected[[3, 1]][:, 5:])
     between = compute_dataset_kernel(one, other[::-1], kind)
     assert np.array_equal(
-        between, cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(other), kind)[:, ::-1]
+        between, compute_cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(other), kind)[:, ::-1]
     )
     assert 0 < between.max() < 1
 
@@ -219,15 +219,15 @@ def test_similarity_is_the_same_from_the_cache_and_between_containers(
 @pytest.mark.parametrize("kind", KERNELS)
 def test_where_there_is_a_device_torch_computes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = random_rows(20, 9000)
-    expected = cross_kernel(rows, rows, kind)
+    expected = compute_cross_kernel(rows, rows, kind)
     monkeypatch.setattr(kernels, "_has_cuda", lambda: True)
     monkeypatch.setattr(kernels, "_add_minima", None)
     monkeypatch.setattr(kernels, "_add_common", None)
-    found = cross_kernel(rows, rows, kind)
+    found = compute_cross_kernel(rows, rows, kind)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.array_equal(found, found.T)
     assert np.all(found.diagonal() == 1)
-    assert np.array_equal(cross_kernel(csr_matrix(rows), rows, kind), found)
+    assert np.array_equal(compute_cross_kernel(csr_matrix(rows), rows, kind), found)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -243,10 +243,10 @@ def test_cuda_gives_what_the_cpu_gives(kind: str) -> None:
 def test_what_is_no_kernel(cohort: RepertoireDataset) -> None:
     rows = np.ones((2, 3), np.float32)
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
-        cross_kernel(rows, rows, "rbf")
+        compute_cross_kernel(rows, rows, "rbf")
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
         gram(cohort, "rbf")
     with pytest.raises(InputError, match="expected as many k-mers in both, found 3 and 2"):
-        cross_kernel(rows, rows[:, :2], "minmax")
+        compute_cross_kernel(rows, rows[:, :2], "minmax")
     with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0, found"):
         gram(cohort, "minmax", (1, 2))

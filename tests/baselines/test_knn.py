@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from deeprc.baselines.kernels import KERNELS, cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, gram
 from deeprc.baselines.knn import KNN, average_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -104,7 +104,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     y = labels(cohort)
     knn = KNN(kernel="jaccard", n_neighbors=4).fit(cohort, y)
     scores = knn.decision_function(other)
-    kernel = cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "jaccard")
+    kernel = compute_cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "jaccard")
     for row, score in zip(kernel, scores, strict=True):
         bound = np.sort(row)[-4]
         inside = row > bound

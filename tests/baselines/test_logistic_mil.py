@@ -27,7 +27,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 
 NAMES = list_kmers(4)
 CODES = {name: code for code, name in enumerate(NAMES)}
@@ -171,7 +171,7 @@ def test_training_is_that_of_torch(tiny: RepertoireDataset, abundance: Any) -> N
     model = LogisticMIL(abundance=abundance, learning_rate=0.03, batch_size=4, n_epochs=7, n_restarts=3, seed=5)
     model.set_params(carrier="second")
     model.fit(tiny, labels)
-    order = [row for row in canonical_order(tiny, labels).tolist() if row < 10]  # the others have no 4-mer
+    order = [row for row in find_canonical_order(tiny, labels).tolist() if row < 10]  # the others have no 4-mer
     bags = [bag_features(tiny, abundance)[row] for row in order]
     known = load_kmer_abundances(tiny, abundance)
     distinct = [

@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
@@ -248,7 +248,7 @@ def test_the_threshold_has_the_least_cross_entropy(public: RepertoireDataset) ->
     for fold in range(5):
         out = folds == fold
         classes = [fit_beta_binomial(k[~out & (label == Y), fold], n[~out & (label == Y)]) for label in (0, 1)]
-        odds = [beta_binomial_log_pmf(k[out, fold], n[out], *each) for each in classes]
+        odds = [compute_beta_binomial_log_pmf(k[out, fold], n[out], *each) for each in classes]
         losses[out] = np.logaddexp(0, (1 - 2 * Y[out]) * (odds[1] - odds[0]))
     assert model.cross_entropy_[1] == pytest.approx(losses.mean(), rel=1e-4)
     assert PublicClones(n_inner_folds=5).fit(public, Y).thresholds_[[0, -1]].tolist() == [0.1, 1e-7]
@@ -351,6 +351,6 @@ def test_the_published_counts_of_the_cmv_cohort(real_data: Path) -> None:
     y, n, k = table["status"].to_numpy(), table["uniques"].to_numpy(), table.iloc[:, 3:].to_numpy().sum(axis=1)
     assert (len(y), y.sum(), table.shape[1]) == (641, 289, 167)
     classes = [fit_beta_binomial(k[label == y], n[label == y]) for label in (0, 1)]
-    odds = beta_binomial_log_pmf(k, n, *classes[1]) - beta_binomial_log_pmf(k, n, *classes[0])
+    odds = compute_beta_binomial_log_pmf(k, n, *classes[1]) - compute_beta_binomial_log_pmf(k, n, *classes[0])
     assert roc_auc_score(y, odds) == pytest.approx(0.987, abs=0.003)
     assert classes[1][0] / sum(classes[1]) > 2 * classes[0][0] / sum(classes[0])

@@ -26,7 +26,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireRegressor
-from deeprc.labels import canonical_order
+from deeprc.labels import find_canonical_order
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor
@@ -188,7 +188,7 @@ def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, n
     model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:24])
     folds = []
     for part in (slice(0, 16), slice(16, 24)):
-        order = canonical_order(cohort[part], numbers[part])
+        order = find_canonical_order(cohort[part], numbers[part])
         folds.append(Fold(cohort[part][order], numbers[part][order][:, None]))
     task = Task("y", "y", "regression", mean=float(numbers[:16].mean()), scale=float(numbers[:16].std()))
     config = load_config("deeprc", {**_QUICK, "branches_use_validation": False})  # validation repertoires were given

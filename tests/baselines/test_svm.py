@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from deeprc.baselines.kernels import KERNELS, cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, gram
 from deeprc.baselines.svm import SVM, _solve
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -69,7 +69,7 @@ def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) ->
 def test_the_conditions_of_the_optimum(n_positive: int, cost: float) -> None:
     rng = np.random.default_rng(n_positive)
     rows = rng.gamma(0.3, 1, (40, 50)).astype(np.float32)
-    kernel = cross_kernel(rows, rows, "minmax")
+    kernel = compute_cross_kernel(rows, rows, "minmax")
     positive = rng.permutation(40) < n_positive
     solution = _solve(kernel, positive, cost)
     sign = np.where(positive, 1, -1)
@@ -117,7 +117,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     svm = SVM().fit(cohort, y)
     assert "support_" not in vars(svm)
     scores = svm.decision_function(other)
-    kernel = cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "minmax")
+    kernel = compute_cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "minmax")
     expected = SVC(kernel="precomputed", tol=1e-10).fit(gram(cohort, "minmax"), y).decision_function(kernel)
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     empty = other.n_sequences == 0
@@ -190,6 +190,6 @@ def test_preparing_computes_the_gram_matrix(
 ) -> None:
     dataset = cohort_factory(6, 20, seed=11)
     SVM().prepare(dataset[:2])
-    monkeypatch.setattr("deeprc.baselines.kernels.cross_kernel", None)
+    monkeypatch.setattr("deeprc.baselines.kernels.compute_cross_kernel", None)
     again = open_dataset(dataset.container.path)
     SVM(weighted=False, kmer_offsets=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)

@@ -21,11 +21,11 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.evaluation.strata import auc_within
+from deeprc.evaluation.strata import compute_auc_within_strata
 from deeprc.interpretation.report.origin import format_adjust_options, format_train_command
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.several import RunOptions, plan_left_out, train_runs
+from deeprc.runs.several_runs import RunOptions, plan_left_out, train_runs
 from tests.toys.site_cohorts import draw_sites, share_of_signal
 
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
@@ -71,7 +71,9 @@ def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     assert auc(found[1]) == pytest.approx(0.5, abs=0.06)
     assert auc(found[2]) == pytest.approx(0.5, abs=0.08)
     score = compare(dataset, 5, "site").predictions.set_index("repertoire_id")["score"]
-    within = auc_within("site", dataset.metadata["site"].tolist(), label, score[dataset.repertoire_ids].to_numpy())
+    within = compute_auc_within_strata(
+        "site", dataset.metadata["site"].tolist(), label, score[dataset.repertoire_ids].to_numpy()
+    )
     assert within is not None
     assert within.low < 0.5 < within.high
 

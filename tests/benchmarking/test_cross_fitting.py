@@ -11,7 +11,7 @@ from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, assign_mixed_folds, compute_fold_aucs, cross_fit
+from deeprc.benchmarking.cross_fitting import assign_mixed_folds, compute_fold_aucs, cross_fit, folds_have_both_classes
 from deeprc.benchmarking.search import apply_setting
 from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
@@ -65,7 +65,7 @@ def test_folds_without_both_classes_are_refused(cohort: RepertoireDataset, kind:
         "a fold of one class": np.where(y == 1, np.arange(len(y)) // 2 % 2, np.arange(len(y)) // 2 % 3),
         "a class in one fold": np.where(y == 1, 0, np.arange(len(y)) // 2 % 2),
     }
-    assert not are_mixed(folds[kind], y) or kind == "one fold"
+    assert not folds_have_both_classes(folds[kind], y) or kind == "one fold"
     with pytest.raises(InputError, match="both in each fold"):
         cross_fit(SVM(), [{}], cohort, y, folds[kind])
 
@@ -86,7 +86,7 @@ def test_folds_have_both_classes_and_separate_no_donor(cohort: RepertoireDataset
     groups = np.where(positive, rank // 5, 100 + rank // 5)  # three donors of each class
     folds = assign_mixed_folds(cohort, positive, 5, groups)
     assert folds.max() == 2
-    assert are_mixed(folds, positive.astype(np.int64))
+    assert folds_have_both_classes(folds, positive.astype(np.int64))
     assert all(len(set(folds[groups == group])) == 1 for group in set(groups.tolist()))
     assert not assign_mixed_folds(cohort, positive, 5, positive.astype(np.int64)).any()  # one donor of each class
 

@@ -11,7 +11,7 @@ import yaml
 from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking import methods
-from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, search_presets
+from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, list_search_presets
 from deeprc.benchmarking.registry import METHODS, RegisteredMethod
 from deeprc.benchmarking.search import SearchSpace
 from deeprc.datasets.dataset import RepertoireDataset
@@ -70,7 +70,7 @@ def choose(cohort: RepertoireDataset, tmp_path: Path) -> Callable[..., tuple[lis
 
 def test_the_methods_and_presets_that_come_with_deeprc() -> None:
     assert list(METHODS) == EXPECTED
-    assert search_presets() == ["paper", "quick"]
+    assert list_search_presets() == ["paper", "quick"]
     assert [name for name, method in METHODS.items() if method.kind == "control"] == [
         "repertoire-size",
         "diversity",

@@ -255,7 +255,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     for resume in (False, True):
         with pytest.raises(InputError, match=r"b: exists already; choose another `output`"):
             ResultStore(tmp_path / "b", HEADER, resume=resume)
-    with pytest.raises(InputError, match=r"cannot be made, .*mine.txt is no folder"):
+    with pytest.raises(InputError, match=r"cannot be made, .*mine.txt is not a folder"):
         ResultStore(tmp_path / "b" / "mine.txt" / "c", HEADER)
     assert files(tmp_path / "b") == ["mine.txt"]
 

@@ -17,8 +17,8 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.tables import _format_duration, format_results_tsv, summarise_chosen_settings
 from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, format_p_value
-from deeprc.evaluation.reliability import calibration_error
+from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics, format_p_value
+from deeprc.evaluation.reliability import compute_calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
 FEW = "The repertoires come from few donors, so this may be chance."
@@ -49,7 +49,7 @@ def predictions(folds: int = 5, n: int = 24, seed: int = 0) -> pd.DataFrame:
 
 
 PREDICTIONS = predictions()
-COMPARISON, METRICS = compare(PREDICTIONS, METHODS), fold_metrics(PREDICTIONS)
+COMPARISON, METRICS = compare(PREDICTIONS, METHODS), compute_fold_metrics(PREDICTIONS)
 CHOICES = pd.DataFrame(
     [
         ("a", f, 0.8 + 0.01 * f, 0.7 + 0.01 * f, json.dumps({"kernel": "minmax", "C": 10.0**f, "l1": None}))
@@ -249,7 +249,7 @@ def test_markdown_of_probabilities() -> None:
     own = PREDICTIONS[PREDICTIONS["method"] == "a"]
     label, p = own["label"].to_numpy(), own["probability"].to_numpy()
     by_name = {row[0]: row[1:] for row in rows}
-    expected = np.mean((p - label) ** 2), log_loss(label, p), calibration_error(label, p)
+    expected = np.mean((p - label) ** 2), log_loss(label, p), compute_calibration_error(label, p)
     assert by_name["Method A"] == [f"{value:.3f}" for value in expected]
     assert rows[-1] == ["Base rate", "0.250", "0.693", "-"]  # half of the repertoires are positive
     losses = [float(row[2]) for row in rows[:-1]]

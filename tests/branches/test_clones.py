@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from deeprc.baselines.beta_binomial import beta_binomial_log_odds
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds
 from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
@@ -69,7 +69,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 def odds(k: int, n: int) -> float:
-    return float(beta_binomial_log_odds(ODDS, [k], [n])[0])
+    return float(compute_beta_binomial_log_odds(ODDS, [k], [n])[0])
 
 
 def rate(k: int, n: int) -> float:

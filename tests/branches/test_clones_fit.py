@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
+from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
@@ -135,7 +135,7 @@ def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
     k = np.array([frame["junction_aa"].str.contains("SIRS").mul(frame["v_call"] == "V1").sum() for frame in frames])
     n = np.array([len(frame) for frame in frames])
     classes = [fit_beta_binomial(k[y == label], n[y == label]) for label in (0, 1)]
-    odds = beta_binomial_log_pmf(k, n, *classes[1]) - beta_binomial_log_pmf(k, n, *classes[0])
+    odds = compute_beta_binomial_log_pmf(k, n, *classes[1]) - compute_beta_binomial_log_pmf(k, n, *classes[0])
     np.testing.assert_allclose(scores_of(branch, dataset)[:, 0], odds, rtol=1e-8)
     hits = branch.find_clones_in(dataset[1])
     none, one = (compute_evidence("odds", np.ravel(classes), [0, 1], [n[1]] * 2)).tolist()

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
@@ -63,7 +63,7 @@ def features_by_numpy(dataset: RepertoireDataset) -> tuple[list[Floats], Floats]
     """Return the frequencies of k-mers with 4 to 1 residues and the log-ratios of V genes."""
     rows = np.asarray(compute_kmer_frequencies(dataset), np.float64)
     kmers = [rows.reshape(len(rows), 20**k, -1).sum(axis=2) for k in (4, 3, 2, 1)]
-    return kmers, centred_log_ratios(count_named_genes(dataset, "v_call", ["TRBV1", "TRBV2"]))
+    return kmers, compute_centred_log_ratios(count_named_genes(dataset, "v_call", ["TRBV1", "TRBV2"]))
 
 
 def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float) -> Floats:

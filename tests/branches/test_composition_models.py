@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
@@ -53,7 +53,7 @@ def two_genes(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 def centred(dataset: RepertoireDataset, present: Floats) -> Floats:
     """Return the weighted log-ratios, (B, G), centred at the mean of the repertoires that are present."""
     size_weights = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
-    ratios = centred_log_ratios(count_named_genes(dataset, "v_call", sorted(NAMES)))
+    ratios = compute_centred_log_ratios(count_named_genes(dataset, "v_call", sorted(NAMES)))
     return size_weights[:, None] * (ratios - np.average(ratios, axis=0, weights=present * size_weights))
 
 

@@ -20,18 +20,18 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.evaluation.strata import auc_within
+from deeprc.evaluation.strata import compute_auc_within_strata
 from deeprc.interpretation.report.number_tables import make_within_table
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
-from deeprc.runs.several import RunOptions, plan_left_out, train_runs
+from deeprc.runs.several_runs import RunOptions, plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
 from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
 
@@ -152,7 +152,9 @@ def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -
     (within,) = metrics["test"]["status=sick"]["within"]
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t").query("split == 'test'")
     batch = cohort.select(table["repertoire_id"].tolist()).metadata["batch"].tolist()
-    expected = auc_within("batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float))
+    expected = compute_auc_within_strata(
+        "batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float)
+    )
     assert expected is not None
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
     assert "among test repertoires with the same batch: 0." in format_metrics(metrics)
@@ -168,7 +170,7 @@ def test_a_batch_that_may_explain_an_auc_is_a_warning(score: str, *, is_told: bo
     label = np.tile([0.0, 1.0], 100)
     batch = np.where(rng.random(200) < 0.9, label, 1 - label)
     scores = {"batch": batch, "label": label}[score] + 0.5 * rng.normal(size=200)
-    within = auc_within("batch", batch.tolist(), label, scores)
-    whole = fold_aucs_interval([label.astype(np.int64)], [scores])
+    within = compute_auc_within_strata("batch", batch.tolist(), label, scores)
+    whole = compute_fold_aucs_interval([label.astype(np.int64)], [scores])
     assert within is not None
     assert within.explains(float(whole.aucs[0]), whole.low) == is_told

@@ -17,9 +17,9 @@ from deeprc.checks import check_dataset
 from deeprc.checks import container as checks_container
 from deeprc.checks.container import hash_repertoire, profile_container
 from deeprc.checks.folder import check_folder
-from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_with_gene_names
+from deeprc.checks.run_checks import check_for_training, read_checks
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_file import update_checksum

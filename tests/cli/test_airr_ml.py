@@ -133,7 +133,7 @@ def test_other_files_are_not_replaced(place: Path, tmp_path: Path, deeprc: Deepr
     arguments = ["--train_dir", place / "train", "--test_dirs", place / "a", "--out_dir", tmp_path]
     code, _, errors = deeprc("airr-ml", *arguments)
     assert code == 2
-    assert "exists and is no table of this kind" in errors
+    assert "exists and is not a table of this kind" in errors
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "precious\n"
 

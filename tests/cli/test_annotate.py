@@ -45,5 +45,5 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     (tmp_path / "out.tsv").write_text("mine\n")
     code, _, err = deeprc(*arguments)
     assert code == 2
-    assert "exists and is no table of this kind" in err
+    assert "exists and is not a table of this kind" in err
     assert not (tmp_path / "out.organisms.tsv").exists()

@@ -148,7 +148,7 @@ def test_a_failed_method_gives_exit_code_1(
         (["--folds", "16"], "the smallest class has 15 repertoires; expected at least 16"),
         (["--group-by", "donor"], "no column 'donor' for --group-by"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler tcp://127.0.0.1:1: "),
-        (["--output", "{c}/x"], "cannot be made, {c} is no folder"),
+        (["--output", "{c}/x"], "cannot be made, {c} is not a folder"),
         (["--output", "{t}"], "exists already; choose another --output"),
         (["--output", "{t}", "--resume"], "exists already; choose another --output"),
     ],

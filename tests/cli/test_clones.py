@@ -29,4 +29,4 @@ def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) ->
     (tmp_path / "notes.tsv").write_text("mine\n")
     code, _, err = deeprc("clones", cohort.container.path, "--target", "status", "-o", tmp_path / "notes.tsv")
     assert code == 2
-    assert "exists and is no table of this kind" in err
+    assert "exists and is not a table of this kind" in err

@@ -248,7 +248,7 @@ def test_the_class_of_attention_orders_sequences_and_changes_no_number(
         (["train", "--resume", "{t}"], "is not a run directory"),
         (["train", "--resume", "{r}"], "training has ended"),
         (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),
-        (["train", "{c}", "--target", "status", "--output", "{c}/x"], "cannot be made, {c} is no folder"),
+        (["train", "{c}", "--target", "status", "--output", "{c}/x"], "cannot be made, {c} is not a folder"),
         (["quickstart", "--output", "{c}"], "exists already"),
         (
             ["train", "{c}", "--target", "status", "--output", "{t}/x", "--device", "meta"],
@@ -290,18 +290,18 @@ def test_nothing_of_the_users_is_overwritten(
     source.write_text("amino_acid\ttemplates\nCASSF\t1\n")
     for output in (sheet, source):
         code, _, err = deeprc("preprocess", source, "--metadata", sheet, "--output", output)
-        assert (code, "exists and is no container" in err) == (2, True)
+        assert (code, "exists and is not a container" in err) == (2, True)
     for command in ("predict", "attention"):
         for output in (sheet, source, cohort.container.path):
             code, _, err = deeprc(command, run, cohort.container.path, "-o", output)
-            assert (code, "exists and is no table of this kind" in err) == (2, True)
+            assert (code, "exists and is not a table of this kind" in err) == (2, True)
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path)[0] == 2
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
         assert deeprc(command, run, cohort.container.path, "-o", tmp_path / command)[0] == 0
     mine = tmp_path / "b.heads.tsv"
     mine.write_text("my\tnotes\n")
     code, _, err = deeprc("attention", run, cohort.container.path, "-o", tmp_path / "b.tsv.gz")
-    assert (code, "b.heads.tsv: exists and is no table of this kind" in err) == (2, True)
+    assert (code, "b.heads.tsv: exists and is not a table of this kind" in err) == (2, True)
     mine.unlink()
     assert sheet.read_text() == "repertoire_id\na\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -51,7 +51,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
         (["train", "c.h5", "--group-by", "Donor", "ID"], _QUOTES),
         (
             ["cv", "c.h5", "--target", "x", "--output", "o", "seed=3"],
-            "seed is no setting of the configuration, but an ",
+            "seed is not a setting of the configuration, but an ",
         ),
         (["train", "none.h5", "--target", "x", "--output", "o"], "none.h5: no such file"),
         (["predict", "run", "-o", "a.tsv"], "expected a CONTAINER after run"),

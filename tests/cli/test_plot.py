@@ -195,7 +195,7 @@ def test_a_damaged_table_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"predictions\.tsv: no such file"):
         make_figure("roc", tmp_path)
     (tmp_path / "history.tsv").write_text("")
-    with pytest.raises(InputError, match=r"history\.tsv: is no table"):
+    with pytest.raises(InputError, match=r"history\.tsv: is not a table"):
         make_figure("history", tmp_path)
     with pytest.raises(InputError, match="no figure 'pie'; one of roc, "):
         make_figure("pie", tmp_path)

@@ -157,7 +157,7 @@ def test_errors_are_one_line_and_leave_nothing(
 def test_an_existing_file_that_is_no_container_is_left_alone(deeprc: Run, tmp_path: Path) -> None:
     (tmp_path / "thesis.h5").write_text("mine")
     code, _, err = deeprc("simulate", "simulated-0", "-o", tmp_path / "thesis.h5", *SMALL)
-    assert (code, err) == (2, f"Error: {tmp_path}/thesis.h5: exists and is no container; choose another --output\n")
+    assert (code, err) == (2, f"Error: {tmp_path}/thesis.h5: exists and is not a container; choose another --output\n")
     code, _, err = deeprc("simulate", "simulated-0", "-o", tmp_path, *SMALL)
     assert (code, err) == (2, f"Error: {tmp_path}: is a folder; expected the name of a file to write\n")
     assert (tmp_path / "thesis.h5").read_text() == "mine"

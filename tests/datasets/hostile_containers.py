@@ -191,7 +191,7 @@ def hostile_changes() -> Iterator[tuple[str, Change]]:
     ids = "repertoire_ids"
     yield "the same id twice", _replace(ids, lambda file: file[ids][:][[0, 0, *range(2, len(file[ids]))]])
     yield "an empty id", _replace(ids, lambda file: np.array([b"", *file[ids][1:]]))
-    yield "an id that is no UTF-8", _replace(ids, lambda file: np.array([b"\xff\xfe", *file[ids][1:]]))
+    yield "an id that is not UTF-8", _replace(ids, lambda file: np.array([b"\xff\xfe", *file[ids][1:]]))
     yield (
         "numbers that are not finite",
         _replace("metadata/age", lambda file: np.full(len(file["metadata/age"]), np.inf)),

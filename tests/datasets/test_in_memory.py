@@ -174,7 +174,7 @@ def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -
     sent = pickle.loads(pickle.dumps(part))
     assert content(sent) == content(part)
     (tmp_path / "text.h5").write_text("mine")
-    with pytest.raises(InputError, match="exists and is no container"):
+    with pytest.raises(InputError, match="exists and is not a container"):
         part.to_container(tmp_path / "text.h5")
 
 

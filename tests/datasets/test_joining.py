@@ -187,7 +187,7 @@ def test_no_part_is_overwritten_and_no_other_file(write, tmp_path):
         join([one, two], two)
     assert two.read_bytes() == before
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="exists and is no container; choose another `output`"):
+    with pytest.raises(InputError, match="exists and is not a container; choose another `output`"):
         join([one, two], tmp_path / "notes.txt")
     with pytest.raises(InputError, match="expected at least two containers, found 1"):
         join([one], tmp_path / "cohort.h5")

@@ -274,7 +274,7 @@ def test_rows_are_numbered_across_blocks(tmp_path, monkeypatch, size):
 def test_a_quote_that_never_ends(tmp_path):
     path = tmp_path / "r.tsv"
     path.write_text('amino_acid\ttemplates\nCASSF\t2\n"CATF\t3\nCAF\t1\n')
-    assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF", '"CATF', "CAF"]  # the second is no sequence
+    assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF", '"CATF', "CAF"]  # the second is not a sequence
 
 
 # --- comments -------------------------------------------------------------------------------------------

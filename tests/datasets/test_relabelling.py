@@ -93,7 +93,7 @@ def test_a_sheet_of_something_else(cohort: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no row is of a repertoire of .* the sheet has 'x', the container 'rep\.0'"):
         relabel(cohort, new, allow_missing=True)
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match="exists and is no container"):
+    with pytest.raises(InputError, match="exists and is not a container"):
         relabel(cohort, new, tmp_path / "mine.txt")
     assert (tmp_path / "mine.txt").read_text() == "precious"
 

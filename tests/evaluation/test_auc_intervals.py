@@ -7,28 +7,28 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from deeprc.evaluation.auc_comparison import midrank_aucs, paired_auc_test
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs, run_paired_auc_test
 from deeprc.evaluation.auc_intervals import (
-    auc_interval,
-    fold_aucs_interval,
+    compute_auc_interval,
+    compute_fold_aucs_interval,
+    compute_overlap_factor,
     measure_design_effect,
     measure_overlap,
-    overlap_factor,
 )
 
 
 def test_interval_limits_solve_their_equation() -> None:
     m, n, auc, z = 20, 30, 0.8, 1.959964
-    for theta in auc_interval(auc, m, n):
+    for theta in compute_auc_interval(auc, m, n):
         pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
         assert abs(auc - theta) == pytest.approx(z * math.sqrt(theta * (1 - theta) * pairs / (m * n)), rel=1e-5)
 
 
 def test_interval_of_a_perfect_auc_is_not_a_point() -> None:
-    lower, upper = auc_interval(1.0, 6, 6)
+    lower, upper = compute_auc_interval(1.0, 6, 6)
     assert upper == 1.0
     assert 0.6 < lower < 0.95
-    assert auc_interval(0.0, 6, 6) == pytest.approx((1 - upper, 1 - lower))
+    assert compute_auc_interval(0.0, 6, 6) == pytest.approx((1 - upper, 1 - lower))
 
 
 def test_interval_covers() -> None:
@@ -37,14 +37,14 @@ def test_interval_covers() -> None:
     truth, hits, m, n = 0.9214, 0, 15, 20  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
     for _ in range(500):
         positive, negative = rng.normal(2, 1, m), rng.normal(0, 1, n)
-        lower, upper = auc_interval(float((positive[:, None] > negative).mean()), m, n)
+        lower, upper = compute_auc_interval(float((positive[:, None] > negative).mean()), m, n)
         hits += lower <= truth <= upper
     assert 0.92 <= hits / 500 <= 0.99
 
 
 def test_interval_of_a_mean_solves_its_equation() -> None:
     m, n, auc = [6, 7, 5], [10, 9, 12], 0.83
-    for theta in auc_interval(auc, m, n):
+    for theta in compute_auc_interval(auc, m, n):
         variance = 0.0
         for p, q in zip(m, n, strict=True):
             star = (p + q) / 2 - 1
@@ -54,13 +54,13 @@ def test_interval_of_a_mean_solves_its_equation() -> None:
 
 
 def test_interval_of_one_fold_is_the_old_one_and_of_more_is_narrower() -> None:
-    assert auc_interval(0.8, [20], [30]) == auc_interval(0.8, 20, 30)
-    one, five = auc_interval(0.8, 20, 30), auc_interval(0.8, [20] * 5, [30] * 5)
+    assert compute_auc_interval(0.8, [20], [30]) == compute_auc_interval(0.8, 20, 30)
+    one, five = compute_auc_interval(0.8, 20, 30), compute_auc_interval(0.8, [20] * 5, [30] * 5)
     assert one[0] < five[0] < 0.8 < five[1] < one[1]
 
 
 def test_interval_of_perfect_folds_is_not_a_point() -> None:
-    lower, upper = auc_interval(1.0, [6] * 5, [6] * 5)
+    lower, upper = compute_auc_interval(1.0, [6] * 5, [6] * 5)
     assert upper == 1.0
     assert 0.85 < lower < 0.99
 
@@ -70,21 +70,21 @@ def test_interval_of_a_mean_covers() -> None:
     truth, hits = 0.9214, 0  # P(x > y) for x ~ N(2, 1), y ~ N(0, 1)
     label = np.repeat([1, 0], [6, 8])
     for _ in range(500):
-        aucs = midrank_aucs(label, rng.normal(size=(5, 14)) + 2 * label)
-        lower, upper = auc_interval(float(aucs.mean()), [6] * 5, [8] * 5)
+        aucs = compute_midrank_aucs(label, rng.normal(size=(5, 14)) + 2 * label)
+        lower, upper = compute_auc_interval(float(aucs.mean()), [6] * 5, [8] * 5)
         hits += lower <= truth <= upper
     assert 0.92 <= hits / 500 <= 0.99
 
 
 def test_variance_factor_is_that_of_smaller_classes() -> None:
-    for theta in auc_interval(0.8, 20, 30, variance_factor=2.25):
+    for theta in compute_auc_interval(0.8, 20, 30, variance_factor=2.25):
         pairs = 1 + (25 - 1) * (1 - theta) / (2 - theta) + (25 - 1) * theta / (1 + theta)
         distance = 1.959964 * math.sqrt(2.25 * theta * (1 - theta) * pairs / (20 * 30))
         assert abs(0.8 - theta) == pytest.approx(distance, rel=1e-5)
 
 
 def test_overlap_of_training_sets() -> None:
-    assert [overlap_factor(n) for n in (1, 2, 5)] == [1.0, 3.0, 2.25]
+    assert [compute_overlap_factor(n) for n in (1, 2, 5)] == [1.0, 3.0, 2.25]
 
 
 # -- donors with several repertoires ----------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def test_interval_covers_with_few_donors_in_a_class(n_positive: int, n_each: int
     hits, rejected = 0, 0
     for _ in range(300):
         first, second = (rng.normal(size=donors.max() + 1)[donors] + 0.5 * rng.normal(size=len(donors)) for _ in "ab")
-        found = fold_aucs_interval([label], [first], [donors])
+        found = compute_fold_aucs_interval([label], [first], [donors])
         hits += found.low <= 0.5 <= found.high
-        rejected += paired_auc_test([label], [first], [second], donors=[donors]).p_value < 0.05
+        rejected += run_paired_auc_test([label], [first], [second], donors=[donors]).p_value < 0.05
     assert hits / 300 >= 0.92
     assert rejected / 300 <= 0.08
 
@@ -163,9 +163,9 @@ def test_the_names_of_donors_and_the_order_of_repertoires_do_not_matter() -> Non
     rng = np.random.default_rng(3)
     label, donors = np.repeat([1, 0], 20), np.repeat(np.arange(10), 4)
     score = rng.normal(size=40) + label
-    found = fold_aucs_interval([label], [score], [donors])
+    found = compute_fold_aucs_interval([label], [score], [donors])
     order, names = rng.permutation(40), rng.permutation(100)
-    again = fold_aucs_interval([label[order]], [score[order]], [names[donors[order]]])
+    again = compute_fold_aucs_interval([label[order]], [score[order]], [names[donors[order]]])
     assert (again.low, again.high) == pytest.approx((found.low, found.high))
 
 
@@ -174,7 +174,10 @@ def test_donors_widen_the_interval() -> None:
     donors = np.repeat(np.arange(20), 5)
     label = (donors % 2).astype(np.int64)
     score = rng.normal(size=20)[donors] + 0.3 * rng.normal(size=100) + label
-    alone, together = fold_aucs_interval([label], [score]), fold_aucs_interval([label], [score], [donors])
+    alone, together = (
+        compute_fold_aucs_interval([label], [score]),
+        compute_fold_aucs_interval([label], [score], [donors]),
+    )
     assert together.aucs == pytest.approx(alone.aucs)
     assert together.low < alone.low
     assert together.high > alone.high
@@ -195,11 +198,11 @@ def test_interval_covers_with_donors(n_donors: int, n_each: int, correlation: fl
         score = label + noise + (1 - correlation) ** 0.5 * rng.normal(size=len(donors))
         sides = [fold_of == fold for fold in range(n_folds)]
         labels, scores, codes = ([each[side] for side in sides] for each in (label, score, donors))
-        auc = float(np.mean([midrank_aucs(y, s[None])[0] for y, s in zip(labels, scores, strict=True)]))
+        auc = float(np.mean([compute_midrank_aucs(y, s[None])[0] for y, s in zip(labels, scores, strict=True)]))
         sizes = [y.sum() for y in labels], [(1 - y).sum() for y in labels]
-        low, high = auc_interval(auc, *sizes, variance_factor=measure_design_effect(labels, scores, codes))
+        low, high = compute_auc_interval(auc, *sizes, variance_factor=measure_design_effect(labels, scores, codes))
         hits += low <= truth <= high
-        low, high = auc_interval(auc, *sizes)
+        low, high = compute_auc_interval(auc, *sizes)
         without += low <= truth <= high
     assert 0.91 <= hits / 300 <= 0.985
     assert without / 300 < 0.85
@@ -244,10 +247,10 @@ def test_interval_covers_in_cross_validation(n: int, n_features: int, distance: 
     truth = np.mean([truths for _, _, truths in runs])
     hits = without = 0
     for labels, scores, _ in runs:
-        found = fold_aucs_interval(labels, scores)
+        found = compute_fold_aucs_interval(labels, scores)
         hits += found.low <= truth <= found.high
         sizes = [y.sum() for y in labels], [(1 - y).sum() for y in labels]
-        low, high = auc_interval(float(found.aucs.mean()), *sizes)
+        low, high = compute_auc_interval(float(found.aucs.mean()), *sizes)
         without += low <= truth <= high
     assert 0.93 <= hits / 300 <= 0.995
     assert without / 300 < 0.92
@@ -262,13 +265,13 @@ def test_equal_repeats_say_nothing_new() -> None:
     scores = rng.normal(size=60) + label
     folds = [np.arange(60) // 4 % 5 == fold for fold in range(5)]
     labels, split, owners = ([each[rows] for rows in folds] for each in (label, scores, donors))
-    once = fold_aucs_interval(labels, split, owners)
-    thrice = fold_aucs_interval(labels * 3, split * 3, owners * 3, repeats=np.repeat([0, 1, 2], 5).tolist())
+    once = compute_fold_aucs_interval(labels, split, owners)
+    thrice = compute_fold_aucs_interval(labels * 3, split * 3, owners * 3, repeats=np.repeat([0, 1, 2], 5).tolist())
     assert thrice.aucs.mean() == pytest.approx(once.aucs.mean())
     assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=0.005)
     assert measure_overlap(labels, split, owners, [0] * 5) == 2.25
     with pytest.raises(ValueError, match=r"^expected the donors"):
-        fold_aucs_interval(labels * 2, split * 2, repeats=[0] * 5 + [1] * 5)
+        compute_fold_aucs_interval(labels * 2, split * 2, repeats=[0] * 5 + [1] * 5)
 
 
 def test_overlap_of_repeats_by_hand() -> None:
@@ -304,7 +307,7 @@ def test_trainings_that_fail_widen_the_interval() -> None:
     scores = [rng.normal(size=40) + 3 * label * (fold not in (2, 9)) for fold in range(10)]
     repeats = [0] * 5 + [1] * 5
     labels = [label] * 10
-    found = fold_aucs_interval(labels, scores, donors, repeats=repeats)
+    found = compute_fold_aucs_interval(labels, scores, donors, repeats=repeats)
     mean, sizes = float(found.aucs.mean()), ([20] * 10, [20] * 10)
     star = 19
     pairs = 1 + star * (1 - mean) / (2 - mean) + star * mean / (1 + mean)
@@ -312,7 +315,7 @@ def test_trainings_that_fail_widen_the_interval() -> None:
     excess = (np.var(found.aucs[:5], ddof=1) + np.var(found.aucs[5:], ddof=1)) / 2 / 10 - variance
     assert excess > variance
     factor = measure_overlap(labels, scores, donors, repeats) * measure_design_effect(labels, scores, donors)
-    expected = auc_interval(mean, *sizes, variance_factor=factor + excess / variance)
+    expected = compute_auc_interval(mean, *sizes, variance_factor=factor + excess / variance)
     assert (found.low, found.high) == pytest.approx(expected)
 
 
@@ -369,7 +372,7 @@ def test_interval_covers_over_repeats_and_seeds(
     rng = np.random.default_rng(10)
     runs = [repeated(rng, n_donors, n_each, n_repeats, n_members, n_failing) for _ in range(200)]
     truth, repeats = np.mean([run[-1] for run in runs]), np.repeat(np.arange(n_repeats), 5).tolist()
-    found = [fold_aucs_interval(*run[:3], repeats=repeats) for run in runs]
+    found = [compute_fold_aucs_interval(*run[:3], repeats=repeats) for run in runs]
     assert 0.93 <= np.mean([each.low <= truth <= each.high for each in found]) <= 0.985
 
 
@@ -378,7 +381,7 @@ def test_a_repeat_whose_class_has_one_donor_takes_the_overlap_of_one_repeat() ->
     labels = [np.array([1, 1, 0, 0])] * 2
     scores = [np.array([0.9, 0.4, 0.5, 0.1]), np.array([0.3, 0.2, 0.6, 0.25])]
     donors = [np.array([0, 0, 2, 2]), np.array([1, 1, 3, 3])]
-    assert measure_overlap(labels, scores, donors, [0, 1]) == overlap_factor(1)
-    found = fold_aucs_interval(labels, scores, donors, repeats=[0, 1])
+    assert measure_overlap(labels, scores, donors, [0, 1]) == compute_overlap_factor(1)
+    found = compute_fold_aucs_interval(labels, scores, donors, repeats=[0, 1])
     assert found.aucs.tolist() == [0.75, 0.25]
     assert found.low < 0.5 < found.high

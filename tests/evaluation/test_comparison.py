@@ -11,9 +11,20 @@ from scipy.stats import kstest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import adjust_by_holm, compute_delong_covariance, midrank_aucs, paired_auc_test
-from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.comparison import MethodInfo, compare, find_comparison_cautions, fold_metrics, format_p_value
+from deeprc.evaluation.auc_comparison import (
+    adjust_by_holm,
+    compute_delong_covariance,
+    compute_midrank_aucs,
+    run_paired_auc_test,
+)
+from deeprc.evaluation.auc_intervals import compute_auc_interval
+from deeprc.evaluation.comparison import (
+    MethodInfo,
+    compare,
+    compute_fold_metrics,
+    find_comparison_cautions,
+    format_p_value,
+)
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
@@ -62,7 +73,7 @@ def row_of(comparison: pd.DataFrame, method: str) -> pd.Series:
 def test_fold_metrics_by_hand_and_by_scikit_learn() -> None:
     label, probability = [1, 0, 1, 0, 1], [0.9, 0.6, 0.7, 0.2, 0.4]
     score = [3.0, 2.0, 2.0, -1.0, 0.5]  # ranks otherwise than the probability: AUC is of the score
-    found = fold_metrics(frame("a", 2, label, score, probability)).set_index("metric")
+    found = compute_fold_metrics(frame("a", 2, label, score, probability)).set_index("metric")
     assert set(found["method"]) == {"a"}
     assert set(found["fold"]) == {2}
     value = found["value"]
@@ -79,17 +90,19 @@ def test_fold_metrics_by_hand_and_by_scikit_learn() -> None:
 
 
 def test_metrics_of_one_class_are_undefined() -> None:
-    value = fold_metrics(frame("a", 0, [0, 0], [1.0, 2.0], [0.4, 0.4])).set_index("metric")["value"]
+    value = compute_fold_metrics(frame("a", 0, [0, 0], [1.0, 2.0], [0.4, 0.4])).set_index("metric")["value"]
     assert value[["auc", "average_precision", "balanced_accuracy", "f1"]].isna().all()
     assert value["accuracy"] == 1.0
     assert value["brier"] == pytest.approx(0.16)
-    value = fold_metrics(frame("a", 0, [1, 1], [1.0, 2.0], [0.4, 0.6])).set_index("metric")["value"]
+    value = compute_fold_metrics(frame("a", 0, [1, 1], [1.0, 2.0], [0.4, 0.6])).set_index("metric")["value"]
     assert value["f1"] == pytest.approx(2 / 3)
     assert value[["auc", "average_precision", "balanced_accuracy"]].isna().all()
 
 
 def test_infinite_scores_rank() -> None:
-    value = fold_metrics(frame("a", 0, [1, 0, 0], [math.inf, -math.inf, 0.0], [1.0, 0.0, 0.5])).set_index("metric")
+    value = compute_fold_metrics(frame("a", 0, [1, 0, 0], [math.inf, -math.inf, 0.0], [1.0, 0.0, 0.5])).set_index(
+        "metric"
+    )
     assert value.loc["auc", "value"] == 1.0
 
 
@@ -151,7 +164,7 @@ def test_delong_is_the_u_statistics_covariance(m: int, n: int, digits: int) -> N
     np.testing.assert_allclose(auc, expected_auc, rtol=1e-12)
     np.testing.assert_allclose(covariance, expected, rtol=1e-10, atol=1e-15)
     np.testing.assert_allclose(auc, [roc_auc_score(label, score) for score in scores], rtol=1e-12)
-    np.testing.assert_allclose(midrank_aucs(label, scores), auc, rtol=1e-12)
+    np.testing.assert_allclose(compute_midrank_aucs(label, scores), auc, rtol=1e-12)
 
 
 def test_delong_by_hand() -> None:
@@ -192,7 +205,7 @@ def test_p_values_under_the_null_are_about_uniform() -> None:
     for _ in range(600):
         common = rng.normal(size=(3, 40))
         first, second = common + rng.normal(size=(2, 3, 40)) + label
-        p_values.append(paired_auc_test([label] * 3, list(first), list(second)).p_value)
+        p_values.append(run_paired_auc_test([label] * 3, list(first), list(second)).p_value)
     assert 0.02 <= np.mean(np.array(p_values) < 0.05) <= 0.08
     assert kstest(p_values, "uniform").pvalue > 0.001
 
@@ -207,11 +220,14 @@ def test_the_order_of_the_two_does_not_matter() -> None:
     rng = np.random.default_rng(1)
     labels = [np.arange(12) % 2] * 2
     first, second = rng.normal(size=(2, 2, 12))
-    there, back = paired_auc_test(labels, list(first), list(second)), paired_auc_test(labels, list(second), list(first))
+    there, back = (
+        run_paired_auc_test(labels, list(first), list(second)),
+        run_paired_auc_test(labels, list(second), list(first)),
+    )
     assert there.difference == -back.difference
     assert there.p_value == pytest.approx(back.p_value)
     perfect, worst = [label.astype(float) for label in labels], [-label.astype(float) for label in labels]
-    there, back = paired_auc_test(labels, perfect, worst), paired_auc_test(labels, worst, perfect)
+    there, back = run_paired_auc_test(labels, perfect, worst), run_paired_auc_test(labels, worst, perfect)
     assert there.test == "permutation"
     assert there.p_value == back.p_value
 
@@ -239,18 +255,18 @@ def perfect_and_wrong() -> pd.DataFrame:
 def test_without_variance_permutations_decide() -> None:
     """With 3 of each class, of 64 exchanges only those of all or none give a difference of 1."""
     label = np.array([1, 1, 1, 0, 0, 0])
-    found = paired_auc_test([label], [label.astype(float)], [-label.astype(float)])
+    found = run_paired_auc_test([label], [label.astype(float)], [-label.astype(float)])
     assert found.difference == 1.0
     assert found.test == "permutation"
     assert found.p_value == pytest.approx(2 / 64, abs=0.015)
-    assert found == paired_auc_test([label], [label.astype(float)], [-label.astype(float)])
-    assert found.p_value != paired_auc_test([label], [label.astype(float)], [-label.astype(float)], seed=1).p_value
+    assert found == run_paired_auc_test([label], [label.astype(float)], [-label.astype(float)])
+    assert found.p_value != run_paired_auc_test([label], [label.astype(float)], [-label.astype(float)], seed=1).p_value
 
 
 def test_one_positive_in_a_fold_is_left_to_permutations() -> None:
     rng = np.random.default_rng(0)
     labels = [np.array([1, 0, 0, 0, 0]), np.array([1, 1, 0, 0, 0])]
-    found = paired_auc_test(labels, list(labels), [rng.normal(size=5), np.array([0.0, 1, 2, 3, 4])])
+    found = run_paired_auc_test(labels, list(labels), [rng.normal(size=5), np.array([0.0, 1, 2, 3, 4])])
     assert found.test == "permutation"
     assert 0 < found.p_value <= 1
 
@@ -258,9 +274,9 @@ def test_one_positive_in_a_fold_is_left_to_permutations() -> None:
 def test_permutations_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     label = np.arange(10) % 2
     arguments = [label] * 2, [label.astype(float)] * 2, [np.zeros(10)] * 2
-    whole = paired_auc_test(*arguments)
+    whole = run_paired_auc_test(*arguments)
     monkeypatch.setattr("deeprc.evaluation.auc_comparison._CHUNK", 777)
-    assert paired_auc_test(*arguments) == whole
+    assert run_paired_auc_test(*arguments) == whole
     assert whole.test == "permutation"
 
 
@@ -273,7 +289,7 @@ def test_permutation_p_values_under_the_null(monkeypatch: pytest.MonkeyPatch) ->
     p_values = []
     for seed in range(300):
         first, second = rng.normal(size=(2, 4, 10)) + label
-        p_values.append(paired_auc_test([label] * 4, list(first), list(second), seed=seed).p_value)
+        p_values.append(run_paired_auc_test([label] * 4, list(first), list(second), seed=seed).p_value)
     assert 0.02 <= np.mean(np.array(p_values) < 0.05) <= 0.1
     assert 0.4 < np.mean(p_values) < 0.6
 
@@ -309,7 +325,7 @@ def test_compare_summarises_the_folds() -> None:
     assert found["auc_mean"] == pytest.approx(np.mean(aucs))
     assert found["auc_sd"] == pytest.approx(np.std(aucs, ddof=1))
     assert (found["ci_low"], found["ci_high"]) == pytest.approx(
-        auc_interval(np.mean(aucs), [10] * 4, [10] * 4, variance_factor=1 + 4 / 3)
+        compute_auc_interval(np.mean(aucs), [10] * 4, [10] * 4, variance_factor=1 + 4 / 3)
     )
     assert (found["n_folds"], found["n_positive"], found["n_negative"]) == (4, 40, 40)
     assert found["best"]
@@ -360,7 +376,7 @@ def test_donors_are_exchanged_whole() -> None:
     label = np.repeat([1, 0], 8)
     perfect, none = label.astype(float), np.zeros(16)
     found = [
-        paired_auc_test([label], [perfect], [none], donors=None if size == 1 else [np.arange(16) // size])
+        run_paired_auc_test([label], [perfect], [none], donors=None if size == 1 else [np.arange(16) // size])
         for size in (1, 4)
     ]
     assert [each.test for each in found] == ["permutation"] * 2

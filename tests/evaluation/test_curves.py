@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.errors import InputError
 from deeprc.evaluation import curves
-from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
+from deeprc.evaluation.comparison import MethodInfo, compute_fold_metrics, validate_predictions
 from deeprc.evaluation.curves import MEAN, draw_curves, draw_curves_figure, make_curves_table
 from deeprc.evaluation.scatter import NoCurveError
 
@@ -89,7 +89,7 @@ def test_areas_are_those_of_the_tables(seed: int) -> None:
     for fold, part in predictions.groupby("fold"):
         assert area(roc, str(fold)) == pytest.approx(roc_auc_score(part["label"], part["score"]))
         assert area(precision_recall, str(fold)) == pytest.approx(average_precision_score(part["label"], part["score"]))
-    means = fold_metrics(predictions).groupby("metric")["value"].mean()
+    means = compute_fold_metrics(predictions).groupby("metric")["value"].mean()
     assert area(roc, MEAN) == pytest.approx(means["auc"], rel=1e-12)
     assert area(precision_recall, MEAN) == pytest.approx(means["average_precision"], rel=1e-12)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from deeprc.baselines.association_tests import fisher_p_values
+from deeprc.baselines.association_tests import compute_fisher_p_values
 from deeprc.evaluation.excess import (
     choose_bin_ends,
     compute_excess_shares,
@@ -72,10 +72,10 @@ def test_clones_of_random_labels_have_no_excess() -> None:
     n_positive, n = 40, 100
     carriers = rng.integers(2, 20, 20_000)
     positive = hypergeom.rvs(n, n_positive, carriers, random_state=rng)
-    scores = -np.log10(fisher_p_values(positive, carriers, n_positive, n))
+    scores = -np.log10(compute_fisher_p_values(positive, carriers, n_positive, n))
     counts = dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True))
     of_null = compute_expected_clones(counts, n_positive, n)
-    null = -np.log10(fisher_p_values(*of_null[:2], n_positive, n))
+    null = -np.log10(compute_fisher_p_values(*of_null[:2], n_positive, n))
     excess = compute_excess_shares(-np.sort(-scores), null, of_null[2])
     assert excess[100:].max() < 0.15
     strong = np.concatenate([np.full(300, scores.max() + 1), scores])

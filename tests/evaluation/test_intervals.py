@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import norm, spearmanr, t
 
 from deeprc.evaluation.intervals import (
-    mean_error_interval,
-    r2_interval,
-    rank_correlation,
-    rank_correlation_interval,
+    compute_mean_error_interval,
+    compute_r2_interval,
+    compute_rank_correlation,
+    compute_rank_correlation_interval,
 )
 
 
@@ -28,8 +28,8 @@ def test_the_jackknife_is_that_of_leaving_each_out() -> None:
         return float(np.log(np.abs(y - p).mean()))
 
     for statistic, found, back in (
-        (log_unexplained, r2_interval(label, predicted), lambda x: 1 - np.exp(x)),
-        (log_error, mean_error_interval(label, predicted), np.exp),
+        (log_unexplained, compute_r2_interval(label, predicted), lambda x: 1 - np.exp(x)),
+        (log_error, compute_mean_error_interval(label, predicted), np.exp),
     ):
         each = np.array([statistic(np.delete(label, i), np.delete(predicted, i)) for i in range(9)])
         error = np.sqrt(8 / 9 * ((each - each.mean()) ** 2).sum())
@@ -40,31 +40,31 @@ def test_the_jackknife_is_that_of_leaving_each_out() -> None:
 
 def test_rank_correlation_by_hand() -> None:
     label, predicted = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 4, 3, 5])
-    assert rank_correlation(label, predicted) == pytest.approx(0.8)
-    assert rank_correlation(label, predicted) == pytest.approx(spearmanr(label, predicted).statistic)
+    assert compute_rank_correlation(label, predicted) == pytest.approx(0.8)
+    assert compute_rank_correlation(label, predicted) == pytest.approx(spearmanr(label, predicted).statistic)
     half = norm.ppf(0.975) * np.sqrt((1 + 0.32) / 2)
     expected = np.tanh([np.arctanh(0.8) - half, np.arctanh(0.8) + half])
-    assert rank_correlation_interval(label, predicted) == pytest.approx(tuple(expected))
+    assert compute_rank_correlation_interval(label, predicted) == pytest.approx(tuple(expected))
 
 
 def test_what_has_no_interval() -> None:
     label = np.array([1.0, 2, 3, 4, 5])
-    for interval in (r2_interval, mean_error_interval, rank_correlation_interval):
+    for interval in (compute_r2_interval, compute_mean_error_interval, compute_rank_correlation_interval):
         assert interval(label[:3], label[:3] + np.array([0.1, 0.2, -0.3])) is None
-    assert r2_interval(label, label) is None
-    assert mean_error_interval(label, label) is None
-    assert r2_interval(np.array([1.0, 1, 1, 1, 7]), label) is None  # without the last there is no variance
-    assert r2_interval(np.array([0.1, 0.1, 0.1, 0.1, 0.7]), label) is None
-    assert np.isnan(rank_correlation(label, np.ones(5)))
-    assert rank_correlation_interval(label, np.ones(5)) is None
-    assert r2_interval(np.zeros(0), np.zeros(0)) is None
+    assert compute_r2_interval(label, label) is None
+    assert compute_mean_error_interval(label, label) is None
+    assert compute_r2_interval(np.array([1.0, 1, 1, 1, 7]), label) is None  # without the last there is no variance
+    assert compute_r2_interval(np.array([0.1, 0.1, 0.1, 0.1, 0.7]), label) is None
+    assert np.isnan(compute_rank_correlation(label, np.ones(5)))
+    assert compute_rank_correlation_interval(label, np.ones(5)) is None
+    assert compute_r2_interval(np.zeros(0), np.zeros(0)) is None
 
 
 def test_more_repertoires_narrow_an_interval_and_many_are_no_burden() -> None:
     rng = np.random.default_rng(0)
     label = rng.normal(size=200_000)
     predicted = 0.5 * label + rng.normal(0, 0.5, len(label))
-    widths = [np.diff(r2_interval(label[:n], predicted[:n])).item() for n in (20, 200, 2000, 200_000)]
+    widths = [np.diff(compute_r2_interval(label[:n], predicted[:n])).item() for n in (20, 200, 2000, 200_000)]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 0.01
 
@@ -72,7 +72,7 @@ def test_more_repertoires_narrow_an_interval_and_many_are_no_burden() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_perfect_order_has_no_interval(sign: int) -> None:
     label = np.array([1.0, 2.0, 3.0, 4.0])
-    assert rank_correlation_interval(label, sign * label**3) is None
+    assert compute_rank_correlation_interval(label, sign * label**3) is None
 
 
 @pytest.mark.long
@@ -89,12 +89,12 @@ def test_coverage(n: int, heavy: bool, rho: float) -> None:
         return rho * z + np.sqrt(1 - rho**2) * noise, rho * z
 
     many = draw((1_000_000,))
-    truth = rho**2, float(np.abs(many[0] - many[1]).mean()), rank_correlation(*many)
+    truth = rho**2, float(np.abs(many[0] - many[1]).mean()), compute_rank_correlation(*many)
     repetitions = 2000
     label, predicted = draw((repetitions, n))
     covered, n_intervals = np.zeros(3), np.zeros(3)
     for y, p in zip(label, predicted, strict=True):
-        found = r2_interval(y, p), mean_error_interval(y, p), rank_correlation_interval(y, p)
+        found = compute_r2_interval(y, p), compute_mean_error_interval(y, p), compute_rank_correlation_interval(y, p)
         for i, (interval, value) in enumerate(zip(found, truth, strict=True)):
             if interval is not None:  # a perfect order has none
                 n_intervals[i] += 1
@@ -106,7 +106,9 @@ def test_coverage(n: int, heavy: bool, rho: float) -> None:
     assert 0.92 <= rank <= 0.995  # some points too many for 6, from the orders that are left out
 
 
-@pytest.mark.parametrize("interval", [r2_interval, mean_error_interval, rank_correlation_interval])
+@pytest.mark.parametrize(
+    "interval", [compute_r2_interval, compute_mean_error_interval, compute_rank_correlation_interval]
+)
 def test_copies_of_a_donors_repertoire_add_nothing(interval: Callable[..., tuple[float, float] | None]) -> None:
     rng = np.random.default_rng(5)
     label = rng.normal(size=12)

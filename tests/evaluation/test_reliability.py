@@ -8,8 +8,8 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from deeprc.evaluation.reliability import (
     MEASURES,
-    calibration_bins,
-    calibration_error,
+    compute_calibration_bins,
+    compute_calibration_error,
     compute_wilson_interval,
     judge_probabilities,
 )
@@ -23,7 +23,7 @@ def test_wilson_by_hand() -> None:
 
 
 def test_calibration_bins_by_hand() -> None:
-    bins = calibration_bins(np.array([0.0, 0, 1, 1, 0, 1]), np.array([0.1, 0.1, 0.1, 0.6, 0.8, 0.9]), n_bins=3)
+    bins = compute_calibration_bins(np.array([0.0, 0, 1, 1, 0, 1]), np.array([0.1, 0.1, 0.1, 0.6, 0.8, 0.9]), n_bins=3)
     # the quantiles of a third and two thirds are 0.1, which is not parted, and 0.667
     assert bins["n"].tolist() == [4, 2]
     assert bins["probability"].tolist() == pytest.approx([0.9 / 4, 0.85])
@@ -32,7 +32,7 @@ def test_calibration_bins_by_hand() -> None:
 
 
 def test_calibration_bins_of_equal_probabilities_are_one() -> None:
-    bins = calibration_bins(np.array([0.0, 1, 1, 1]), np.full(4, 0.5))
+    bins = compute_calibration_bins(np.array([0.0, 1, 1, 1]), np.full(4, 0.5))
     assert bins[["probability", "share", "n"]].to_numpy().tolist() == [[0.5, 0.75, 4]]
 
 
@@ -41,19 +41,19 @@ def test_calibration_error_by_hand() -> None:
     label = np.array([1.0] * 3 + [0.0] * 7 + [1.0] * 5 + [0.0] * 5)
     probability = np.repeat([0.2, 0.8], 10)
     parts = 0.1**2 - 0.3 * 0.7 / 9, 0.3**2 - 0.5 * 0.5 / 9
-    assert calibration_error(label, probability) == pytest.approx(math.sqrt(sum(parts) / 2))
+    assert compute_calibration_error(label, probability) == pytest.approx(math.sqrt(sum(parts) / 2))
     perfect = np.array(([1.0] * 2 + [0.0] * 8) + ([1.0] * 8 + [0.0] * 2))
-    assert calibration_error(perfect, probability) == 0  # the sum is negative
-    assert np.isnan(calibration_error(label[:9], probability[:9]))
+    assert compute_calibration_error(perfect, probability) == 0  # the sum is negative
+    assert np.isnan(compute_calibration_error(label[:9], probability[:9]))
 
 
 def test_a_bin_of_one_repertoire() -> None:
     """10 repertoires, two bins: nine of 0.1 that are 0, and one of 0.9 that is 0."""
     label, probability = np.zeros(10), np.array([0.1] * 9 + [0.9])
-    bins = calibration_bins(label, probability)
+    bins = compute_calibration_bins(label, probability)
     assert bins["n"].tolist() in ([10], [9, 1])
     squares = [9 * 0.1**2, 0.9**2 - 0.9 * 0.1] if len(bins) == 2 else [10 * 0.18**2]
-    assert calibration_error(label, probability) == pytest.approx(math.sqrt(sum(squares) / 10))
+    assert compute_calibration_error(label, probability) == pytest.approx(math.sqrt(sum(squares) / 10))
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_calibration_error_is_near_the_truth_in_small_cohorts() -> None:
         for _ in range(200):
             odds = rng.normal(0, 1.5, 200)
             label = (rng.random(200) < 1 / (1 + np.exp(-odds))).astype(float)
-            found.append(calibration_error(label, 1 / (1 + np.exp(-slope * odds))))
+            found.append(compute_calibration_error(label, 1 / (1 + np.exp(-slope * odds))))
         means[name] = np.mean(found)
     odds = rng.normal(0, 1.5, 100_000)
     truth = np.sqrt(np.mean((1 / (1 + np.exp(-odds)) - 1 / (1 + np.exp(-3 * odds))) ** 2))
@@ -103,5 +103,5 @@ def test_several_classes_by_hand() -> None:
 def test_calibration_error_of_several_classes_is_the_mean_over_classes() -> None:
     rng = np.random.default_rng(1)
     label, probability = rng.integers(0, 3, 60), rng.dirichlet([1, 1, 1], 60)
-    each = [calibration_error((label == c).astype(float), probability[:, c]) for c in range(3)]
+    each = [compute_calibration_error((label == c).astype(float), probability[:, c]) for c in range(3)]
     assert judge_probabilities(label, probability)["calibration_error"] == pytest.approx(np.mean(each))

@@ -6,7 +6,7 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
-from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.reliability import compute_calibration_bins
 from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
@@ -34,7 +34,7 @@ def two_classes() -> pd.DataFrame:
 def test_points_are_those_of_all_folds_together() -> None:
     table = two_classes()
     own = table[table["method"] == "right"]
-    expected = calibration_bins(own["label"].to_numpy(float), own["probability"].to_numpy())
+    expected = compute_calibration_bins(own["label"].to_numpy(float), own["probability"].to_numpy())
     found = make_reliability_table(table, METHODS)
     assert set(found["method"]) == {"sure", "right", "v"}
     points = found[found["method"] == "right"].drop(columns="method")
@@ -60,7 +60,7 @@ def test_several_classes_are_judged_together() -> None:
     table = pd.DataFrame({"method": "right", "fold": 0, "repertoire_id": list("wxyz"), "label": ["a", "b", "b", "a"]})
     for name, p in (("a", [0.9, 0.2, 0.4, 0.7]), ("b", [0.1, 0.8, 0.6, 0.3])):
         table[f"score={name}"] = table[f"probability={name}"] = p
-    expected = calibration_bins(
+    expected = compute_calibration_bins(
         np.array([1.0, 0, 0, 1, 0, 1, 1, 0]), np.array([0.9, 0.2, 0.4, 0.7, 0.1, 0.8, 0.6, 0.3])
     )
     found = make_reliability_table(table, METHODS, scoring)

@@ -15,14 +15,14 @@ from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.auc_comparison import run_paired_error_test, run_paired_macro_auc_test
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import (
     MethodInfo,
     compare,
+    compute_fold_metrics,
     find_comparison_cautions,
-    fold_metrics,
     validate_predictions,
 )
 from deeprc.evaluation.curves import make_curves_table
@@ -91,7 +91,7 @@ def test_r2_is_that_of_all_folds_together() -> None:
     assert comparison["n_repertoires"].tolist() == [48] * 3
     assert (comparison["ci_low"] < comparison["r2"]).all()
     assert (comparison["r2"] < comparison["ci_high"]).all()
-    metrics = fold_metrics(table, NUMBERS)
+    metrics = compute_fold_metrics(table, NUMBERS)
     assert set(metrics["metric"]) == {"r2", "spearman", "mae"}
     part = table[(table["method"] == "a") & (table["fold"] == 2)]
     mae = metrics[(metrics["method"] == "a") & (metrics["fold"] == 2) & (metrics["metric"] == "mae")]["value"].item()
@@ -105,11 +105,11 @@ def test_random_signs_against_all_signs() -> None:
     errors = (label - second) ** 2 - (label - first) ** 2
     signs = np.array(np.meshgrid(*[[-1, 1]] * 8)).reshape(8, -1)
     exact = (np.abs(errors @ signs) >= abs(errors.sum()) - 1e-12).mean()
-    found = paired_error_test(label, first, second)
+    found = run_paired_error_test(label, first, second)
     assert found.p_value == pytest.approx(exact, abs=0.015)
     assert found.difference == pytest.approx(r2_score(label, first) - r2_score(label, second))
-    assert paired_error_test(label, second, first).difference == pytest.approx(-found.difference)
-    assert paired_error_test(label, first, first) == (0.0, 1.0, "signs")
+    assert run_paired_error_test(label, second, first).difference == pytest.approx(-found.difference)
+    assert run_paired_error_test(label, first, first) == (0.0, 1.0, "signs")
 
 
 @pytest.mark.long
@@ -121,11 +121,11 @@ def test_tests_hold_their_level() -> None:
         label = rng.normal(size=25)
         common = rng.normal(size=25)
         first, second = (label + common + rng.standard_t(4, 25) for _ in range(2))
-        numbers.append(paired_error_test(label, first, second).p_value)
+        numbers.append(run_paired_error_test(label, first, second).p_value)
         index = np.arange(24) % 3
         a, b = (rng.normal(size=(24, 3)) + np.eye(3)[index] for _ in range(2))
         ranks = [np.argsort(np.argsort(x, axis=0), axis=0) + 1.0 for x in (a, b)]
-        classes.append(paired_macro_auc_test([index], [ranks[0]], [ranks[1]]).p_value)
+        classes.append(run_paired_macro_auc_test([index], [ranks[0]], [ranks[1]]).p_value)
     for p_values in (numbers, classes):
         assert 0.02 <= np.mean(np.array(p_values) < 0.05) <= 0.085
 
@@ -142,7 +142,7 @@ def test_macro_auc_by_hand() -> None:
     )
     assert comparison["auc_mean"]["a"] == pytest.approx(aucs.mean())
     assert comparison["auc_sd"]["a"] == pytest.approx(aucs.mean(axis=1).std(ddof=1))
-    limits = [auc_interval(auc, [6] * 3, [12] * 3, variance_factor=2.5) for auc in aucs.mean(axis=0)]
+    limits = [compute_auc_interval(auc, [6] * 3, [12] * 3, variance_factor=2.5) for auc in aucs.mean(axis=0)]
     assert (comparison["ci_low"]["a"], comparison["ci_high"]["a"]) == pytest.approx(tuple(np.mean(limits, axis=0)))
     assert comparison["best"].tolist() == [True, False, False]
     assert comparison["n_smallest"].tolist() == [18] * 3
@@ -296,7 +296,7 @@ def test_a_class_is_called_from_the_cutoff() -> None:
     )
 
     def accuracy(predictions: pd.DataFrame) -> float:
-        metrics = fold_metrics(predictions, BINARY)
+        metrics = compute_fold_metrics(predictions, BINARY)
         return float(metrics.loc[metrics["metric"] == "accuracy", "value"].item())
 
     assert accuracy(table) == 0.75  # 0.5, where a table names no cutoff

@@ -8,7 +8,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.sampling import select_top_rows
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.runs.run import Run
 
 SETTINGS: dict[str, list[str]] = {
@@ -53,7 +53,7 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
 ) -> None:
     """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""
     run = run_factory(cohort, "n_updates=3", "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
-    assert output_names(run.tasks) == ["status=case", "age"]
+    assert list_output_names(run.tasks) == ["status=case", "age"]
     standardise, linear = run.model.network.output_network
     scores = run.model.score_sequences(cohort, 2)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_a_response_is_the_output_of_the_sequence_alone(
 @pytest.mark.slow
 def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
-    assert output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
+    assert list_output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
     assert run.model.score_sequences(cohort, 0).contributions.shape == (len(cohort[0]), 4)
 
 

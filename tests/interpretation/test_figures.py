@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score, mean_absolute_error, r2_sco
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.drawing import CLASS_COLOURS, COLOURS, INK, MUTED, shorten_name
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.auc_intervals import compute_auc_interval
+from deeprc.evaluation.reliability import compute_calibration_bins
 from deeprc.interpretation.figures import (
     compute_logo_top,
     draw_attention_figure,
@@ -31,7 +31,7 @@ from deeprc.interpretation.figures import (
 )
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
-from deeprc.interpretation.figures.parts import class_styles, make_panel, set_count_ticks, spread_points
+from deeprc.interpretation.figures.parts import choose_class_styles, make_panel, set_count_ticks, spread_points
 from deeprc.tasks import Task
 from deeprc.training.history import find_kept_weights
 
@@ -88,7 +88,7 @@ def test_roc_is_sklearns_for_every_split() -> None:
         np.testing.assert_allclose(line.get_xdata(), x)
         np.testing.assert_allclose(line.get_ydata(), y)
         auc = roc_auc_score(label, probability)
-        low, high = auc_interval(auc, label.sum(), (1 - label).sum())
+        low, high = compute_auc_interval(auc, label.sum(), (1 - label).sum())
         interval = f" ({low:.3f} to {high:.3f})" if split == "test" else ""  # the model has seen the others
         assert text.endswith(f": AUC {auc:.3f}{interval}, n = {len(label)}")
 
@@ -146,7 +146,7 @@ def test_calibration_figure() -> None:
     text = next(iter(legend_of(lower)))
     brier = np.mean((probability - label) ** 2)
     assert text == f"test: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals"
-    bins = calibration_bins(label, probability)
+    bins = compute_calibration_bins(label, probability)
     assert len(bins) == 3
     dots = next(line for line in upper.lines if line.get_marker() == "o")
     np.testing.assert_allclose(dots.get_xydata(), bins[["probability", "share"]])
@@ -446,7 +446,7 @@ def test_each_class_of_each_target_has_its_own_place() -> None:
 
 def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
     places = index_classes(TASKS)["grade"]
-    styles = class_styles(["mid", "all repertoires"], places)
+    styles = choose_class_styles(["mid", "all repertoires"], places)
     assert styles["mid"]["color"] == CLASS_COLOURS[4]
     assert styles["all repertoires"]["color"] == INK
     assert styles["mid"]["dashes"] != styles["all repertoires"]["dashes"]

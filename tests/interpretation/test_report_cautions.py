@@ -13,9 +13,9 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.evaluation.caution import Caution, read_cautions, write_cautions
-from deeprc.evaluation.metrics import macro_auc
+from deeprc.evaluation.metrics import compute_macro_auc
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
 from deeprc.interpretation.report.summary import _describe_auc, _format_question
@@ -114,7 +114,7 @@ def test_the_warning_within_values_knows_the_adjustment() -> None:
 
 def test_few_repertoires(trained: Run) -> None:
     (text,) = _texts(trained, _splits(8))
-    low, _ = auc_interval(1.0, 8, 8)
+    low, _ = compute_auc_interval(1.0, 8, 8)
     few = "Only 8 test repertoires of the smaller class. With so few, the AUC may be anything"
     assert text == f"{few} from {low:.3f} to 1.000."
 
@@ -193,7 +193,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
     tested = np.flatnonzero(found.performance.rows("test"))
     scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
-    assert together.measures["v-genes"] == pytest.approx(macro_auc(label[tested], scores))
+    assert together.measures["v-genes"] == pytest.approx(compute_macro_auc(label[tested], scores))
     assert "control-not-worse" not in names  # the network is not better than chance, which has its own warning
     assert together.not_worse
     assert all("(Macro AUC " in together.sentence(name) for name in together.not_worse)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from deeprc.checks.findings import Finding
-from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
+from deeprc.checks.run_checks import RunChecks, check_for_training, read_checks
 from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset

@@ -55,7 +55,7 @@ def test_only_reports_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine.html").write_text("<html></html>")
     (tmp_path / "data.bin").write_bytes(b"\xff\xfe\x00")
     for name in ("mine.html", "data.bin"):
-        with pytest.raises(InputError, match="exists and is no report of deeprc; choose another `output`"):
+        with pytest.raises(InputError, match="exists and is not a report of deeprc; choose another `output`"):
             check_report_output(tmp_path / name)
     with pytest.raises(InputError, match="is a folder"):
         check_report_output(tmp_path)

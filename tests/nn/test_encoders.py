@@ -121,7 +121,7 @@ def test_registering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "_FACTORIES", dict(encoders._FACTORIES))
     register_encoder("lengths", Lengths)
     register_encoder("lengths", Lengths)  # once more the same, as in a notebook's cell
-    with pytest.raises(ValueError, match="an encoder 'lstm' is there already"):
+    with pytest.raises(ValueError, match="an encoder 'lstm' is registered already"):
         register_encoder("lstm", Lengths)
     assert load_config("deeprc", ["embedding=lengths"]).network.embedding == "lengths"
     assert isinstance(DeepRC(embedding="lengths").embedding, Lengths)

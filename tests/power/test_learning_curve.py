@@ -22,7 +22,7 @@ from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import auc_interval
+from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import draw_learning_curve_figure
@@ -32,9 +32,15 @@ from deeprc.power.learning_curve import (
     _make_full_plan,
     _make_permuted_plans,
     _MeasuredShare,
-    _relabel,
+    _replace_labels,
 )
-from deeprc.power.resampling import FoldScores, _compute_weighted_aucs, _widen, average_aucs, compute_p_value
+from deeprc.power.resampling import (
+    FoldScores,
+    _compute_spread_factor,
+    _compute_weighted_aucs,
+    average_aucs,
+    compute_p_value,
+)
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -120,12 +126,14 @@ def test_draws_that_differ_widen_intervals_by_hand() -> None:
     """0.75 of the variance of new donors is between draws of a quarter of them, 0.5 between those of a half."""
     variance, shares = np.array([0.001, 0.002, 0.002]), np.array([0.25, 0.5, 1.0])
     quiet = [np.array([0.70, 0.71, 0.72]), np.array([0.75, 0.76, 0.77]), np.array([0.8])]
-    np.testing.assert_allclose(_widen(variance, quiet, shares, 5) ** 2, 2.25)
-    np.testing.assert_allclose(_widen(variance, [own[:1] for own in quiet], shares, 5) ** 2, 2.25)  # one draw
+    np.testing.assert_allclose(_compute_spread_factor(variance, quiet, shares, 5) ** 2, 2.25)
+    np.testing.assert_allclose(
+        _compute_spread_factor(variance, [own[:1] for own in quiet], shares, 5) ** 2, 2.25
+    )  # one draw
     loud = [np.array([0.6, 0.7, 0.8]), np.array([0.65, 0.75, 0.85]), np.array([0.8])]
     training_variance = (0.01 + 0.01) / (0.75 + 0.5)
     mean_variance = training_variance * np.array([0.25 + 0.75 / 3, 0.5 + 0.5 / 3, 1.0])
-    np.testing.assert_allclose(_widen(variance, loud, shares, 5) ** 2, 1 + mean_variance / variance)
+    np.testing.assert_allclose(_compute_spread_factor(variance, loud, shares, 5) ** 2, 1 + mean_variance / variance)
 
 
 def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
@@ -134,7 +142,7 @@ def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
     folds = [whole.splits[fold].test for fold in range(5)]
     tested = FoldScores(folds, [whole.folds.labels[rows].astype(float) for rows in folds])
     curve = _make_curve(whole.methods[0], whole, [_MeasuredShare(1.0, 32.0, [tested])], [], PowerOptions())
-    low, high = auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
+    low, high = compute_auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
     assert low < 0.9
     measured, *extrapolated = curve.table.to_dict("records")
     assert (measured["auc"], measured["auc_low"], measured["auc_high"]) == (1.0, pytest.approx(low, abs=0.02), high)
@@ -206,7 +214,7 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     """Also if the repertoires of a donor are the same."""
     options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []
     whole = plan(60, 2)
-    whole = _relabel(whole, whole.folds.labels, options.benchmark)
+    whole = _replace_labels(whole, whole.folds.labels, options.benchmark)
     permuted = _make_permuted_plans(whole, options)
     for seed in range(80):
         features = np.random.default_rng(seed).normal(size=(5, 60))

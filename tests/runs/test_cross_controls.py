@@ -18,8 +18,8 @@ from deeprc.cli.cv import cv
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.strata import StratifiedAuc, auc_within
+from deeprc.evaluation.auc_comparison import compute_midrank_aucs
+from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata
 from deeprc.interpretation.report import write_any_report
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
@@ -99,7 +99,7 @@ def test_the_auc_within_sites(at_random: CrossValidation, cohort: RepertoireData
     table = at_random.predictions
     site = cohort.metadata["site"]
     label, score = table["label"].to_numpy(float), table["log_odds"].to_numpy(float)
-    expected = auc_within("site", site.tolist(), label, score, folds=table["fold"].tolist())
+    expected = compute_auc_within_strata("site", site.tolist(), label, score, folds=table["fold"].tolist())
     assert expected is not None
     assert within == {**expected.to_dict(), "n_strata": 4, "auc_ci": pytest.approx(expected.to_dict()["auc_ci"])}
     assert json.loads((at_random.path / "metrics.json").read_text())["status=sick"]["within"] == [within]
@@ -114,7 +114,7 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
     for index in range(3):
         inside, outside = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
         scores = VGeneUsage().fit(cohort[inside], label[inside]).decision_function(cohort[outside])
-        aucs.append(midrank_aucs(label[outside], scores[None])[0])
+        aucs.append(compute_midrank_aucs(label[outside], scores[None])[0])
     assert controls["v-genes"]["auc"] == pytest.approx(np.mean(aucs))
     assert controls["v-genes"]["auc"] > 0.75  # the kit; the network of two updates knows nothing
     assert controls["v-genes"]["relation"] == "better"
@@ -165,7 +165,7 @@ def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) 
             scores.append(VGeneUsage().fit(cohort[rows], label[rows]).decision_function(cohort[tested]))
             sizes.add(tuple(rows))
         assert len(sizes) == 2
-        aucs.append(midrank_aucs(label[tested], np.mean(scores, axis=0)[None])[0])
+        aucs.append(compute_midrank_aucs(label[tested], np.mean(scores, axis=0)[None])[0])
     assert controls["v-genes"]["auc"] == pytest.approx(np.mean(aucs))
 
 

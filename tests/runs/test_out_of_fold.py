@@ -11,8 +11,8 @@ from scipy.special import expit, logit
 from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 from deeprc.calibration import choose_cutoff, fit_calibration
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.intervals import r2_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
+from deeprc.evaluation.intervals import compute_r2_interval
 from deeprc.runs.cross_metrics import make_folds_table, measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction, cross_calibrate
 from deeprc.tasks import Task
@@ -94,7 +94,7 @@ def test_metrics_of_two_classes_by_hand() -> None:
     assert found["auc_sd"] == pytest.approx(np.std(aucs, ddof=1))
     assert found["auc_by_repeat"] == pytest.approx([np.mean(aucs[:3]), np.mean(aucs[3:])])
     assert (found["n"], found["n_positive"], found["n_repeats"], found["n_folds"]) == (60, 18, 2, 6)
-    interval = fold_aucs_interval(
+    interval = compute_fold_aucs_interval(
         [y.astype(int) for y in labels], odds, [donors[each.rows] for each in folds], repeats=[0] * 3 + [1] * 3
     )
     assert found["auc_ci"] == pytest.approx([interval.low, interval.high])
@@ -145,7 +145,7 @@ def test_metrics_of_several_classes_and_of_numbers() -> None:
     label = np.concatenate([each.labels[:, 1] for each in folds])
     predicted = np.concatenate([each.outputs[:, 3] for each in folds])
     rows, known = np.concatenate([each.rows for each in folds]), ~np.isnan(label)
-    limits = r2_interval(label[known], predicted[known], rows[known])
+    limits = compute_r2_interval(label[known], predicted[known], rows[known])
     assert age["r2_ci"] == pytest.approx(limits)
     assert age["mae"] == pytest.approx(np.abs(label - predicted)[known].mean())
     table = make_folds_table(folds)

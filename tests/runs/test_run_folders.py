@@ -17,7 +17,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.cross_plan import CrossValidationHeader, begin_cross_validation, index_runs
 from deeprc.runs.run_folders import expand_run_folders, find_cross_validation
 from deeprc.runs.run_settings import RunSettings
-from deeprc.runs.several import plan_left_out, plan_validations
+from deeprc.runs.several_runs import plan_left_out, plan_validations
 from deeprc.tasks import Task
 
 SETTINGS = RunSettings(

@@ -164,7 +164,7 @@ def test_empty_repertoires_are_one_share(ensemble: RunEnsemble, tmp_path: Path) 
             writer.append(f"e{number}", Sequences.encode([]))
         writer.finish(pd.DataFrame({"status": ["case"] * 40}), source="")
     dataset = open_dataset(tmp_path / "empty.h5")
-    assert [len(part) for part in shares._divide(dataset)] == [40]
+    assert [len(part) for part in shares._divide_into_shares(dataset)] == [40]
 
 
 def test_without_a_scheduler_nothing_is_written(

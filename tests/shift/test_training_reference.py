@@ -17,10 +17,10 @@ from deeprc.shift.feature_table import (
     Feature,
     FeatureTable,
     compute_features,
-    from_scale,
+    convert_from_scale,
+    convert_to_scale,
     learn_vocabulary,
     list_features,
-    to_scale,
 )
 from deeprc.shift.reasons import name_reasons
 from deeprc.shift.training_reference import MIN_DONORS, Reference, compute_threshold, read_reference, write_reference
@@ -129,7 +129,7 @@ def test_the_limit_is_exceeded_once_in_twenty_times(n: int) -> None:
 
 @pytest.mark.parametrize(("scale", "value"), [("share", 0.31), ("log", 400.0), ("number", 14.5)])
 def test_scales_lead_back(scale: str, value: float) -> None:
-    assert from_scale(scale, float(to_scale(scale, np.array(value)))) == pytest.approx(value)  # type: ignore[arg-type]
+    assert convert_from_scale(scale, float(convert_to_scale(scale, np.array(value)))) == pytest.approx(value)  # type: ignore[arg-type]
 
 
 def test_a_reference_is_read_as_it_was_written(reference: Reference, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_no_training_repertoire_has_does_not_count(training: RepertoireData
     reference = Reference.of(replace(known, values=values, sampling_variance=sampling_variance), vocabulary)
     assert reference is not None
     expected = reference.deviations(replace(known, values=values.copy(), sampling_variance=sampling_variance))
-    values[:, column] = to_scale("share", np.array(0.05))
+    values[:, column] = convert_to_scale("share", np.array(0.05))
     sampling_variance[:, column] = 1 / 5000
     found = reference.deviations(replace(known, values=values, sampling_variance=sampling_variance))
     np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-3)

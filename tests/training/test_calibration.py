@@ -20,7 +20,7 @@ from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
-from deeprc.evaluation.metrics import task_metrics
+from deeprc.evaluation.metrics import compute_task_metrics
 from deeprc.outputs import activate, compute_log_odds
 from deeprc.tasks import Task
 from deeprc.training.calibration import average_calibrations, calibrate_tasks, restore_calibration
@@ -89,8 +89,8 @@ def test_the_log_says_from_which_probability_a_class_is_called(caplog: pytest.Lo
 
 def test_the_loss_is_that_of_the_calibrated_probabilities_and_the_auc_stays() -> None:
     outputs, labels = torch.tensor([[2.0], [1.0], [-1.0], [0.5]]), torch.tensor([[1.0], [0.0], [1.0], [0.0]])
-    plain = task_metrics(outputs, labels, TASKS[:1])["a"]
-    found = task_metrics(outputs, labels, [replace(TASKS[0], calibration=Calibration(0.5, -0.1))])["a"]
+    plain = compute_task_metrics(outputs, labels, TASKS[:1])["a"]
+    found = compute_task_metrics(outputs, labels, [replace(TASKS[0], calibration=Calibration(0.5, -0.1))])["a"]
     p = 1 / (1 + np.exp(-(0.5 * np.array([2.0, 1.0, -1.0, 0.5]) - 0.1)))
     assert found["loss"] == pytest.approx(-np.mean(np.log([p[0], 1 - p[1], p[2], 1 - p[3]])))
     assert found["auc"] == plain["auc"]

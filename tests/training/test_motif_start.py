@@ -15,7 +15,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import compute_multitask_loss
 from deeprc.tasks import Task, TaskKind
 from deeprc.training import confirmation, motif_start
 from deeprc.training import trainer as trainer_module
@@ -455,7 +455,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     labels = torch.from_numpy(label(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
-    assert float(multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
+    assert float(compute_multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
 def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

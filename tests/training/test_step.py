@@ -15,7 +15,7 @@ from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensors
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import compute_multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.fold import Fold
@@ -120,7 +120,9 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
 def test_the_loss_ignores_missing_labels() -> None:
     outputs = torch.tensor([[0.5, 1.0], [2.0, 3.0], [-1.0, 0.0]], requires_grad=True)
     nan = float("nan")
-    both = multitask_loss(outputs, torch.tensor([[1.0, nan], [nan, 1.0], [0.0, 2.0]], dtype=torch.float64), TASKS)
+    both = compute_multitask_loss(
+        outputs, torch.tensor([[1.0, nan], [nan, 1.0], [0.0, 2.0]], dtype=torch.float64), TASKS
+    )
     binary = (np.log1p(np.exp(-0.5)) + np.log1p(np.exp(-1.0))) / 2
     assert float(both.detach()) == pytest.approx(binary + 0.5 * (4 + 4) / 2)
     both.backward()

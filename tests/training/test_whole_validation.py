@@ -19,7 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.outputs import multitask_loss
+from deeprc.outputs import compute_multitask_loss
 from deeprc.runs.experiment import describe_end
 from deeprc.tasks import Task
 from deeprc.training import motif_start
@@ -61,7 +61,7 @@ def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 def compute_loss(network: DeepRC, fold: Fold) -> float:
     outputs = Inference(network, Collator(fold.dataset, "none")).compute_outputs()
-    return float(multitask_loss(outputs, torch.from_numpy(fold.labels), TASKS))
+    return float(compute_multitask_loss(outputs, torch.from_numpy(fold.labels), TASKS))
 
 
 def find_columns(trainer: Trainer) -> set[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.drawing import INK, require_matplotlib, shorten_name
-from deeprc.interpretation.figures.parts import class_colour, draw_grid, draw_legend_below, make_panel
+from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, get_class_colour, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ def draw_antigen_figure(organisms: pd.DataFrame, colour_index: int) -> Figure:
         Index of the class to which the sequences contribute, see `index_classes`.
     """
     figure, axis = make_panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
-    y, colour = -np.arange(len(organisms)), class_colour(colour_index)
+    y, colour = -np.arange(len(organisms)), get_class_colour(colour_index)
     within_one = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
     exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
     expected = organisms["expected_within_one"].to_numpy(np.float64)

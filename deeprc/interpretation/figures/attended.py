@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import (
-    class_styles,
+    choose_class_styles,
     draw_grid,
     draw_legend_below,
     escape_legend_text,
@@ -53,7 +53,7 @@ def draw_metastable_figure(
     classes
         Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
     colour_of_class
-        Index of each class, see `class_styles`.
+        Index of each class, see `choose_class_styles`.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def draw_metastable_figure(
         If no repertoire with sequences has a class.
     """
     parts = group_by_class(heads[heads["n_sequences"] > 0], classes)
-    styles = class_styles(list(parts), colour_of_class)
+    styles = choose_class_styles(list(parts), colour_of_class)
     numbers = sorted({int(head) for part in parts.values() for head in part["head"]})
     width = min(6.4, max(2.5, 0.55 * len(numbers) * len(parts)))
     figure, axis = make_panel(width, 2.6)
@@ -153,7 +153,7 @@ def draw_attention_figure(
     classes
         Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
     colour_of_class
-        Index of each class, see `class_styles`.
+        Index of each class, see `choose_class_styles`.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def draw_attention_figure(
         If no repertoire has a class.
     """
     parts = group_by_class(curves, classes)
-    styles = class_styles(list(parts), colour_of_class)
+    styles = choose_class_styles(list(parts), colour_of_class)
     figure, axis = make_panel(3.1, 2.5)
     axis.set_xscale("log")
     low, entries = float(curves["share"].min()), {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.interpretation.figures.parts import (
-    class_styles,
+    choose_class_styles,
     draw_grid,
     escape_legend_text,
     fix_ticks,
@@ -72,7 +72,7 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     found
         Numbers of the repertoires.
     colour_of_class
-        Index of each class, in the order in which they are drawn; see `class_styles`.
+        Index of each class, in the order in which they are drawn; see `choose_class_styles`.
     """
     from matplotlib.figure import Figure
 
@@ -82,7 +82,7 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     for axis in panels.flat:
         fix_ticks(axis)
     rows_of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
-    styles = class_styles(list(rows_of_class), colour_of_class)
+    styles = choose_class_styles(list(rows_of_class), colour_of_class)
     _draw_sizes(panels[0, 0], found.sizes, rows_of_class, styles)
     _draw_lengths(
         panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(rows_of_class, found.sizes > 0), styles
@@ -99,8 +99,8 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
-    _map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
-    _map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
+    _draw_map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
+    _draw_map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
     panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
     panels[1, 2].set(
         xlabel=f"1st component ({found.variance[0]:.0%} of the variance)",
@@ -197,7 +197,7 @@ def _draw_genes(
     draw_grid(axis, "x")
 
 
-def _map(
+def _draw_map(
     axis: Axes, points: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
 ) -> None:
     unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*rows_of_class.values(), np.zeros(0, np.int64)]))

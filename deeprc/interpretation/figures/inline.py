@@ -69,8 +69,8 @@ def render_svg(figure: Figure, *, name: str, description: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"'
         f' aria-labelledby="{title_id} {description_id}" style="{style}; stroke-linejoin: round; stroke-linecap: butt">'
-        f'<title id="{title_id}">{_escape(name)}</title>'
-        f'<desc id="{description_id}">{_escape(description)}</desc>{body}</svg>'
+        f'<title id="{title_id}">{_escape_text(name)}</title>'
+        f'<desc id="{description_id}">{_escape_text(description)}</desc>{body}</svg>'
     )
 
 
@@ -113,9 +113,9 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
         elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
             value = _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value)
         value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
-        attributes.append(f' {key}="{_escape(value)}"')
+        attributes.append(f' {key}="{_escape_text(value)}"')
     content = "".join(_serialise_element(child, prefix, used) for child in element)
-    own = _escape((element.text or "").strip()) if tag in ("text", "tspan") else ""
+    own = _escape_text((element.text or "").strip()) if tag in ("text", "tspan") else ""
     if not (content or own or attributes) or (tag in ("g", "defs") and not content):
         return ""
     if tag == "g" and not attributes:
@@ -142,5 +142,5 @@ def _apply_page_theme(style: str) -> str:
     return "; ".join(kept)
 
 
-def _escape(text: str) -> str:
+def _escape_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "class_colour",
-    "class_styles",
+    "choose_class_styles",
     "draw_diagonal",
     "draw_grid",
     "draw_legend_below",
     "escape_legend_text",
     "fix_ticks",
+    "get_class_colour",
     "group_by_class",
     "make_panel",
     "set_count_ticks",
@@ -129,22 +129,24 @@ def group_by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str,
     return parts
 
 
-def class_colour(colour_index: int) -> str:
+def get_class_colour(colour_index: int) -> str:
     """Return the colour of a class from its index, see `index_classes`."""
     return CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]
 
 
-def class_styles(names: Sequence[str], colour_of_class: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
+def choose_class_styles(
+    names: Sequence[str], colour_of_class: Mapping[str, int] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return colour, dashes and marker of each class, which can be distinguished without colour, too.
 
     `colour_of_class` has the index of each class among all classes of the run, see `index_classes`. A name that it
-    lacks is no class and is drawn with `INK`. Without `colour_of_class`, the index is the position in `names`.
+    lacks is not a class and is drawn with `INK`. Without `colour_of_class`, the index is the position in `names`.
     """
     markers = [marker for marker in MARKERS if marker]
     known = dict(zip(names, range(len(names)), strict=True)) if colour_of_class is None else colour_of_class
     return {
         name: {
-            "color": class_colour(known[name]) if name in known else INK,
+            "color": get_class_colour(known[name]) if name in known else INK,
             "dashes": DASHES[i % len(DASHES)],
             "marker": markers[i % len(markers)],
         }

@@ -16,16 +16,16 @@ from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.curves import compute_precision_recall_corners, compute_roc_corners
-from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.reliability import compute_calibration_bins
 from deeprc.evaluation.splits import HELD_OUT
 from deeprc.interpretation.figures.parts import (
-    class_colour,
     draw_diagonal,
     draw_grid,
     draw_legend_below,
     fix_ticks,
+    get_class_colour,
     make_panel,
 )
 
@@ -91,7 +91,7 @@ def draw_roc_figure(
             if donors is not None:
                 ids = rows.loc[rows["split"] == part, "repertoire_id"]
                 numbers = [np.asarray(ids.map(donors), np.int64)]
-            found = fold_aucs_interval([label.astype(np.int64)], [score], numbers)
+            found = compute_fold_aucs_interval([label.astype(np.int64)], [score], numbers)
             auc += f" ({found.low:.3f} to {found.high:.3f})"
         return f"{auc}, n = {len(label)}"
 
@@ -215,7 +215,7 @@ def draw_calibration_figure(
     label, probability = by_part[part]
     figure, axis = make_panel(_SIDE, _SIDE, bottom=1.6)
     line = draw_diagonal(axis)
-    bins = calibration_bins(label, probability)
+    bins = compute_calibration_bins(label, probability)
     error = np.abs(bins[["lower", "upper"]].to_numpy() - bins[["share"]].to_numpy()).T
     bars = axis.errorbar(
         bins["probability"], bins["share"], error, color=INK, marker="o", markersize=5, linewidth=1.2, capsize=2
@@ -248,7 +248,7 @@ def _draw_histogram(
     axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
     fix_ticks(axis)
     edges = np.linspace(0, 1, 21)
-    colours = [MUTED if colour_index is None else class_colour(colour_index) for _, colour_index in classes]
+    colours = [MUTED if colour_index is None else get_class_colour(colour_index) for _, colour_index in classes]
     for value, sign, colour, hatch in ((1, 1, colours[1], None), (0, -1, colours[0], "////")):
         counts, _ = np.histogram(probability[label == value], edges)
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import class_colour, draw_grid, fix_ticks, make_panel
+from deeprc.interpretation.figures.parts import draw_grid, fix_ticks, get_class_colour, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,7 +189,7 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", colou
     kept = kept[np.argsort(-mean[kept], kind="stable")]
     figure, axis = make_panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0
-    colours = (INK if colour_index is None else class_colour(colour_index), MUTED)
+    colours = (INK if colour_index is None else get_class_colour(colour_index), MUTED)
     for own, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
         axis.bar(np.flatnonzero(own), mean[kept][own], 0.72, edgecolor=colour, linewidth=0.8, **fill)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.motifs.seeds import ComparedSequences
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.progress import track
 
 __all__ = ["draw_compared", "draw_other_sequences", "find_unique_rows", "match_lengths"]

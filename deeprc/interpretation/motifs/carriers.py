@@ -17,7 +17,7 @@ from deeprc.evaluation.donors import DonorColumn
 from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
 from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import Masks
-from deeprc.outputs import output_slices
+from deeprc.outputs import get_output_slices
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -226,7 +226,7 @@ def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple
 
 def _find_first_output(model: Model, output: int) -> int:
     """Return the index of the first output of the task to which an output belongs."""
-    return int(next(each.start for each in output_slices(model.tasks) if each.start <= output < each.stop))
+    return int(next(each.start for each in get_output_slices(model.tasks) if each.start <= output < each.stop))
 
 
 def _find_class_members(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:

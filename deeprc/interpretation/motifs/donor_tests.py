@@ -54,7 +54,7 @@ def compute_class_p_value(own: dict[int, float], other: dict[int, float]) -> flo
         return _compute_signed_rank_p(np.array([own[donor] - other[donor] for donor in sorted(paired)]))
     first = np.array([rate for donor, rate in own.items() if donor not in paired])
     second = np.array([rate for donor, rate in other.items() if donor not in paired])
-    return _rank_sum_p(first, second) if len(first) and len(second) else float("nan")
+    return _compute_rank_sum_p(first, second) if len(first) and len(second) else float("nan")
 
 
 def compute_number_p_value(rates: Floats, values: Floats) -> float:
@@ -64,7 +64,7 @@ def compute_number_p_value(rates: Floats, values: Floats) -> float:
     return float(spearmanr(rates, values, alternative="greater").pvalue)
 
 
-def _rank_sum_p(first: Floats, second: Floats) -> float:
+def _compute_rank_sum_p(first: Floats, second: Floats) -> float:
     """Return the probability that the sum of the ranks of `first` is at least as high by chance."""
     if np.ptp(np.append(first, second)) == 0:
         return 1.0

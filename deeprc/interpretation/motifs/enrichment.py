@@ -32,12 +32,14 @@ def compute_fisher_log_p(
     with the property.
     """
     log_p = np.empty(len(n_with))
-    _log_p(np.ascontiguousarray(n_with, np.int64), n, np.ascontiguousarray(others_with, np.int64), others, log_p)
+    _compute_log_p(
+        np.ascontiguousarray(n_with, np.int64), n, np.ascontiguousarray(others_with, np.int64), others, log_p
+    )
     return log_p
 
 
 @njit(nogil=True)
-def _log_p(
+def _compute_log_p(
     n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int, log_p: NDArray[np.float64]
 ) -> None:
     """Write the logarithm of the one-sided p-value of each table; see `compute_fisher_log_p`."""

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.association_tests import benjamini_hochberg
+from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.motif_clusters import cluster_motifs
@@ -36,6 +36,7 @@ from deeprc.interpretation.motifs.carriers import (
     count_carrying_sequences,
     tabulate_carriers,
 )
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erase_matches
@@ -49,13 +50,12 @@ from deeprc.interpretation.motifs.matrices import (
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, format_pattern
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
-from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Model
 
 __all__ = ["MotifOptions", "find_all_motifs", "find_motifs"]
 
-_SPAN = 9  # largest span of a seed if the encoder has no kernels
+_SPAN = 9  # largest span of a pattern if the encoder has no kernels
 _SEARCHED = 2  # number of patterns to search for each wanted motif, because some are similar
 _MIN_ODDS = 4.0  # smallest odds ratio of a motif, because with 1,000 sequences the weakest preference is significant
 _MAX_COMMON = 0.25  # largest share of the background that may carry a motif
@@ -248,7 +248,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
     p_values = np.array([motif.p_donors for found in motifs for motif in found])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
-    q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
+    q_values[is_tested] = adjust_by_benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     remaining = iter(q_values.tolist())
     return [[replace(motif, q_donors=next(remaining)) for motif in found] for found in motifs]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, trim_pattern
 from deeprc.interpretation.motifs.search import (
@@ -17,7 +18,6 @@ from deeprc.interpretation.motifs.search import (
     find_common_residues,
     improve_pattern,
 )
-from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
 

@@ -48,6 +48,7 @@ class _Automaton(NamedTuple):
 
 
 def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
+    """Return the tables with which patterns are searched side by side."""
     word, start, used = [], [], [0]
     for masks in patterns:
         if not 0 < len(masks) <= _WORD:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.patterns import Masks
-from deeprc.interpretation.motifs.seeds import ComparedSequences
 
 __all__ = [
     "Composition",

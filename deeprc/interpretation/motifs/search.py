@@ -1,8 +1,9 @@
 """Search for patterns that are more frequent in the attended sequences than in the background.
 
-The search is like DREME (Bailey 2011): the most enriched seed is generalised step by step, the matching windows are
-erased, and the search begins again. Here a step gives one position the set of residues that lowers the corrected
-p-value most. At the end, the pattern is changed to the residues that its windows share, see `describe_windows`.
+The search is like DREME (Bailey 2011): the most enriched initial pattern is generalised step by step, the matching
+windows are erased, and the search begins again. Here a step gives one position the set of residues that lowers the
+corrected p-value most. At the end, the pattern is changed to the residues that its windows share, see
+`describe_windows`.
 
 Letters: W positions of a pattern, P positions that a step may change.
 """
@@ -15,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
+from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
 from deeprc.interpretation.motifs.matrices import Composition, Matrix, align_windows, find_windows
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, trim_pattern
-from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 
 __all__ = [
     "SIGNIFICANT",
@@ -35,7 +37,7 @@ SIGNIFICANT = log(0.05)
 """Largest natural logarithm of a corrected p-value that is significant."""
 
 _FLANK = 4  # number of positions beyond the ends of a pattern that a step may change
-_SEEDS = 8  # number of seeds that are generalised; the best result is kept
+_INITIAL_PATTERNS = 8  # number of initial patterns that are generalised; the best result is kept
 _TRIES = 5  # number of steps that are tried, most promising first
 _MAX_ACCEPTED = 6  # largest number of residues that a position accepts, unless it accepts all
 _RARE = 0.05  # smallest share of the windows that an accepted residue must have
@@ -60,7 +62,7 @@ def search_windows(
     span: int,
     max_patterns: int,
 ) -> list[Candidate]:
-    """Return at most `max_patterns` significant patterns, each found after the windows of those before are erased.
+    """Return at most `max_patterns` significant patterns, found one after the other.
 
     Parameters
     ----------
@@ -69,15 +71,15 @@ def search_windows(
     attributions
         Attributions of the residues of the attended sequences, (n, L), positive in the direction of the change.
     span
-        Largest number of positions from the first to the last residue of a seed.
+        Largest number of positions from the first to the last residue of an initial pattern.
     max_patterns
         Largest number of patterns.
     """
     attended, found = find_attended_residues(attributions), list[Candidate]()
     while len(found) < max_patterns:
-        seeds = find_seeds(samples, attended, span=span, max_seeds=_SEEDS)
-        climbed = [improve_pattern(samples, seed) for seed in seeds]
-        best = min(climbed, key=lambda candidate: candidate.score, default=None)
+        patterns = find_initial_patterns(samples, attended, span=span, max_patterns=_INITIAL_PATTERNS)
+        improved = [improve_pattern(samples, masks) for masks in patterns]
+        best = min(improved, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
         found.append(describe_windows(samples, composition, attributions, best))
@@ -168,7 +170,7 @@ def describe_windows(
 
 
 def find_common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
-    """Return the residues of each position that are well more frequent than expected, (W,), and their share, (W,)."""
+    """Return the residues of each position that are clearly more frequent than expected, and their share, (W,) each."""
     frequencies = matrix.counts / np.maximum(matrix.counts.sum(axis=1, keepdims=True), 1e-300)
     above = (frequencies >= _RARE) & (frequencies >= _ABOVE * matrix.expected)
     masks = (above << np.arange(above.shape[1])).sum(axis=1).astype(np.uint32)

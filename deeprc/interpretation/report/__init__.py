@@ -2,7 +2,7 @@
 
 from deeprc.interpretation.report.any_report import write_any_report
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
+from deeprc.interpretation.report.html_report import Report
 from deeprc.interpretation.report.run_report import REPORT_NEEDS, write_report
-from deeprc.interpretation.report.written import Report
 
 __all__ = ["REPORT_NEEDS", "Report", "write_any_report", "write_benchmark_report", "write_report"]

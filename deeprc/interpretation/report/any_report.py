@@ -13,8 +13,8 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.cv_report import write_cv_report
+from deeprc.interpretation.report.html_report import Report
 from deeprc.interpretation.report.run_report import write_report
-from deeprc.interpretation.report.written import Report
 from deeprc.jobs import Workers, check_scheduler
 from deeprc.runs.cross_plan import holds_cross_validation
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble

@@ -22,7 +22,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.nn.contributions import ATTENTION
-from deeprc.outputs import output_names
+from deeprc.outputs import list_output_names
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.variation import VarianceShares
 from deeprc.tasks import Task
@@ -208,7 +208,7 @@ def _make_gene_name_cell(name: str) -> Cell:
 
 def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     """Return the name of each output's direction, up or down; down is "not" the class for one of several classes."""
-    outputs, directions = output_names(tasks), list_directions(tasks)
+    outputs, directions = list_output_names(tasks), list_directions(tasks)
     names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
     for each in directions:
         names.setdefault((outputs[each.output], "down"), f"{each.prefix}not {each.label}")

@@ -45,7 +45,7 @@ def collect_cautions(
     found = [
         *assessment.cautions,
         *([] if relabelled else _collect_stored_cautions(predictor.runs, assessment.cautions)),
-        *(caution for run in predictor.runs for caution in _warn_of_doubtful_seeds(run.start_motifs())),
+        *(caution for run in predictor.runs for caution in _warn_of_doubtful_start_motifs(run.start_motifs())),
         *_warn_of_new_repertoires(predictor.runs, performance),
         *(_note_silent_attention(assessment) or _warn_of_broad_attention(heads, performance, predictor.model.tasks)),
         *(caution for run in predictor.runs for caution in _warn_of_unfinished_training(run, run.history())),
@@ -63,8 +63,9 @@ def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> l
     return [each for each in every if each.text not in texts and (each.name, each.details) not in details]
 
 
-def _warn_of_doubtful_seeds(seeds: pd.DataFrame) -> Iterator[Caution]:
-    names = seeds.loc[seeds["p_value"] > MOTIF_LEVEL, "motif"].tolist() if "p_value" in seeds else []
+def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Caution]:
+    is_known = "p_value" in start_motifs  # runs of earlier versions lack this column
+    names = start_motifs.loc[start_motifs["p_value"] > MOTIF_LEVEL, "motif"].tolist() if is_known else []
     if names:
         text = (
             f"Training started from {len(names):,} {_pluralise(len(names), 'motif')} that did not stand out clearly in "

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from deeprc.checks.cautions import format_finding
 from deeprc.checks.container import hash_repertoire
-from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.profile import hash_with_gene_names
+from deeprc.checks.run_checks import RunChecks, check_for_training, read_checks
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution

@@ -155,7 +155,7 @@ def _make_test_columns(motif: AttendedMotif, context: DirectionContext) -> list[
 
 
 def _make_mark(name: str, context: DirectionContext) -> str:
-    """Return the colour of a class to put before its name; "" if the name is no class."""
+    """Return the colour of a class to put before its name; "" if the name is not a class."""
     return make_swatch(context.colour_of_class[name]) if name in context.colour_of_class else ""
 
 

@@ -178,7 +178,7 @@ def check_report_output(path: Path) -> None:
         except (OSError, UnicodeDecodeError):
             is_report = False
         if not is_report:
-            raise InputError(f"{path}: exists and is no report of deeprc; choose another `output`")
+            raise InputError(f"{path}: exists and is not a report of deeprc; choose another `output`")
 
 
 def render(template: str, **content: Any) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.branches.clones import CloneBranch
-from deeprc.checks.of_run import RunChecks
+from deeprc.checks.run_checks import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset

@@ -37,7 +37,7 @@ _SOURCE_NOTE = "the branch through which most of its contribution comes, and its
 
 _ANTIGEN_NOTE = (
     "most frequent organism and epitope of matching receptors in the databases, with the same residues or all but"
-    " one; the saved table has the others. A match is no proof: see “Known antigens?”"
+    " one; the saved table has the others. A match is not a proof: see “Known antigens?”"
 )
 
 _Q_NOTE = (

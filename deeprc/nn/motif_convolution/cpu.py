@@ -149,7 +149,7 @@ def sum_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length:
 def compute_scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
+    """Return the gradients of the two feature scales of each sequence, (N,) each, from that of the maxima, (N, D)."""
     gradients = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
     positions = make_position_table(weight, sequences.max_length)
     arrays = (_to_numpy(tensor) for tensor in (weight, positions, window, gradient, *gradients))

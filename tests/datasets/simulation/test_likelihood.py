@@ -35,7 +35,7 @@ from deeprc.datasets.simulation import (
     load_recipe,
     write_container,
 )
-from deeprc.datasets.simulation.likelihood import RecipeLikelihood, _start_probabilities
+from deeprc.datasets.simulation.likelihood import RecipeLikelihood, _compute_start_probabilities
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
@@ -294,7 +294,7 @@ def test_imgt_positions_are_what_the_simulator_draws() -> None:
     _, implants = cohort.draw(index)
     names = list_imgt_positions(11)
     shares = np.bincount(implants.start, minlength=11) / 4000
-    expected = _start_probabilities(signal, 3)[11, :11]
+    expected = _compute_start_probabilities(signal, 3)[11, :11]
     assert expected[names.index("107")] == pytest.approx(0.3)
     assert expected.sum() == pytest.approx(1)
     np.testing.assert_allclose(shares, expected, atol=0.03)

@@ -241,7 +241,7 @@ def test_all_problems_are_said_at_once() -> None:
         (b"- 1\n", "mine.yaml: expected a mapping of names to values"),
         (b"", "mine.yaml: expected a mapping of names to values"),
         (b"\xff\xfe\x00", "mine.yaml: "),
-        (b"n_repertoires: \xe9", "mine.yaml: is no UTF-8 text"),
+        (b"n_repertoires: \xe9", "mine.yaml: is not UTF-8 text"),
         (b"seed: 1", "n_repertoires: is missing"),
         (b"{n_repertoires: 2, 5: 1}", "5: no such key"),
         (None, "mine.yaml: no such file"),

@@ -146,7 +146,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"{place}: exists and is not empty; expected a new folder"):
             write_airr(GERMLINE, place)
     assert [path.name for path in tmp_path.rglob("*")] == ["airr", "mine.txt"]
-    with pytest.raises(InputError, match=r"cannot be made, .*mine.txt is no folder"):
+    with pytest.raises(InputError, match=r"cannot be made, .*mine.txt is not a folder"):
         write_airr(GERMLINE, tmp_path / "airr" / "mine.txt" / "below")
     (tmp_path / "empty").mkdir()
     assert write_airr(GERMLINE, tmp_path / "empty").exists()

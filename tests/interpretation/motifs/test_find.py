@@ -29,10 +29,10 @@ from deeprc.interpretation.motifs import (
     write_meme,
 )
 from deeprc.interpretation.motifs.attended_motif import Source
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
 from deeprc.interpretation.motifs.matrices import Windows, measure_background
 from deeprc.interpretation.motifs.patterns import LONGEST, format_pattern
-from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.network import DeepRC

@@ -13,7 +13,9 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, odds_ratio
+from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
     Windows,
@@ -22,7 +24,6 @@ from deeprc.interpretation.motifs.matrices import (
     find_windows,
     measure_background,
 )
-from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -160,11 +161,11 @@ def test_seeds_lie_where_the_attribution_is() -> None:
     attributions = np.full((len(attended), max(map(len, attended))), -0.1)
     for row, sequence in enumerate(attended):
         attributions[row, sequence.index("KWEW") : sequence.index("KWEW") + 4] = 1.0
-    seeds = find_seeds(samples, find_attended_residues(attributions), span=9, max_seeds=100)
+    seeds = find_initial_patterns(samples, find_attended_residues(attributions), span=9, max_patterns=100)
     assert {tuple(seed) for seed in seeds} == {
         tuple(pattern_of(text)) for text in ("KWEW", "KWE", "WEW", "KW.W", "K.EW")
     }
-    assert not find_seeds(samples, find_attended_residues(-np.abs(attributions)), span=9, max_seeds=100)
+    assert not find_initial_patterns(samples, find_attended_residues(-np.abs(attributions)), span=9, max_patterns=100)
 
 
 def test_at_most_eight_residues_of_a_sequence_are_attended() -> None:

@@ -119,7 +119,7 @@ def read_checks(run: Path) -> RunChecks | None:
         shortcuts = tuple(Shortcut.from_dict(each) for each in content["shortcuts"])
         column, metadata = content["subject_column"], content.get("metadata")
         if not all(each is None or isinstance(each, str) for each in (column, metadata)):
-            raise TypeError("subject_column or metadata is no text")
+            raise TypeError("subject_column or metadata is not text")
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:

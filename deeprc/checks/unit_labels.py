@@ -1,4 +1,4 @@
-"""The labels of a target as a question to every property: does it predict them.
+"""Labels of a target by unit, for tests of whether a property predicts them.
 
 Letters: B repertoires, U units (donors with a label).
 """
@@ -16,15 +16,27 @@ from numpy.typing import NDArray
 from deeprc.checks.features import Feature
 from deeprc.tasks import Task
 
-__all__ = ["MIN_UNITS", "Question", "aggregate_by_unit", "make_question"]
+__all__ = ["MIN_UNITS", "UnitLabels", "aggregate_by_unit", "label_units"]
 
 MIN_UNITS = 8
 """Smallest number of units in each class."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """The labels of one target: the index of the class of each unit, `codes` (U,), and its repertoires, `rows`."""
+class UnitLabels:
+    """The labels of one target, one for each unit: repertoires of one donor with the same label are one unit.
+
+    Attributes
+    ----------
+    task
+        The target.
+    names
+        Names of the classes.
+    codes
+        Index of the class of each unit, (U,).
+    rows
+        Indices of the repertoires of each unit.
+    """
 
     task: Task
     names: tuple[str, ...]
@@ -45,7 +57,7 @@ def _is_in_upper_half(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return min(halves, key=lambda half: abs(half[~np.isnan(values)].mean() - 0.5))
 
 
-def make_question(task: Task, values: NDArray[np.float64], donors: Sequence[str | None]) -> Question:
+def label_units(task: Task, values: NDArray[np.float64], donors: Sequence[str | None]) -> UnitLabels:
     """Return the labels of a target by unit: repertoires of one donor with the same label are one unit."""
     if task.kind == "regression":
         names: tuple[str, ...] = ("lower half", "upper half")
@@ -57,20 +69,22 @@ def make_question(task: Task, values: NDArray[np.float64], donors: Sequence[str 
     for row, (code, donor) in enumerate(zip(codes.tolist(), donors, strict=True)):
         if code >= 0:
             units.setdefault((row if donor is None else donor, code), []).append(row)
-    return Question(
+    return UnitLabels(
         task, names, np.array([code for _, code in units], np.int64), [np.array(rows) for rows in units.values()]
     )
 
 
-def aggregate_by_unit(question: Question, feature: Feature) -> NDArray[Any]:
+def aggregate_by_unit(unit_labels: UnitLabels, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
     if feature.is_text:
-        return np.array([_find_most_frequent(feature.by_repertoire[rows].tolist()) for rows in question.rows], object)
-    means = np.empty((len(question.rows), *feature.by_repertoire.shape[1:]))
-    sizes = np.array([len(rows) for rows in question.rows])
+        return np.array(
+            [_find_most_frequent(feature.by_repertoire[rows].tolist()) for rows in unit_labels.rows], object
+        )
+    means = np.empty((len(unit_labels.rows), *feature.by_repertoire.shape[1:]))
+    sizes = np.array([len(rows) for rows in unit_labels.rows])
     for size in np.unique(sizes):
         units = np.flatnonzero(sizes == size)
-        rows = np.stack([question.rows[unit] for unit in units])
+        rows = np.stack([unit_labels.rows[unit] for unit in units])
         values = feature.by_repertoire[rows].astype(float)  # (units, size, ...)
         n_known = (~np.isnan(values)).sum(axis=1)
         means[units] = np.where(n_known == 0, np.nan, np.nansum(values, axis=1) / np.maximum(n_known, 1))

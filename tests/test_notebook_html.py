@@ -16,7 +16,7 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.rich import render_details, render_histogram, render_interval, render_table
+from deeprc.notebook_html import render_details, render_histogram, render_interval, render_table
 from deeprc.runs import run_text
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.metrics import Metrics

@@ -29,7 +29,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.jobs import Workers
 from deeprc.runs.cross_validation import cross_validate
 from deeprc.runs.experiment import train_run
-from deeprc.runs.several import RunOptions, RunPlan, plan_left_out, plan_validations, train_runs
+from deeprc.runs.several_runs import RunOptions, RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
 
@@ -196,8 +196,8 @@ def test_finished_runs_need_no_cluster(
     def fail(*_: object, **__: object) -> None:
         raise InputError("no cluster is needed")
 
-    monkeypatch.setattr("deeprc.runs.several.check_scheduler", lambda _: None)
-    monkeypatch.setattr("deeprc.runs.several.run_jobs", fail)
+    monkeypatch.setattr("deeprc.runs.several_runs.check_scheduler", lambda _: None)
+    monkeypatch.setattr("deeprc.runs.several_runs.run_jobs", fail)
     assert train(tmp_path / "runs", folds=[0], workers=Workers(scheduler="tcp://127.0.0.1:1")) == runs
 
 
@@ -215,7 +215,7 @@ def test_a_failure_names_the_run(
     def fail(*_: object, **__: object) -> None:
         raise InputError("no memory")
 
-    monkeypatch.setattr("deeprc.runs.several.train_run", fail)
+    monkeypatch.setattr("deeprc.runs.several_runs.train_run", fail)
     with pytest.raises(InputError, match=r"^fold-0: no memory"):
         train(tmp_path / "runs")
 

@@ -63,6 +63,16 @@ class SimilarPair:
         return self.usual * min(self.pair.sizes)
 
 
+@dataclass(frozen=True)
+class _GroupProblem:
+    """What is wrong with groups of repertoires, in words, and what to do about it."""
+
+    severity: Severity
+    code: str
+    message: str
+    advice: str
+
+
 def find_similar_repertoires(
     profiles: Sequence[RepertoireProfile], same_donor: SameDonor, *, donors_known: bool = True
 ) -> tuple[list[Finding], list[SimilarPair]]:
@@ -130,17 +140,15 @@ def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[
             continue
         groups = _sort_by_size([tuple(each.repertoire_id for each in group) for group in found])
         n = sum(map(len, groups))
-        finding = _make_group_finding(
+        problem = _GroupProblem(
             severity,
             "same-content",
-            groups,
             f"{_describe_group_count(len(groups))} the same sequences with the same genes and counts, "
             f"{n:,} repertoires in all",
             "Find out which file was copied, or exported under a wrong name, and keep only one of them. If one is used "
             "for training and another for testing, metrics are too good.",
-            profiles,
         )
-        yield finding
+        yield _make_group_finding(problem, groups, profiles, {})
 
 
 def _describe_group_count(n: int) -> str:
@@ -169,42 +177,37 @@ def _make_similar_findings(
             texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     whose = "of different donors " if donors_known else "(no column names their donors) "
-    yield _make_group_finding(
+    problem = _GroupProblem(
         "warning",
         "similar-content",
-        groups,
         f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
         f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
         f"{len(pairs):,} pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
         "one) and train with `group_by`. Otherwise check for swapped samples and contamination.",
-        profiles,
-        numbers,
     )
+    yield _make_group_finding(problem, groups, profiles, numbers)
 
 
 def _make_group_finding(
-    severity: Severity,
-    code: str,
+    problem: _GroupProblem,
     groups: Sequence[tuple[str, ...]],
-    message: str,
-    advice: str,
     profiles: Sequence[RepertoireProfile],
-    numbers: Mapping[str, int | float] | None = None,
+    numbers: Mapping[str, int | float],
 ) -> Finding:
     """Return a finding about groups of repertoires; its message names the largest group."""
     path_of = {each.repertoire_id: str(each.path) for each in profiles}
     members = tuple(name for group in groups for name in group)
     largest = join_few(groups[0])
     return Finding(
-        severity,
-        code,
-        f"{message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
-        advice,
+        problem.severity,
+        problem.code,
+        f"{problem.message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
+        problem.advice,
         tuple(dict.fromkeys(path_of[name] for name in members)),
         members,
         groups=tuple(groups),
-        numbers={"groups": len(groups), "repertoires": len(members), **(numbers or {})},
+        numbers={"groups": len(groups), "repertoires": len(members), **numbers},
     )
 
 

@@ -1,4 +1,4 @@
-"""Find what a table lacks in the columns of its own format, under the names of other formats.
+"""Find counts and genes that a table lacks under the column names of its format, but has under those of other formats.
 
 Tools rename and mix columns: a table with MiXCR's `aaSeqCDR3` may have TCRex' `TRBV_gene` and VDJtools' `count`. All of
 them are read; the columns of a format itself are preferred.

@@ -171,7 +171,7 @@ def train_runs(
     folder, container = Path(output).absolute(), Path(cohort).absolute()
     trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
     with _log_once(train_run.__module__, begin_run.__module__, make_split.__module__):
-        _check(Path(output), trainings, is_here=workers.scheduler is None)
+        _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)
         if begin is not None:
             begin()
         _train_all(trainings, workers, progress if workers == HERE else None)
@@ -181,7 +181,7 @@ def train_runs(
 def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
     """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
     failures = []
-    train = partial(_train, progress)
+    train = partial(_train_or_continue, progress)
     unfinished = [each for each in trainings if not each.has_ended]
     n_finished = len(trainings) - len(unfinished)
     if n_finished:
@@ -235,7 +235,7 @@ def _find_failure(future: Future[None], name: str) -> InputError | None:
     return None
 
 
-def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> None:
+def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> None:
     """Raise InputError if an argument cannot be used for any of the runs; nothing is written.
 
     If the runs are trained on a cluster, the device is one of its workers, and is not checked.
@@ -330,7 +330,7 @@ def _restore_log(begun: Config, chosen: Config) -> Config:
     return replace(begun, network=replace(begun.network, abundance="log"))
 
 
-def _train(progress: Progress | None, training: _Training) -> None:
+def _train_or_continue(progress: Progress | None, training: _Training) -> None:
     """Train a run, continue it, or do nothing if it has ended."""
     if training.has_ended:
         return
