@@ -82,7 +82,10 @@ def test_nothing_to_match() -> None:
 def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> None:
     residues, offsets = encode_many(sequences())
     masks, flank = pattern_of("[LA][DEFG]."), 2
-    bits = find_freed_residues(residues, offsets, masks, flank)
+    rows, found_bits = find_freed_residues(residues, offsets, masks, flank)
+    assert found_bits.any(axis=1).all()
+    bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
+    bits[rows] = found_bits
     for row, sequence in enumerate(sequences()):
         for position in range(len(masks) + 2 * flank):
             found = set()
