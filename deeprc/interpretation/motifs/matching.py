@@ -180,7 +180,7 @@ def _mark_freed_residues(
     for row in range(len(offsets) - 1):
         first, stop, any_window = offsets[row], offsets[row + 1], False
         for start in range(first, stop - width + 1):
-            misses, missed = 0, 0
+            misses, missed = 0, np.int64(0)
             for j in range(uint64(width)):  # unsigned, so that numba omits the code for negative indices
                 r = residues[uint64(start) + j]
                 if r >= _MAX_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
