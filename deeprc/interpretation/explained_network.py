@@ -180,7 +180,8 @@ class ExplainedNetwork:
             (lengths, *fixed),
             steps=self.quantity.steps,
         )
-        (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
+        weighted = (windows * gradient).sum()  # a third argument of `grad` would have torch import sympy
+        (gradient,) = torch.autograd.grad(weighted, features)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
         mean = average_gradient(
             self._explain_sequences, baseline_values, values, fixed, steps=self.quantity.steps

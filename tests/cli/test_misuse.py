@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
 
 Call = Callable[..., tuple[int, str, str]]
 _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
@@ -100,12 +102,11 @@ def test_a_table_is_no_file_of_another_kind(deeprc: Call, name: str, cohort: Rep
 
 
 def test_subcommands_show_tracebacks_too(deeprc: Call) -> None:
+    """Python shows the traceback of an error that `main` lets through: `test_debug_shows_the_traceback`."""
     for arguments in (("simulate", "none", "-o", "a.h5"), ("stack", "predict", "none", "none", "-o", "a.tsv")):
         assert deeprc(*arguments)[0] == 2
-        done = subprocess.run(
-            [sys.executable, "-m", "deeprc", *arguments, "--debug"], capture_output=True, text=True, check=False
-        )
-        assert "Traceback" in done.stderr
+        with pytest.raises(InputError):
+            main([*arguments, "--debug"])
 
 
 def test_letters_that_the_output_cannot_show_are_escaped() -> None:

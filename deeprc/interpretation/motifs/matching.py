@@ -152,17 +152,19 @@ def _count(
 
 def find_freed_residues(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks, flank: int
-) -> NDArray[np.uint32]:
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """Return the residues that a sequence has at each position in and around a pattern if all other positions match.
 
     Returns
     -------
-    Bits, (N, flank + W + flank) uint32: bit r of a position is set if a window of the sequence has residue r there, and
-    every other position of the pattern matches.
+    The rows of the n sequences with any such residue, ascending, (n,); and their bits, (n, flank + W + flank) uint32:
+    bit r of a position is set if a window of the sequence has residue r there, and every other position of the pattern
+    matches.
     """
-    bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
-    _mark_freed_residues(residues, offsets, masks, flank, bits)
-    return bits
+    rows = np.empty(len(offsets) - 1, np.int64)
+    bits = np.zeros((len(rows), len(masks) + 2 * flank), np.uint32)  # memory that is not touched costs nothing
+    n = _mark_freed_residues(residues, offsets, masks, flank, rows, bits)
+    return rows[:n], bits[:n]
 
 
 @njit(nogil=True)
@@ -171,19 +173,20 @@ def _mark_freed_residues(
     offsets: NDArray[np.int64],
     masks: NDArray[np.uint32],
     flank: int,
+    rows: NDArray[np.int64],
     bits: NDArray[np.uint32],
-) -> None:
-    """Set the bits that `find_freed_residues` returns: a window with one mismatch frees only this position."""
-    width = len(masks)
+) -> int:
+    """Write what `find_freed_residues` returns, and return n: a window with one mismatch frees only this position."""
+    width, n = len(masks), 0
     for row in range(len(offsets) - 1):
-        first, stop = offsets[row], offsets[row + 1]
+        first, stop, any_window = offsets[row], offsets[row + 1], False
         for start in range(first, stop - width + 1):
-            misses, missed = 0, 0
-            for j in range(width):
-                r = residues[start + j]
+            misses, missed = 0, np.int64(0)
+            for j in range(uint64(width)):  # unsigned, so that numba omits the code for negative indices
+                r = residues[uint64(start) + j]
                 if r >= _MAX_RESIDUES or not (masks[j] >> np.uint32(r)) & np.uint32(1):
                     misses += 1
-                    missed = j
+                    missed = np.int64(j)
                     if misses > 1:
                         break
             if misses > 1:
@@ -192,7 +195,12 @@ def _mark_freed_residues(
             for j in range(max(low, first - start), min(high, stop - start)):
                 r = residues[start + j]
                 if r < _MAX_RESIDUES:
-                    bits[row, flank + j] |= np.uint32(1) << np.uint32(r)
+                    bits[n, flank + j] |= np.uint32(1) << np.uint32(r)
+                    any_window = True
+        if any_window:
+            rows[n] = row
+            n += 1
+    return n
 
 
 @njit(nogil=True)

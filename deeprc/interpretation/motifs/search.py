@@ -78,7 +78,8 @@ def search_windows(
     attended, found = find_attended_residues(attributions), list[Candidate]()
     while len(found) < max_patterns:
         patterns = find_initial_patterns(samples, attended, span=span, max_patterns=_INITIAL_PATTERNS)
-        improved = [improve_pattern(samples, masks) for masks in patterns]
+        known = dict[bytes, Candidate]()
+        improved = [improve_pattern(samples, masks, known) for masks in patterns]
         best = min(improved, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
@@ -93,17 +94,32 @@ def score_pattern(samples: ComparedSequences, masks: Masks) -> float:
     return float(samples.log_p([masks])[0]) + compute_pattern_cost(masks)
 
 
-def improve_pattern(samples: ComparedSequences, masks: Masks) -> Candidate:
-    """Change one position of a pattern after the other, inside or around it, as long as its corrected p-value falls."""
-    best = Candidate(masks, score_pattern(samples, masks))
-    while True:
-        for expected, changed in _rank_steps(samples, best.masks)[:_TRIES]:
-            score = score_pattern(samples, changed) if expected < best.score - 1e-9 else np.inf
-            if score < best.score - 1e-9:
-                best = Candidate(changed, score)
-                break
+def improve_pattern(samples: ComparedSequences, masks: Masks, known: dict[bytes, Candidate] | None = None) -> Candidate:
+    """Change one position of a pattern after the other, inside or around it, as long as its corrected p-value falls.
+
+    `known` has the result for each pattern that earlier calls with the same samples have reached, because the ways of
+    many initial patterns meet. This call adds its own.
+    """
+    known = {} if known is None else known
+    best, passed = Candidate(masks, score_pattern(samples, masks)), list[bytes]()
+    while (key := best.masks.tobytes()) not in known:
+        passed.append(key)
+        better = _find_better(samples, best)
+        if better is None:
+            known[key] = best
         else:
-            return best
+            best = better
+    known.update(dict.fromkeys(passed, known[key]))
+    return known[key]
+
+
+def _find_better(samples: ComparedSequences, candidate: Candidate) -> Candidate | None:
+    """Return the first of the most promising changes that lowers the corrected p-value; None if there is none."""
+    for expected, changed in _rank_steps(samples, candidate.masks)[:_TRIES]:
+        score = score_pattern(samples, changed) if expected < candidate.score - 1e-9 else np.inf
+        if score < candidate.score - 1e-9:
+            return Candidate(changed, score)
+    return None
 
 
 def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
@@ -112,12 +128,13 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
     The residues of a position are sorted by their odds, and the first ones of this order are accepted. For two classes,
     the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
-    bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
-    counts = count_residues(bits, samples.n)  # (P, 20, 2)
+    rows, bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
+    n_attended = int(np.searchsorted(rows, samples.n))
+    counts = count_residues(bits, n_attended)  # (P, 20, 2)
     odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
     order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
-    sums = count_prefixes(bits, samples.n, order)
+    sums = count_prefixes(bits, n_attended, order)
     log_p = compute_fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(
         order.shape
     )

@@ -20,6 +20,8 @@ from deeprc.interpretation.motifs.matching import (
     find_pattern_carriers,
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, compute_pattern_cost, format_pattern, trim_pattern
+from deeprc.interpretation.motifs.search import Candidate, improve_pattern
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -82,7 +84,10 @@ def test_nothing_to_match() -> None:
 def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> None:
     residues, offsets = encode_many(sequences())
     masks, flank = pattern_of("[LA][DEFG]."), 2
-    bits = find_freed_residues(residues, offsets, masks, flank)
+    rows, found_bits = find_freed_residues(residues, offsets, masks, flank)
+    assert found_bits.any(axis=1).all()
+    bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
+    bits[rows] = found_bits
     for row, sequence in enumerate(sequences()):
         for position in range(len(masks) + 2 * flank):
             found = set()
@@ -110,3 +115,14 @@ def test_all_windows_that_match_are_erased() -> None:
     left = "".join("-" if r == INVALID else decode(np.array([r], np.uint8)) for r in remaining)
     assert left == "----R" + "LR--D" + "DR"
     assert decode(residues) == "LDRDRLRLDDDR"
+
+
+def test_a_pattern_that_an_earlier_seed_passed_ends_where_that_one_did() -> None:
+    attended = [f"{text[:4]}LDRW{text[4:]}" for text in random_sequences(np.random.default_rng(0), 100, 8, 12)]
+    others = random_sequences(np.random.default_rng(1), 1_000, 12, 16)
+    samples = ComparedSequences(*encode_many([*attended, *others]), len(attended))
+    known = dict[bytes, Candidate]()
+    for seed in map(pattern_of, ("LDR", "DRW", "LDRW", "LD.W")):
+        alone, together = improve_pattern(samples, seed), improve_pattern(samples, seed, known)
+        assert (together.masks.tolist(), together.score) == (alone.masks.tolist(), alone.score)
+        assert improve_pattern(samples, seed, known) is known[seed.tobytes()]
