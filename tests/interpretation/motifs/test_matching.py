@@ -11,6 +11,7 @@ import pytest
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, encode_many
 from deeprc.errors import InputError
+from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.matching import (
     count_pattern_carriers,
     count_prefixes,
@@ -21,7 +22,6 @@ from deeprc.interpretation.motifs.matching import (
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, compute_pattern_cost, format_pattern, trim_pattern
 from deeprc.interpretation.motifs.search import Candidate, improve_pattern
-from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
