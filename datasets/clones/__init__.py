@@ -10,6 +10,6 @@ Wherever it occurs, it is the same clone.
 | `grouping_kernel` | the compiled loops of `grouping` |
 | `distinct` | the number of different clones of each repertoire, shared or not; the abundance of each |
 | `clone_set` | `CloneSet`: some clones by their content, and which of them a repertoire of any container carries |
-| `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ from it by one substitution |
+| `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ by a substitution that its match allows |
 | `wildcards` | wildcard clones, in which any residue may stand at one position, and which repertoires share them |
 """

@@ -1,4 +1,4 @@
-"""Find the sequences of a repertoire that equal a clone, or differ from one by a single substitution.
+"""Find the sequences of a repertoire that equal a clone, or differ from one by a substitution that its match allows.
 
 Each clone is put into a hash table; a clone whose neighbours count is put there once more for every position, without
 the residue at this position, and a clone with a wildcard once more for the wildcard. A sequence is looked up in the
@@ -79,7 +79,7 @@ class _Table(NamedTuple):
 
 
 class NeighbourSearch:
-    """A search for sequences that equal a clone, or are within one substitution of one.
+    """A search for sequences that equal a clone, or differ from one by a substitution that its match allows.
 
     Sequence and clone have the same length, and the same genes where the clones have genes. The tables that a search
     needs are made once.
@@ -87,7 +87,7 @@ class NeighbourSearch:
     Parameters
     ----------
     clones
-        J different clones.
+        J clones. The same one may be there with several wildcards.
     matches
         Match of each clone: `EXACT`, `ONE_SUBSTITUTION`, or `WILDCARD` + position, (J,); None: `ONE_SUBSTITUTION`.
     mask
@@ -153,7 +153,7 @@ def find_neighbours(
     *,
     mask: int = _ALL_BITS,
 ) -> Iterator[Neighbours]:
-    """Yield, for each repertoire, its sequences within one substitution of a clone, on all cores.
+    """Yield, for each repertoire, its sequences that match a clone, on all cores.
 
     Parameters
     ----------

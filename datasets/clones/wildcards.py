@@ -25,7 +25,7 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import SharedClones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows, leave_out_of_each
-from deeprc.progress import track
+from deeprc.progress import open_step
 
 __all__ = ["MAX_SEQUENCES", "WildcardClones", "find_wildcard_clones"]
 
@@ -34,6 +34,7 @@ MAX_SEQUENCES = 1 << 23
 
 Each sequence has about nine of them. In larger cohorts, donors share enough clones themselves."""
 
+_SEQUENCES_AT_ONCE = 1 << 24  # of all positions that are searched at the same time; each takes 35 bytes
 _ENDS = 3  # number of residues at each end of a sequence that are never the wildcard
 
 
@@ -79,7 +80,7 @@ class _SearchedSequences(NamedTuple):
 def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> WildcardClones | None:
     """Return the wildcard clones that repertoires of a dataset share; None if it has over `MAX_SEQUENCES` sequences.
 
-    Only the repertoires of the dataset are searched, not all of its container.
+    Only the repertoires of the dataset are searched, not all of its container. The search takes up to 1 GB of memory.
 
     Parameters
     ----------
@@ -109,10 +110,15 @@ def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ())
         np.repeat(repertoires, sizes).astype(np.int32),
     )
     positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
-    with open_threads() as threads:
-        found = threads.map(partial(_find_at_position, sequences), positions)
-        each = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
-        each += track(found, "looking for clones with a wildcard that repertoires share", len(positions))
+    n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(rows)))
+    each = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
+    with (
+        open_threads() as threads,
+        open_step("looking for clones with a wildcard that repertoires share", len(positions)) as step,
+    ):
+        for first in range(0, len(positions), n_at_once):
+            some = positions[first : first + n_at_once]
+            each += step.follow(threads.map(partial(_find_at_position, sequences), some))
     representatives, n_carriers, carriers, residues = (np.concatenate(column) for column in zip(*each, strict=True))
     n_private = np.zeros(len(offsets) - 1, np.int64)  # they are not counted, because nothing needs their number
     clones = SharedClones(rows[representatives], compute_offsets(n_carriers), carriers, n_private)

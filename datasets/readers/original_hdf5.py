@@ -16,6 +16,7 @@ read together has a limit.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,6 +182,8 @@ def _check_size(path: Path, dataset: Any, start: int | None, stop: int | None) -
     n_bytes = dataset.nbytes
     if start is not None and stop is not None:
         n_bytes = (stop - start) * max(n_bytes // max(len(dataset), 1), _MIN_ROW_BYTES)
+    if dataset.chunks is not None:  # a block is read as a whole
+        n_bytes = max(n_bytes, math.prod(dataset.chunks) * dataset.dtype.itemsize)
     if n_bytes > _MAX_BYTES:
         raise _make_error(path, dataset, f"expected at most {_MAX_BYTES:,} bytes at once, found {n_bytes:,}")
 

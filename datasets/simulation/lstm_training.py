@@ -20,8 +20,8 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS, LstmModel, check_hidden, save_model
 from deeprc.datasets.simulation.source import read_source
 from deeprc.errors import InputError
+from deeprc.optimizers import Adam
 from deeprc.progress import open_step
-from deeprc.training.optimizers import Adam
 from deeprc.versions import package_version
 
 __all__ = ["NextResidue", "train_lstm"]

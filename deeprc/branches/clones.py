@@ -262,7 +262,8 @@ class CloneBranch(Branch):
             (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and `q_value`
             (Benjamini and Hochberg, over all tested clones). Carriers are donors if they are known, else training
             repertoires. With `one substitution`, carriers of any neighbour count, and the p-value is corrected for the
-            choice of the match.
+            choice of the match. With a wildcard, `junction_aa` is one of the junctions that match, and carriers of any
+            of them count.
         """
         frame = self.clones.to_frame()
         memories, carriers = self._description.memories, to_array(self.carriers)

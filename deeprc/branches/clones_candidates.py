@@ -206,9 +206,13 @@ def _mark_left_out(search: CloneSearch) -> NDArray[np.bool_]:
     return np.concatenate([Selections.of(search.n_folds).left_out, np.zeros((1, search.n_folds), bool)])
 
 
-def compute_content_order(clones: CloneSet) -> Integers:
-    """Return the order of clones, (J,), by sequences and genes, which does not depend on their present order."""
+def compute_content_order(clones: CloneSet, matches: Integers | None = None) -> Integers:
+    """Return the order of clones, (J,), by sequences, genes and matches, which does not depend on their present order.
+
+    `matches` has the match of each clone, (J,). Without it, the clones must be different.
+    """
     columns = [clones.sequences.decode(), *(calls.names().tolist() for calls in clones.sequences.genes.values())]
+    columns += [] if matches is None else [matches.tolist()]
     keys = list(zip(*columns, strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 

@@ -58,7 +58,7 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
     values
         Targets, (B,): 0 or 1 for `odds`, numbers for `rate`.
     """
-    parameters = np.zeros(N_PARAMETERS)
+    parameters, k = np.zeros(N_PARAMETERS), np.minimum(k, n)  # as in `compute_evidence`
     if not k.any():
         return parameters
     if kind == "odds":

@@ -10,7 +10,8 @@ Letters: B repertoires, n of them with a label; A alternatives, T outputs, F fol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -37,14 +38,16 @@ from deeprc.branches.clones_candidates import (
 from deeprc.branches.clones_evidence import HeldOutEvidence, compute_loss, fit_evidence, hold_out
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
-from deeprc.branches.donors import compute_association_z
+from deeprc.branches.donors import compute_association_z, renumber_donors
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
-from deeprc.datasets.clones.wildcards import WildcardClones, find_wildcard_clones
+from deeprc.datasets.clones.wildcards import MAX_SEQUENCES, WildcardClones, find_wildcard_clones
 
 __all__ = ["fit_clones"]
+
+_logger = logging.getLogger(__name__)
 
 _MIN_Z = 3.0
 """Smallest z-score of the association of scores with labels.
@@ -85,8 +88,6 @@ class _SearchResult:
     ----------
     search
         The search.
-    wildcards
-        Wildcard clones that its repertoires share; None if they have too many sequences.
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
         The alternatives with exact matches come first, then those with one substitution, then those with wildcard
@@ -97,22 +98,19 @@ class _SearchResult:
         Evidence of each alternative for held-out repertoires.
     best
         Index of the alternative that is chosen on all folds.
+    wildcards
+        Wildcard clones, if this alternative has them, else None.
     scores
         Score of each repertoire by the alternative that is chosen on the other folds, (n,).
     """
 
     search: CloneSearch
-    wildcards: WildcardClones | None
     counts: Integers
     final_matches: ChosenMatches
     held_out: HeldOutEvidence
     best: int
+    wildcards: WildcardClones | None
     scores: Floats
-
-    @property
-    def chosen_wildcards(self) -> WildcardClones | None:
-        """The wildcard clones, if the chosen alternative has them, else None."""
-        return self.wildcards if self.best >= 2 * len(THRESHOLDS) else None
 
     def is_useful(self, clones: _CohortClones) -> bool:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
@@ -125,7 +123,7 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        tested = clones.shared if self.chosen_wildcards is None else self.chosen_wildcards.clones
+        tested = clones.shared if self.wildcards is None else self.wildcards.clones
         return z > _MIN_Z or exceeds_permutations(tested, self.search)
 
 
@@ -139,10 +137,10 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
     clones = _CohortClones(shared, candidates, fields)
-    data = zip(searches, candidates.levels, _find_wildcards(searches, fields), strict=True)
+    wildcards = _find_wildcards(searches, fields)
     results = [
-        _run_search(CandidatesByFold.of(candidates, search, levels), shared, wildcards, n_clones[search.rows])
-        for search, levels, wildcards in data
+        _run_search(CandidatesByFold.of(candidates, search, levels), shared, next(wildcards), n_clones[search.rows])
+        for search, levels in zip(searches, candidates.levels, strict=True)
     ]
     kept = _select_results(results, clones)
     memories = [_make_memory(result, clones, n_clones) for result in kept]
@@ -153,13 +151,18 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
 
 
-def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> list[WildcardClones | None]:
-    """Return the wildcard clones of each search; those with the same repertoires follow each other."""
-    found: list[WildcardClones | None] = []
-    for i, search in enumerate(searches):
-        is_new = i == 0 or not np.array_equal(search.rows, searches[i - 1].rows)
-        found.append(find_wildcard_clones(search.dataset, fields) if is_new else found[-1])
-    return found
+def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> Iterator[WildcardClones | None]:
+    """Yield the wildcard clones of each search; only one set of them is in memory at a time."""
+    found, rows = None, None
+    for search in searches:
+        if rows is None or not np.array_equal(search.rows, rows):
+            found, rows = find_wildcard_clones(search.dataset, fields), search.rows
+            if found is None:
+                _logger.info(
+                    "Clones with a wildcard are not sought: the training repertoires have more than %s sequences.",
+                    f"{MAX_SEQUENCES:,}",
+                )
+        yield found
 
 
 def _run_search(
@@ -172,12 +175,13 @@ def _run_search(
     counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in kinds])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
-    scores = np.zeros(len(n))
+    scores, donors = np.zeros(len(n)), renumber_donors(search.groups, len(n))
     for fold in range(search.n_folds):
         out = search.folds == fold
-        scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
-    final = choose_final_matches(by_fold)
-    return _SearchResult(search, wildcards, counts, final, held_out, _find_best_alternative(losses), scores)
+        scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out], donors[~out]), out]
+    final, best = choose_final_matches(by_fold), _find_best_alternative(losses, donors)
+    chosen_wildcards = wildcards if best >= 2 * len(THRESHOLDS) else None
+    return _SearchResult(search, counts, final, held_out, best, chosen_wildcards, scores)
 
 
 def _count_out_of_fold(clones: SharedClones, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
@@ -186,11 +190,18 @@ def _count_out_of_fold(clones: SharedClones, search: CloneSearch, forms: NDArray
     return count_clones_out_of_fold(clones, *data, np.array(THRESHOLDS), test=search.test, forms=forms)
 
 
-def _find_best_alternative(losses: Floats) -> int:
-    """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n).
+def _find_best_alternative(losses: Floats, donors: Integers) -> int:
+    """Return the index of the first alternative with the smallest mean loss.
 
     One with wildcard clones must be better than the best of the others by more than the standard error of the
     difference: there are many more wildcard clones than clones, so that chance often makes them a little better.
+
+    Parameters
+    ----------
+    losses
+        Loss of each repertoire, (A, n).
+    donors
+        Donor of each repertoire, (n,). Those of one donor are not independent.
     """
     n_others = 2 * len(THRESHOLDS)
     means = losses.mean(axis=1)
@@ -198,7 +209,10 @@ def _find_best_alternative(losses: Floats) -> int:
     if len(losses) > n_others:
         with_wildcards = n_others + int(np.argmin(means[n_others:]))
         gains = losses[best] - losses[with_wildcards]
-        if gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)):
+        _, donor = np.unique(donors, return_inverse=True)
+        deviations = np.bincount(donor, gains - gains.mean())  # of each donor, summed
+        standard_error = deviations.std(ddof=1) * np.sqrt(len(deviations)) / len(gains)
+        if gains.mean() > standard_error:
             return with_wildcards
     return best
 
@@ -235,7 +249,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
     search, final = result.search, result.final_matches
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
-    wildcards = result.chosen_wildcards
+    wildcards = result.wildcards
     tested = clones.shared if wildcards is None else wildcards.clones
     found = find_associated_clones(tested, search.units, threshold, search.test)
     if result.best < len(THRESHOLDS) or wildcards is not None:
@@ -250,7 +264,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
     parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
     if len(chosen) == 0 or not parameters.any():
         return None
-    order = compute_content_order(chosen)
+    order = compute_content_order(chosen, matches)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, adjust_by_benjamini_hochberg(p_values, found.n_tested)], axis=1)
     columns = matches[order], _count_carriers_by_class(search, *sums)[order], tests[order]

@@ -15,10 +15,10 @@ from torch import Tensor
 from deeprc import ranks
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC, RunningStandardisation
+from deeprc.optimizers import LBFGS
 from deeprc.outputs import compute_multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
-from deeprc.training.optimizers import LBFGS
 
 __all__ = ["fit_output"]
 

@@ -21,10 +21,10 @@ from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
+from deeprc.optimizers import Adam
 from deeprc.outputs import compute_multitask_loss, count_known
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
-from deeprc.training.optimizers import Adam
 
 __all__ = ["CapturedStep", "Prefetcher", "TrainingStep"]
 

@@ -18,7 +18,7 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.branches import clones_candidates, clones_fit, clones_searches
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_candidates import NO_MATCH
-from deeprc.branches.clones_evidence import compute_evidence
+from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
 from deeprc.branches.cohort import FittedBranch
 from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION
@@ -167,7 +167,7 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
     monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
     monkeypatch.setattr(
-        clones_fit, "_find_best_alternative", lambda _: int(substitution)
+        clones_fit, "_find_best_alternative", lambda *_: int(substitution)
     )  # the two alternatives: exact, with one substitution
     folds = assign_inner_folds(dataset, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
@@ -218,7 +218,7 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
     """They are those of a refit without the fold, if the other folds have two residues at each wildcard that counts."""
     monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.001,))
     monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
-    monkeypatch.setattr(clones_fit, "_find_best_alternative", lambda _: 2)
+    monkeypatch.setattr(clones_fit, "_find_best_alternative", lambda *_: 2 * len(clones_fit.THRESHOLDS))
     folds = assign_inner_folds(grouped, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in grouped), folds.tolist(), strict=True)))
     fitted, branch = fit(grouped, Y)
@@ -232,16 +232,64 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
 
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     """A gain of 0.1 in the mean, once with a standard error of 0.09 and once of 0.29."""
-    n = len(clones_fit.THRESHOLDS)
+    n, donors = len(clones_fit.THRESHOLDS), np.arange(4)
     losses = np.full((3 * n, 4), 2.0)
     losses[1], losses[2 * n + 3] = 1.0, [0.75, 1.0, 0.75, 1.1]
-    assert clones_fit._find_best_alternative(losses) == 2 * n + 3
+    assert clones_fit._find_best_alternative(losses, donors) == 2 * n + 3
+    assert clones_fit._find_best_alternative(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == 2 * n + 3
     losses[2 * n + 3] = [0.4, 1.4, 0.4, 1.4]
-    assert clones_fit._find_best_alternative(losses) == 1
-    assert clones_fit._find_best_alternative(losses[: 2 * n]) == 1
-    losses[1] = 3.0
-    losses[2 * n + 5] = 0.5
-    assert clones_fit._find_best_alternative(losses) == 2 * n + 5
+    assert clones_fit._find_best_alternative(losses, donors) == 1
+    assert clones_fit._find_best_alternative(losses[: 2 * n], donors) == 1
+    twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
+    assert clones_fit._find_best_alternative(twins, np.repeat(donors, 9)) == 1
+    assert clones_fit._find_best_alternative(twins, np.arange(36)) == 2 * n + 3
+
+
+def test_wildcard_clones_of_donors_numbers_and_the_other_class(grouped: RepertoireDataset, tmp_path: Path) -> None:
+    _, branch = fit(grouped, Y)
+    table, scores = branch.table(["status"]), scores_of(branch, grouped)
+    _, other = fit(grouped, 1 - Y)
+    down = other.table(["status"])
+    assert set(down["direction"]) == {"down"}
+    np.testing.assert_allclose(scores_of(other, grouped), -scores, rtol=1e-9, atol=1e-12)
+    # every donor has two repertoires, with one half of the sequences each: the same carriers
+    halves = [own[half::2] for own in draw_groups(0) for half in range(2)]
+    of_donors = write_repertoires(tmp_path / "halves.h5", halves)
+    fitted = fit_clones(replace(make_cohort(of_donors, np.repeat(Y, 2)), groups=np.repeat(np.arange(B), 2)))
+    assert fitted is not None
+    assert isinstance(fitted.branch, CloneBranch)
+    of_halves = fitted.branch.table(["status"]).set_index("junction_aa")
+    of_wholes = table.set_index("junction_aa")
+    common = of_wholes.index[of_wholes.index.isin(of_halves.index)]
+    assert len(common) >= 10
+    for column in ("match", "carriers_positive", "carriers_negative", "p_value"):
+        assert of_halves.loc[common, column].tolist() == of_wholes.loc[common, column].tolist()
+    # a number instead of a class
+    ages = 40 + 20 * Y + np.random.default_rng(0).normal(0, 5, B)
+    task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
+    _, of_number = fit(grouped, ages, task)
+    numbers = of_number.table(["age"])
+    first = numbers[(numbers["direction"] == "up") & (numbers["match"] == "any residue at position 5")].iloc[0]
+    pattern = f"CASS.{first['junction_aa'][5:]}"
+    carries = np.array([each.to_frame()["junction_aa"].str.fullmatch(pattern).any() for each in grouped])
+    assert first["carriers"] == carries.sum()
+    test = stats.mannwhitneyu(
+        ages[carries], ages[~carries], alternative="greater", use_continuity=False, method="asymptotic"
+    )
+    assert first["p_value"] == pytest.approx(test.pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["odds", "rate"])
+def test_more_clones_than_sequences(kind: EvidenceKind) -> None:
+    """A sequence may have several wildcard clones; more clones than sequences count as many."""
+    rng = np.random.default_rng(0)
+    n, values = rng.integers(5, 30, 40), np.arange(40) % 2 * 1.0
+    k = np.where(values > 0, 2 * n, 2 * n // 5)
+    found = fit_evidence(kind, k, n, values)
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, fit_evidence(kind, np.minimum(k, n), n, values))
+    evidence = compute_evidence(kind, found, k, n)
+    assert evidence[values > 0].min() > evidence[values == 0].max()
 
 
 def test_no_sequence_counts_twice(of_varied: tuple[FittedBranch, CloneBranch]) -> None:

@@ -281,12 +281,17 @@ TERABYTES = {"shape": (6, 2**40), "dtype": "i1", "chunks": (1, 2**20), "fillvalu
             {"data": np.zeros((6, 999), np.int8), "compression": "gzip"},
             "at most 900 bytes at once, found 1,998",
         ),
+        (
+            SEQUENCES,
+            {"data": np.zeros((6, 9), np.int8), "compression": "gzip", "maxshape": (None, None), "chunks": (101, 9)},
+            "at most 900 bytes at once, found 909",
+        ),
         (SEQUENCES, {"shape": (6, 9), "dtype": "i1", "external": [("/etc/passwd", 0, 54)]}, "found those of another"),
         (SEQUENCES, {"link": h5py.ExternalLink("pipe", "/x")}, "no dataset /sampledata/sequences"),
         ("metadata", {"link": h5py.ExternalLink("pipe", "/x")}, "no dataset /metadata/sample_keys"),
         (SEQUENCES, {"link": h5py.SoftLink("/sampledata/sequences")}, "no dataset /sampledata/sequences"),
     ],
-    ids=["terabytes", "ids", "amino acids", "packed", "elsewhere", "pipe", "pipe of a group", "loop"],
+    ids=["terabytes", "ids", "amino acids", "packed", "packed block", "elsewhere", "pipe", "pipe of a group", "loop"],
 )
 def test_small_files_do_not_fill_the_memory_or_open_others(tmp_path, monkeypatch, name, options, message):
     os.mkfifo(tmp_path / "pipe")  # whoever opens it waits for ever

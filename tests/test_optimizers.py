@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from deeprc.training.optimizers import LBFGS, Adam
+from deeprc.optimizers import LBFGS, Adam
 
 PAIRS = [(Adam, torch.optim.Adam), (LBFGS, torch.optim.LBFGS)]
 
