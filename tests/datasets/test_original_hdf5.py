@@ -278,7 +278,7 @@ TERABYTES = {"shape": (6, 2**40), "dtype": "i1", "chunks": (1, 2**20), "fillvalu
         ("metadata/aas", {"shape": (2**33,), "dtype": "S1"}, "aas: expected 8,589,934,592 bytes of values in the file"),
         (
             SEQUENCES,
-            {"data": np.zeros((6, 999), np.int8), "compression": "gzip"},
+            {"data": np.zeros((6, 999), np.int8), "compression": "gzip", "chunks": (1, 99)},
             "at most 900 bytes at once, found 1,998",
         ),
         (
