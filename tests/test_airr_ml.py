@@ -616,7 +616,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     votes: Counter[tuple[str, ...]] = Counter()
     for member, share in stack.shares():
         for model in member.models:
-            found = ranking._rank_evident(model, RankedCohort(X, y, 10**6))
+            found = ranking._rank_by_clones_or_estimator(model, RankedCohort(X, y, 10**6))
             rows = CloneSet(X.take_clones(found.best.indices, ["v_call", "j_call"])).to_frame()
             places = rows[KEY].itertuples(index=False, name=None)
             for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
@@ -634,7 +634,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
     p = compute_fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
     cohort = RankedCohort(X, y, 10**6)
-    public = ranking._rank_evident(stack.shares()[2][0].models[0], cohort)
+    public = ranking._rank_by_clones_or_estimator(stack.shares()[2][0].models[0], cohort)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
     single = ranking._rank_by_estimator(stack.shares()[0][0].models[0], cohort)
     n_positive = len(frames[frames.positive].drop_duplicates(KEY))

@@ -126,5 +126,5 @@ def test_a_model_of_another_kind_is_refused(
     (tmp_path / "p.tsv").write_text("mine\n")
     code, _, err = deeprc("stack", "predict", fitted, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 2
-    assert "no table of this kind" in err
+    assert "is not a table of this kind" in err
     assert (tmp_path / "p.tsv").read_text() == "mine\n"
