@@ -80,8 +80,8 @@ class _SearchedSequences(NamedTuple):
 def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> WildcardClones | None:
     """Return the wildcard clones that repertoires of a dataset share; None if it has over `MAX_SEQUENCES` sequences.
 
-    Only the repertoires of the dataset are searched, not all of its container. With 8 million sequences, the search takes
-    17 s on two threads and 1.4 GB of memory.
+    Only the repertoires of the dataset are searched, not all of its container. With 8 million sequences, the search
+    takes 17 s on two threads and 1.4 GB of memory.
 
     Parameters
     ----------
