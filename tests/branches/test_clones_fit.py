@@ -27,7 +27,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 from deeprc.tasks import Task
-from tests.toys.clone_cohorts import STATUS, Clone, draw_repertoires, make_cohort, write_repertoires
+from tests.toys.clone_cohorts import STATUS, Clone, draw_groups, draw_repertoires, make_cohort, write_repertoires
 
 B = 60
 Y = np.arange(B) % 2
@@ -183,20 +183,11 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """Positive repertoires have sequences of ten groups. Those of one group differ in the fifth residue."""
-    return write_repertoires(tmp_path_factory.mktemp("grouped") / "c.h5", draw_groups(0))
-
-
-def draw_groups(seed: int) -> list[list[Clone]]:
-    rng, letters = np.random.default_rng(seed), list("ACDEFGHIKLMNPQRSTVWY")
-    repertoires = draw_repertoires(seed, Y, rates=(0.2, 0.2))
-    for own, label in zip(repertoires, Y, strict=True):
-        groups = np.flatnonzero(rng.random(10) < (0.7 if label else 0.1))
-        own += [(f"CASS{rng.choice(letters)}{letters[group]}WHEQYF", "TRBV1", "TRBJ1") for group in groups]
-    return repertoires
+    return write_repertoires(tmp_path_factory.mktemp("grouped") / "c.h5", draw_groups(0, Y))
 
 
 def test_wildcard_clones_where_donors_carry_different_sequences(grouped: RepertoireDataset, tmp_path: Path) -> None:
-    new = write_repertoires(tmp_path / "n.h5", draw_groups(1))
+    new = write_repertoires(tmp_path / "n.h5", draw_groups(1, Y))
     fitted, branch = fit(grouped, Y)
     table = branch.table(["status"])
     found = table[table["match"] == "any residue at position 5"]
@@ -253,7 +244,7 @@ def test_wildcard_clones_of_donors_numbers_and_the_other_class(grouped: Repertoi
     assert set(down["direction"]) == {"down"}
     np.testing.assert_allclose(scores_of(other, grouped), -scores, rtol=1e-9, atol=1e-12)
     # every donor has two repertoires, with one half of the sequences each: the same carriers
-    halves = [own[half::2] for own in draw_groups(0) for half in range(2)]
+    halves = [own[half::2] for own in draw_groups(0, Y) for half in range(2)]
     of_donors = write_repertoires(tmp_path / "halves.h5", halves)
     fitted = fit_clones(replace(make_cohort(of_donors, np.repeat(Y, 2)), groups=np.repeat(np.arange(B), 2)))
     assert fitted is not None

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import deeprc
 from deeprc.cli.attention import attention
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
@@ -18,7 +19,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.interpretation.report.branch_tables import make_clone_tables
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
-from tests.toys.clone_cohorts import N_ASSOCIATED, draw_repertoires
+from tests.toys.clone_cohorts import N_ASSOCIATED, draw_groups, draw_repertoires
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -88,3 +89,30 @@ def test_the_best_sequences_are_the_remembered_ones(run: Run, cohort: Repertoire
     assert lowest.is_monotonic_increasing
     result = CliRunner().invoke(attention, [*arguments, "--by", "attention", "--class", "score: lower"])
     assert result.exit_code != 0
+
+
+def write_groups(path: Path, seed: int, labels: np.ndarray) -> RepertoireDataset:
+    with ContainerWriter(path) as writer:
+        for number, clones in enumerate(draw_groups(seed, labels)):
+            writer.append(f"r{number}", Sequences.encode([junction for junction, *_ in clones]))
+        writer.finish(pd.DataFrame({"status": labels.astype(str)}), source="a test")
+    return open_dataset(path)
+
+
+def test_a_packed_model_with_wildcard_clones(tmp_path: Path) -> None:
+    """Sequences of ten groups go with the label; what the run says of new ones, the packed model says, too."""
+    cohort = write_groups(tmp_path / "cohort.h5", 0, np.arange(120) % 2)
+    new = write_groups(tmp_path / "new.h5", 1, np.arange(20) % 2)
+    run = train_run(cohort.container.path, tmp_path / "run", targets="status=1", config=CONFIG, device="cpu")
+    stored = run.clones()
+    groups = stored[stored["match"] == "any residue at position 5"]
+    assert set(groups["junction_aa"].str[5:]) == {f"{letter}WHEQYF" for letter in "ACDEFGHIKL"}
+    (table,) = make_clone_tables(run.model)
+    assert "any residue at position 5" in {row[2].text for row in table.rows}
+    deeprc.pack(run.path, tmp_path / "model.deeprc")
+    model = deeprc.load(tmp_path / "model.deeprc").model
+    np.testing.assert_array_equal(model.compute_outputs(new).numpy(), run.model.compute_outputs(new).numpy())
+    evidence = model.score_sequences(new, 1).by_branch["clones"][:, 0]
+    is_member = new[1].to_frame()["junction_aa"].str.fullmatch("CASS.[ACDEFGHIKL]WHEQYF").to_numpy()
+    assert is_member.sum() > 3
+    assert evidence[is_member].min() > np.median(evidence[~is_member])

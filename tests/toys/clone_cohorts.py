@@ -60,6 +60,16 @@ def draw_repertoires(
     return repertoires
 
 
+def draw_groups(seed: int, labels: np.ndarray) -> list[list[Clone]]:
+    """Return repertoires with ten groups of sequences that differ in the fifth residue, each in 0.1 or 0.7 by label."""
+    rng, letters = np.random.default_rng(seed), list("ACDEFGHIKLMNPQRSTVWY")
+    repertoires = draw_repertoires(seed, labels, rates=(0.2, 0.2))
+    for own, label in zip(repertoires, labels, strict=True):
+        groups = np.flatnonzero(rng.random(10) < (0.7 if label else 0.1))
+        own += [(f"CASS{rng.choice(letters)}{letters[group]}WHEQYF", "TRBV1", "TRBJ1") for group in groups]
+    return repertoires
+
+
 def make_cohort(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> TrainingCohort:
     """Return training repertoires with labels of a task each, (B,) or (B, tasks)."""
     values = np.asarray(labels, np.float64).reshape(len(dataset), -1)
