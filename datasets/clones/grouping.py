@@ -37,7 +37,7 @@ from deeprc.datasets.parts import SequencesInParts
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import open_step
 
-__all__ = ["AT_ONCE", "SharedClones", "group_clones"]
+__all__ = ["AT_ONCE", "SharedClones", "find_repeated", "group_clones"]
 
 AT_ONCE = 1 << 25
 """Number of sequences whose hashes are in memory at once, if nothing else is said."""
@@ -169,7 +169,7 @@ def _take_repeated_sequences(
     row_mask = (np.uint64(1) << row_bits) - np.uint64(1)
 
     def find_rows(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        repeated: NDArray[np.int64] = (keys[_find_repeated_keys(keys, row_bits)] & row_mask).astype(np.int64)
+        repeated: NDArray[np.int64] = (keys[find_repeated(keys >> row_bits)] & row_mask).astype(np.int64)
         return repeated
 
     rows = list(threads.map(find_rows, keys_of_ranges))
@@ -177,10 +177,10 @@ def _take_repeated_sequences(
     return sequences.take(np.concatenate(rows)), first_positions.tolist()
 
 
-def _find_repeated_keys(keys: NDArray[np.uint64], row_bits: Any) -> NDArray[np.bool_]:
-    """Return whether each of some sorted keys has the same hash as the key before or after it, (n,)."""
-    same = keys[1:] >> row_bits == keys[:-1] >> row_bits
-    is_repeated = np.zeros(len(keys), np.bool_)
+def find_repeated(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return whether each of some sorted values equals the one before or after it, (n,)."""
+    same = values[1:] == values[:-1]
+    is_repeated = np.zeros(len(values), np.bool_)
     is_repeated[1:] |= same
     is_repeated[:-1] |= same
     return is_repeated
@@ -199,7 +199,7 @@ def _group_range(
     """
     n, positions = len(keys), np.zeros(0, np.int64)
     if first_position is not None:
-        positions = first_position + np.cumsum(_find_repeated_keys(keys, row_bits)) - 1
+        positions = first_position + np.cumsum(find_repeated(keys >> row_bits)) - 1
     buffers = RangeClones(
         np.empty(n // 2, np.int64),
         np.empty(n // 2, np.int32),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import SharedClones, find_repeated
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows, leave_out_of_each
 from deeprc.progress import open_step
@@ -138,13 +138,14 @@ def _find_at_position(
     residues = sequences.residues[sequences.first_residues[some] + position]
     keys = leave_out_of_each(sequences.hashes[some], position, residues)
     order = np.argsort(keys, kind="stable")
-    order = order[_is_repeated(keys[order])]
+    order = order[find_repeated(keys[order])]
     keys, some, residues = keys[order], some[order], residues[order]
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])  # of the sequences of each clone
-    clone = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(keys))))
+    is_first = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
+    is_first[1:] = keys[1:] != keys[:-1]
+    starts, clone = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     repertoires = sequences.repertoires[some]
-    is_new = np.ones(len(keys), bool)  # whether a sequence is the first one of its repertoire with its clone
-    is_new[1:] = (clone[1:] != clone[:-1]) | (repertoires[1:] != repertoires[:-1])
+    is_new = is_first.copy()  # whether a sequence is the first one of its repertoire with its clone
+    is_new[1:] |= repertoires[1:] != repertoires[:-1]
     n_carriers = np.bincount(clone[is_new], minlength=len(starts))
     if len(starts) == 0:
         return some, n_carriers, repertoires, np.zeros(0, np.uint32)
@@ -154,12 +155,3 @@ def _find_at_position(
     bits = np.bitwise_or.reduceat(np.uint32(1) << residues.astype(np.uint32), np.flatnonzero(is_new))
     of_kept = is_kept[clone[is_new]]
     return first[is_kept] % n, n_carriers[is_kept], repertoires[is_new][of_kept], bits[of_kept]
-
-
-def _is_repeated(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each of some sorted keys equals the one before or after it, (n,)."""
-    is_repeated = np.zeros(len(keys), bool)
-    same = keys[1:] == keys[:-1]
-    is_repeated[1:] |= same
-    is_repeated[:-1] |= same
-    return is_repeated

@@ -209,8 +209,8 @@ def _find_best_alternative(losses: Floats, donors: Integers) -> int:
     if len(losses) > n_others:
         with_wildcards = n_others + int(np.argmin(means[n_others:]))
         gains = losses[best] - losses[with_wildcards]
-        _, donor = np.unique(donors, return_inverse=True)
-        deviations = np.bincount(donor, gains - gains.mean())  # of each donor, summed
+        of_donors = renumber_donors(donors, len(gains))
+        deviations = np.bincount(of_donors, gains - gains.mean())  # of each donor, summed
         standard_error = deviations.std(ddof=1) * np.sqrt(len(deviations)) / len(gains)
         if gains.mean() > standard_error:
             return with_wildcards
