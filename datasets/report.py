@@ -11,7 +11,7 @@ from typing import Any
 from deeprc.datasets.cleaning import CleanedTable, Cleaning
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
-from deeprc.errors import group_errors, show_parameters
+from deeprc.errors import format_count, group_errors, show_parameters
 
 __all__ = ["PreprocessingReport", "RepertoireReport", "describe_counts", "format_table"]
 
@@ -252,7 +252,7 @@ class PreprocessingReport:
         }
         shown = ", ".join(f"{n:,} {one if n == 1 else many}" for (one, many), n in left_out.items() if n)
         n_written = sum(each.kept > 0 for each in self.repertoires)
-        written = f"{n_written:,} repertoire{'s' * (n_written != 1)}"
+        written = format_count(n_written, "repertoire")
         return f"{written} (left out: {shown})" if shown else written
 
     def _list_remarks(self) -> list[str]:
@@ -271,8 +271,7 @@ class PreprocessingReport:
                 more = f" and {len(changed) - 3:,} more names" if len(changed) > 3 else ""
                 lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
         if self.skipped_files:
-            n = len(self.skipped_files)
-            lines.append(f"skipped {n:,} file{'s' * (n != 1)} that cannot be read:")
+            lines.append(f"skipped {format_count(len(self.skipped_files), 'file')} that cannot be read:")
             lines += [f"  {show_parameters(each.describe())}" for each in group_errors(self.skipped_files)]
         return lines
 

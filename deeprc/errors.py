@@ -22,6 +22,7 @@ __all__ = [
     "add_advice",
     "end_sentence",
     "find_nearest",
+    "format_count",
     "group_errors",
     "join_names",
     "number_faults",
@@ -121,6 +122,11 @@ def join_names(names: Sequence[str], shown: int) -> str:
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     cut = (f"{name[:_MAX_QUOTED_LETTERS]}{'...' * (len(name) > _MAX_QUOTED_LETTERS)}" for name in names[:shown])
     return ", ".join(cut) + more
+
+
+def format_count(n: int, noun: str) -> str:
+    """Return a number with a noun, in the plural unless the number is 1, as in "1 donor" and "1,200 donors"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def end_sentence(text: str) -> str:

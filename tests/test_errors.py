@@ -4,7 +4,15 @@ import pickle
 
 import pytest
 
-from deeprc.errors import FaultGroup, SeveralErrors, add_advice, group_errors, join_names, number_faults
+from deeprc.errors import (
+    FaultGroup,
+    SeveralErrors,
+    add_advice,
+    format_count,
+    group_errors,
+    join_names,
+    number_faults,
+)
 
 
 def test_errors_are_grouped_by_what_they_say() -> None:
@@ -19,6 +27,10 @@ def test_errors_are_grouped_by_what_they_say() -> None:
     assert [each.describe("both files") for each in groups[:2]] == ["both files: bad (first: a)", "b: worse"]
     assert FaultGroup("empty", ("p", "q"), "repertoires").describe() == "2 repertoires: empty (first: p)"
     assert group_errors({}) == []
+
+
+def test_a_noun_is_in_the_plural_unless_there_is_one() -> None:
+    assert [format_count(n, "donor") for n in (0, 1, 2, 1200)] == ["0 donors", "1 donor", "2 donors", "1,200 donors"]
 
 
 def test_faults_are_numbered_and_those_after_the_tenth_counted() -> None:

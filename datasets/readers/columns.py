@@ -15,7 +15,7 @@ from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import decode_name, find_ragged_row, read_line_blocks
-from deeprc.errors import InputError
+from deeprc.errors import InputError, format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,7 @@ def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[
             if ragged is None:
                 raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
             raise InputError(
-                f"{header.path}: row {ragged[0]} has {ragged[1]} field{'s' * (ragged[1] != 1)}, the header has "
+                f"{header.path}: row {ragged[0]} has {format_count(ragged[1], 'field')}, the header has "
                 f"{len(header.columns)}; is the file cut short or damaged?"
             ) from error
         yield table, quoted

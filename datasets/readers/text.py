@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.readers.layout import Header, NoTableError
-from deeprc.errors import InputError
+from deeprc.errors import InputError, format_count
 from deeprc.files import check_regular_file
 
 __all__ = [
@@ -235,7 +235,7 @@ def _make_open_quote_error(header: Header, data: bytes, n_before: int) -> InputE
     n_fields = [1 + line.count(header.delimiter.encode()) for line in data.splitlines()]
     ragged = next((i for i, n in enumerate(n_fields) if n != len(header.columns)), None)
     if ragged is not None:  # otherwise, quotes would be ordinary letters
-        fields = f"{n_fields[ragged]} field{'s' * (n_fields[ragged] != 1)}"
+        fields = format_count(n_fields[ragged], "field")
         message += f" Without quotes, line {first + ragged} has {fields}, the header has {len(header.columns)}"
     return InputError(message)
 

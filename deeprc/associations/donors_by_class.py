@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Integers
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
+from deeprc.errors import InputError, format_count
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
@@ -147,12 +147,12 @@ def _select_repertoires(
     is_empty = np.bincount(pair_of, dataset.n_sequences[labelled]) == 0
     if is_empty.any():
         notes.append(
-            f"left out: {_format_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences"
+            f"left out: {format_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences"
         )
     n_repeated = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
     if n_repeated:
         notes.append(
-            f"in several classes, once in each: {_format_count(n_repeated, 'donor')}; prefer q_permutation, "
+            f"in several classes, once in each: {format_count(n_repeated, 'donor')}; prefer q_permutation, "
             "which knows who they are; to compare donors with themselves, give their column to `stratify`, too"
         )
     return labelled[~is_empty[pair_of]], notes
@@ -193,9 +193,5 @@ def _note_uninformative_donors(strata: Integers, codes: Integers) -> list[str]:
     n = int((classes < 2).sum())
     if n == len(codes):
         raise InputError("`stratify`: expected strata with donors of two classes, found none")
-    donors = f"{_format_count(n, 'donor')} of {len(codes):,}"
+    donors = f"{format_count(n, 'donor')} of {len(codes):,}"
     return [f"{donors} in strata of one class only, which the test by strata cannot use"] if n else []
-
-
-def _format_count(n: int, word: str) -> str:
-    return f"{n:,} {word}{'s' * (n != 1)}"

@@ -12,6 +12,7 @@ from deeprc.checks.findings import Finding, Severity, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
+from deeprc.errors import format_count
 
 __all__ = ["find_content_problems"]
 
@@ -109,7 +110,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
     if len(holders) > 1:
         frequent = rows.most_common()
         shown = "; ".join(
-            f"{locus} in {rows[locus]:,} row{'s' * (rows[locus] != 1)} of {_name_repertoires(holders[locus])}"
+            f"{locus} in {format_count(rows[locus], 'row')} of {_name_repertoires(holders[locus])}"
             for locus, _ in frequent
         )
         fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]

@@ -21,6 +21,7 @@ from deeprc.checks.overlaps import (
     shorten_sketches,
 )
 from deeprc.checks.profile import RepertoireProfile
+from deeprc.errors import format_count
 from deeprc.groups import index_connected
 
 __all__ = ["SimilarPair", "find_similar_repertoires"]
@@ -180,9 +181,9 @@ def _make_similar_findings(
     problem = _GroupProblem(
         "warning",
         "similar-content",
-        f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
+        f"{format_count(len(groups), 'group')} of repertoires {whose}"
         f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
-        f"{len(pairs):,} pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
+        f"{format_count(len(pairs), 'pair')}, {' and '.join(texts)}",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
         "one) and train with `group_by`. Otherwise check for swapped samples and contamination.",
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from deeprc.errors import format_count
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, index_split_parts
 from deeprc.evaluation.significance import are_few_repertoires
@@ -224,7 +225,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
             ((contrast, auc),) = aucs
             (n,) = few.values()
             text = (
-                f"Only {n:,} {part} {_pluralise(n, 'repertoire')} of the smaller class{contrast.named}. With so few, "
+                f"Only {format_count(n, f'{part} repertoire')} of the smaller class{contrast.named}. With so few, "
                 f"the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": n})
@@ -238,7 +239,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     for numeric in performance.numeric_targets:
         r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is not None and are_few_repertoires("regression", r2.n):
-            text = f"Only {r2.n:,} {part} {_pluralise(r2.n, 'repertoire')}{numeric.named}"
+            text = f"Only {format_count(r2.n, f'{part} repertoire')}{numeric.named}"
             if r2.interval is not None:
                 text += f". With so few, r² may be anything from {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": r2.n})
@@ -288,10 +289,6 @@ def _warn_of_overfitted_numeric_target(
 
 def _name_these_classes(names: Sequence[str]) -> str:
     return "this class" if len(names) == 1 else "these classes"
-
-
-def _pluralise(n: int, word: str) -> str:
-    return word if n == 1 else f"{word}s"
 
 
 def find_strata_cautions(

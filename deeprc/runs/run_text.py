@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
+from deeprc.errors import format_count
 from deeprc.evaluation.splits import PARTS
 from deeprc.notebook_html import render_details, render_interval
 from deeprc.settings import format_setting
@@ -51,7 +52,7 @@ def show_ensemble(runs: Sequence[Run]) -> str:
     """Return the text of `describe_ensemble` as HTML."""
     names = ", ".join(run.model.name for run in runs)
     return render_details(
-        f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_list_targets(runs[0].tasks)]
+        f"Ensemble of {format_count(len(runs), 'run')}", [("runs", names), *_list_targets(runs[0].tasks)]
     )
 
 
@@ -70,7 +71,7 @@ def _list_lines(run: Run) -> list[tuple[str, str]]:
 def describe_ensemble(runs: Sequence[Run]) -> str:
     """Return lines with the paths and targets of runs that predict together."""
     paths = ", ".join(run.model.name for run in runs)
-    heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
+    heading = f"Ensemble of {format_count(len(runs), 'run')}"
     return _wrap_lines(
         heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_list_targets(runs[0].tasks)]
     )

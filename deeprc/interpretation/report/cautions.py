@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.errors import format_count
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.interpretation.figures.classes import format_class_names
@@ -68,7 +69,7 @@ def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Cauti
     names = start_motifs.loc[start_motifs["p_value"] > MOTIF_LEVEL, "motif"].tolist() if is_known else []
     if names:
         text = (
-            f"Training started from {len(names):,} {_pluralise(len(names), 'motif')} that did not stand out clearly in "
+            f"Training started from {format_count(len(names), 'motif')} that did not stand out clearly in "
             "the training repertoires, but were confirmed in the validation repertoires: "
             f"{', '.join(names)}. So the metrics of the validation repertoires are better than they would be for "
             "new repertoires."
@@ -179,7 +180,3 @@ def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Ca
             "more updates (n_updates), the network may become better."
         )
         yield Caution("note", text, "history")
-
-
-def _pluralise(n: int, word: str) -> str:
-    return word if n == 1 else f"{word}s"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from deeprc.errors import format_count
 from deeprc.evaluation.significance import format_p_in_words, format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.direction_context import DirectionContext
@@ -52,7 +53,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
         + f" in {row['class']}" * (not motif.is_of_number)
-        + f" ({_format_donors(row['n_donors'])})"
+        + f" ({format_count(row['n_donors'], 'donor')})"
         for row in rates
     )
     test = f"{format_p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
@@ -61,10 +62,6 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         f" {verdict} {claim} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
         f"carries it: {each}."
     )
-
-
-def _format_donors(n: int) -> str:
-    return f"{n:,} donor{'s' * (n != 1)}"
 
 
 def _format_percent(part: int, whole: int) -> str:
@@ -142,7 +139,7 @@ def _make_test_columns(motif: AttendedMotif, context: DirectionContext) -> list[
         mark = _make_mark(name, context)
         note = (
             "mean share of a donor's sequences; in brackets the number of donors with the motif, of "
-            f"{_format_donors(n)} not seen in training"
+            f"{format_count(n, 'donor')} not seen in training"
         )
         columns.append(Column(mark + f"{name}: rate", note=note))
     label = context.direction.label
