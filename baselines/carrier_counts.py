@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.association_tests import FISHER, AssociationTest
 from deeprc.compilation import njit, open_threads
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import track
 
@@ -101,7 +101,7 @@ class AssociatedClones(NamedTuple):
 
 
 def find_associated_clones(
-    clones: SharedClones, units: CountedUnits, threshold: float, test: AssociationTest = FISHER
+    clones: CloneCarriers, units: CountedUnits, threshold: float, test: AssociationTest = FISHER
 ) -> AssociatedClones:
     """Return the clones that are associated with the labels of units; the clones are those of the units' container."""
     needed = test.critical([threshold], units.labels())[0]
@@ -126,7 +126,7 @@ def run_over_clones(work: Callable[[int, int], _Result], n: int) -> Iterator[_Re
 
 
 def count_clone_carriers(
-    clones: SharedClones, start: int, stop: int, units: CountedUnits
+    clones: CloneCarriers, start: int, stop: int, units: CountedUnits
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the clones from `start` to `stop` that at least two different carriers have.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.association_tests import FISHER, AssociationTest
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, CountedUnits, run_over_clones
 from deeprc.compilation import njit
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
@@ -143,7 +143,7 @@ def find_critical_sums(
 
 
 def count_clones_out_of_fold(
-    clones: SharedClones,
+    clones: CloneCarriers,
     X: RepertoireDataset,
     units: CountedUnits,
     folds: NDArray[np.int64],
@@ -205,7 +205,7 @@ def count_by_threshold(
 
 
 def find_passing_clones(
-    clones: SharedClones, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_], needed: NDArray[np.int64]
+    clones: CloneCarriers, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_], needed: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the clones that pass a threshold in any selection.
 
@@ -231,7 +231,7 @@ def find_passing_clones(
 
 
 def _count_block(
-    clones: SharedClones,
+    clones: CloneCarriers,
     forms: NDArray[np.uint32],
     repertoires: FoldedRepertoires,
     selections: Selections,
@@ -249,7 +249,7 @@ def _count_block(
 
 
 def _find_passing_in_block(
-    clones: SharedClones,
+    clones: CloneCarriers,
     repertoires: FoldedRepertoires,
     left_out: NDArray[np.bool_],
     needed: NDArray[np.int64],

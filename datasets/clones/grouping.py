@@ -37,7 +37,7 @@ from deeprc.datasets.parts import SequencesInParts
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import open_step
 
-__all__ = ["AT_ONCE", "SharedClones", "find_repeated", "group_clones"]
+__all__ = ["AT_ONCE", "CloneCarriers", "SharedClones", "find_repeated", "group_clones"]
 
 AT_ONCE = 1 << 25
 """Number of sequences whose hashes are in memory at once, if nothing else is said."""
@@ -47,28 +47,40 @@ _ALL_BITS = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
-class SharedClones:
-    """The clones that at least two repertoires of a container carry, in the order of their first sequences.
+class CloneCarriers:
+    """Clones of a container, and the repertoires that carry them.
 
     Attributes
     ----------
     representative
-        Row of the first sequence of each clone in the container, (M,) int64.
+        Row of a sequence of each clone in the container, (M,) int64.
     offsets, carriers
         Carriers of clone m: carriers[offsets[m]:offsets[m + 1]] are the rows of their repertoires in the container,
         rising, each once. (M + 1,) int64 and (E,) int32.
-    n_private
-        Number of clones that only this repertoire carries, (B,) int64. They are only counted, because they are most of
-        all clones, and a single repertoire cannot show an association.
     """
 
     representative: NDArray[np.int64]
     offsets: NDArray[np.int64]
     carriers: NDArray[np.int32]
-    n_private: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.representative)
+
+
+@dataclass(frozen=True)
+class SharedClones(CloneCarriers):
+    """The clones that at least two repertoires of a container carry, in the order of their first sequences.
+
+    The representative of a clone is its first sequence.
+
+    Attributes
+    ----------
+    n_private
+        Number of clones that only this repertoire carries, (B,) int64. They are only counted, because they are most of
+        all clones, and a single repertoire cannot show an association.
+    """
+
+    n_private: NDArray[np.int64]
 
     def count_by_repertoire(self) -> NDArray[np.int64]:
         """Return the number of different clones of each repertoire of the container, (B,), shared or not."""

@@ -14,6 +14,7 @@ Letters: B repertoires, N sequences, M wildcard clones, E pairs of a wildcard cl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones.grouping import SharedClones, find_repeated
+from deeprc.datasets.clones.grouping import CloneCarriers, find_repeated
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_rows, leave_out_of_each
 from deeprc.progress import open_step
@@ -38,21 +39,21 @@ _SEQUENCES_AT_ONCE = 1 << 24  # of all positions that are searched at the same t
 _ENDS = 3  # number of residues at each end of a sequence that are never the wildcard
 
 
-class WildcardClones(NamedTuple):
+@dataclass(frozen=True)
+class WildcardClones(CloneCarriers):
     """The M wildcard clones that at least two repertoires carry, with at least two different residues.
+
+    The representative is, of the sequences with the wildcard clone, the first one with the alphabetically first residue
+    at the wildcard.
 
     Attributes
     ----------
-    clones
-        Carriers of each. The representative is, of the sequences with the wildcard clone, the first one with the
-        alphabetically first residue at the wildcard.
     positions
         Position of the wildcard, from 0, (M,).
     residues
         Residues that each carrier has at the wildcard, as bits: bit r stands for residue r, (E,).
     """
 
-    clones: SharedClones
     positions: NDArray[np.int64]
     residues: NDArray[np.uint32]
 
@@ -121,10 +122,9 @@ def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ())
             some = positions[first : first + n_at_once]
             each += step.follow(threads.map(partial(_find_at_position, sequences), some))
     representatives, n_carriers, carriers, residues = (np.concatenate(column) for column in zip(*each, strict=True))
-    n_private = np.zeros(len(offsets) - 1, np.int64)  # they are not counted, because nothing needs their number
-    clones = SharedClones(rows[representatives], compute_offsets(n_carriers), carriers, n_private)
     n_by_position = [len(representatives_there) for representatives_there, *_ in each[1:]]
-    return WildcardClones(clones, np.repeat(np.array(positions, np.int64), n_by_position), residues)
+    wildcards = np.repeat(np.array(positions, np.int64), n_by_position)
+    return WildcardClones(rows[representatives], compute_offsets(n_carriers), carriers, wildcards, residues)
 
 
 def _find_at_position(

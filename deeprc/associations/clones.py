@@ -28,7 +28,7 @@ from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg, compute_fisher_p_values
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError, show_parameters, suggest_nearest
@@ -225,7 +225,7 @@ def _find_hits(
     return _Hits(hit_clones.take(order), class_of_hit[order], carriers, p_values[order], q_values, n_tested)
 
 
-def _count_carriers(clones: SharedClones, indices: Integers, donors: DonorsByClass) -> Integers:
+def _count_carriers(clones: CloneCarriers, indices: Integers, donors: DonorsByClass) -> Integers:
     """Return the number of donors that carry each of some clones, by stratum and class, (n, K, C)."""
     counts = np.zeros((len(indices), *donors.count_by_stratum().shape), np.int64)
     for row, index in enumerate(indices.tolist()):

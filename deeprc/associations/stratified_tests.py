@@ -21,7 +21,7 @@ from deeprc.arrays import Floats, Integers
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 
 __all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values"]
 
@@ -95,7 +95,7 @@ class TestedClones(NamedTuple):
     counts: Integers
 
 
-def compare_carriers(clones: SharedClones, test: ClassTest) -> TestedClones:
+def compare_carriers(clones: CloneCarriers, test: ClassTest) -> TestedClones:
     """Return the clones with a p-value of at most `test.max_p`, of those that at least two donors carry.
 
     A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
@@ -121,7 +121,7 @@ class _Block(NamedTuple):
     n_tested: int
 
 
-def _test_block(clones: SharedClones, test: ClassTest, start: int, stop: int) -> _Block:
+def _test_block(clones: CloneCarriers, test: ClassTest, start: int, stop: int) -> _Block:
     counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
     columns, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
     n, n_tested = _test(clones.offsets, clones.carriers, start, stop, test, columns, p_values, counts)

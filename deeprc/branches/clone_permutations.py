@@ -17,7 +17,7 @@ from deeprc.arrays import Integers, find_first_occurrences
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.labels import find_canonical_order
 
 __all__ = ["exceeds_permutations"]
@@ -28,7 +28,7 @@ _BLOCK = 4096  # number of clones that are counted at a time
 _MIN_SPREAD = 0.5  # smallest standard deviation that a number of clones is compared with
 
 
-def exceeds_permutations(clones: SharedClones, search: CloneSearch) -> bool:
+def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
     """Return whether more clones are associated with the labels than with each of 200 permutations of them.
 
     What is compared is the largest standardised number of associated clones over `THRESHOLDS`. The result does not
@@ -76,7 +76,7 @@ def _permute_labels(search: CloneSearch) -> Integers:
 
 
 def _count_associated(
-    clones: SharedClones,
+    clones: CloneCarriers,
     start: int,
     stop: int,
     unit_of: NDArray[np.int32],

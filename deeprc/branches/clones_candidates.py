@@ -32,7 +32,7 @@ from deeprc.branches.clones_searches import CloneSearch
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, NeighbourSearch, find_neighbours
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -165,7 +165,7 @@ class ChosenMatches(NamedTuple):
 
 
 def find_candidates(
-    dataset: RepertoireDataset, clones: SharedClones, searches: Sequence[CloneSearch], fields: Sequence[str]
+    dataset: RepertoireDataset, clones: CloneCarriers, searches: Sequence[CloneSearch], fields: Sequence[str]
 ) -> Candidates:
     """Return the candidates of all searches, after one pass over the repertoires.
 
@@ -190,7 +190,7 @@ def find_candidates(
     return Candidates(candidates, [each[1] for each in found], rows, carried, *_list_neighbours(candidates))
 
 
-def _find_weakly_associated(clones: SharedClones, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
+def _find_weakly_associated(clones: CloneCarriers, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
     """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
     left_out = _mark_left_out(search)
     repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)

@@ -40,7 +40,7 @@ from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.clones.wildcards import MAX_SEQUENCES, WildcardClones, find_wildcard_clones
@@ -123,7 +123,7 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        tested = clones.shared if self.wildcards is None else self.wildcards.clones
+        tested = clones.shared if self.wildcards is None else self.wildcards
         return z > _MIN_Z or exceeds_permutations(tested, self.search)
 
 
@@ -171,7 +171,7 @@ def _run_search(
     search = by_fold.search
     kinds = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
     if wildcards is not None:
-        kinds.append(_count_out_of_fold(wildcards.clones, search, wildcards.residues))
+        kinds.append(_count_out_of_fold(wildcards, search, wildcards.residues))
     counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in kinds])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
@@ -184,7 +184,7 @@ def _run_search(
     return _SearchResult(search, counts, final, held_out, best, chosen_wildcards, scores)
 
 
-def _count_out_of_fold(clones: SharedClones, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
+def _count_out_of_fold(clones: CloneCarriers, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
     """Return the result of `count_clones_out_of_fold` for the data and the test of a search."""
     data = search.dataset, search.units, search.folds
     return count_clones_out_of_fold(clones, *data, np.array(THRESHOLDS), test=search.test, forms=forms)
@@ -250,7 +250,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
     search, final = result.search, result.final_matches
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
     wildcards = result.wildcards
-    tested = clones.shared if wildcards is None else wildcards.clones
+    tested = clones.shared if wildcards is None else wildcards
     found = find_associated_clones(tested, search.units, threshold, search.test)
     if result.best < len(THRESHOLDS) or wildcards is not None:
         chosen = CloneSet(search.dataset.take_clones(tested.representative[found.indices], clones.fields))

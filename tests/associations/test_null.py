@@ -10,14 +10,14 @@ from deeprc.associations.false_discoveries import compute_permutation_q_values
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 
 N_CLONES, N_COHORTS = 1000, 100
 
 
 def draw_cohort(
     rng: np.random.Generator, n_donors: int, trait: np.ndarray
-) -> tuple[SharedClones, np.ndarray, np.ndarray]:
+) -> tuple[CloneCarriers, np.ndarray, np.ndarray]:
     """Return clones, the donor of each repertoire, and the donors' sizes.
 
     A donor has 1 to 4 repertoires, which share clones, and more clones the larger they are. Half of the clones go with
@@ -32,11 +32,11 @@ def draw_cohort(
     in_repertoire = has[:, donor] & (rng.random((N_CLONES, len(donor))) < 0.8)
     carriers = [np.flatnonzero(own).astype(np.int32) for own in in_repertoire]
     offsets = compute_offsets(np.array([len(own) for own in carriers]))
-    clones = SharedClones(np.arange(N_CLONES), offsets, np.concatenate(carriers), np.zeros(len(donor), np.int64))
+    clones = CloneCarriers(np.arange(N_CLONES), offsets, np.concatenate(carriers))
     return clones, donor.astype(np.int32), (1000 * depth * n_of).astype(np.int64)
 
 
-def count_found(clones: SharedClones, donors: DonorsByClass) -> tuple[int, int]:
+def count_found(clones: CloneCarriers, donors: DonorsByClass) -> tuple[int, int]:
     """Return how many clones are found at 5%: by permutations, and by Benjamini and Hochberg."""
     labels = donors.permute(60, np.random.default_rng(0))
     tests = (ClassTest.of(donors.pair_of, donors.strata, labels == code, 0.01) for code in (0, 1))

@@ -19,7 +19,7 @@ from deeprc.associations.donors_by_class import DonorsByClass
 from deeprc.associations.false_discoveries import compute_permutation_q_values
 from deeprc.associations.stratified_tests import ClassTest, compare_carriers, compute_stratified_p_values
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones.grouping import SharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers
 
 RNG = np.random.default_rng(0)
 
@@ -65,13 +65,13 @@ def test_it_is_near_the_asymptotic_test_of_cochran_mantel_and_haenszel() -> None
         assert exact == pytest.approx(asymptotic, rel=0.15)
 
 
-def draw_clones(n_clones: int, n_repertoires: int) -> SharedClones:
+def draw_clones(n_clones: int, n_repertoires: int) -> CloneCarriers:
     sets = [
         np.sort(RNG.choice(n_repertoires, RNG.integers(2, n_repertoires // 4), replace=False)) for _ in range(n_clones)
     ]
     offsets = compute_offsets(np.array([len(own) for own in sets]))
     joined = np.concatenate(sets).astype(np.int32)
-    return SharedClones(np.arange(n_clones), offsets, joined, np.zeros(n_repertoires, np.int64))
+    return CloneCarriers(np.arange(n_clones), offsets, joined)
 
 
 @pytest.mark.slow

@@ -43,15 +43,14 @@ def find_with_dictionary(dataset: RepertoireDataset, fields: Sequence[str]) -> F
 
 def to_dictionary(found: WildcardClones | None, dataset: RepertoireDataset, fields: Sequence[str]) -> Found:
     assert found is not None
-    clones, positions, _ = found
-    sequences = dataset.take_clones(clones.representative, fields)
+    sequences = dataset.take_clones(found.representative, fields)
     names = [sequences.genes[field].names() for field in fields]
     result: Found = {}
     for m, (junction, *genes) in enumerate(zip(sequences.decode(), *names, strict=True)):
-        p = int(positions[m])
+        p = int(found.positions[m])
         key = f"{junction[:p]}-{junction[p + 1 :]}", *genes, junction[p]
         assert key not in result
-        result[key] = clones.carriers[clones.offsets[m] : clones.offsets[m + 1]].tolist()
+        result[key] = found.carriers[found.offsets[m] : found.offsets[m + 1]].tolist()
     return result
 
 
