@@ -21,13 +21,8 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.carrier_counts import MIN_CARRIERS
-from deeprc.baselines.cross_fitted_clone_counts import (
-    FoldedRepertoires,
-    Selections,
-    count_by_threshold,
-    find_critical_sums,
-    find_passing_clones,
-)
+from deeprc.baselines.cross_fitted_clone_counts import Selections, count_by_threshold, find_passing_clones
+from deeprc.baselines.cross_fitted_clone_kernel import FoldedRepertoires, PassingRule
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
@@ -192,10 +187,9 @@ def find_candidates(
 
 def _find_weakly_associated(clones: CloneCarriers, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
     """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
-    left_out = _mark_left_out(search)
     repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
-    needed = find_critical_sums(left_out, repertoires, _LEVELS, search.test)
-    indices, passed = find_passing_clones(clones, repertoires, left_out, needed)
+    rule = PassingRule.of(_mark_left_out(search), repertoires, _LEVELS, search.test)
+    indices, passed = find_passing_clones(clones, repertoires, rule)
     n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LEVELS))])  # (levels, S + 1)
     level = np.minimum((n_passing > limit).sum(axis=0), len(_LEVELS) - 1)
     return indices[(passed > level).any(axis=1)], np.array(_LEVELS)[level]
