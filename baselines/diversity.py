@@ -70,7 +70,7 @@ class _DiversityFeatures(RepertoireEstimator):
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if no clone of the container has a count above 1, so that only the size would be read."""
-        if len(X) and not _has_abundances(X):
+        if len(X) and int(_load_abundances(X)["values"].max(initial=1)) == 1:
             path = getattr(X.container, "path", "the cohort")
             raise InputError(f"{path}: no clone has a count above 1; its diversity is its size (`repertoire-size`)")
 
@@ -233,13 +233,6 @@ def _sum_largest(values: Integers, times: Integers, n: int) -> int:
     """Return the sum of the n largest abundances."""
     before = np.cumsum(times[::-1]) - times[::-1]  # clones that are more abundant
     return int(values[::-1] @ np.clip(n - before, 0, times[::-1]))
-
-
-def _has_abundances(X: RepertoireDataset) -> bool:
-    """Return whether a clone of the container has a count above 1."""
-    if any(int(repertoire.counts.max(initial=1)) > 1 for repertoire in X.whole()):
-        return True
-    return int(_load_abundances(X)["values"].max(initial=1)) > 1  # rows of one clone may not have been merged
 
 
 def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
