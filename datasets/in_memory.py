@@ -26,9 +26,10 @@ from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatched
-from deeprc.datasets.preprocessing import check_container_output, check_loci, raise_or_warn_of_empty
+from deeprc.datasets.preprocessing import check_container_output
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
+from deeprc.datasets.repertoire_checks import check_loci, raise_or_warn_of_empty
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError, join_names

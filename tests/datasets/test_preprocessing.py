@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets import container_writer, file_reading, preprocessing
+from deeprc.datasets import appending, container_writer, file_reading
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
@@ -41,7 +41,7 @@ def test_a_missing_result_is_an_error(cohort, monkeypatch):
     def too_few(branches, workers, read):
         yield from file_reading.read_files(branches[:-1], workers, read)
 
-    monkeypatch.setattr(preprocessing, "read_files", too_few)
+    monkeypatch.setattr(appending, "read_files", too_few)
     with pytest.raises(ValueError, match="shorter"):
         run(cohort)
     assert not (cohort / "cohort.h5").exists()
