@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,14 @@ from pathlib import Path
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.file_reading import ReadResult, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.plan import BAD_FILES_ADVICE, SKIP_ADVICE, Plan
-from deeprc.datasets.repertoire_checks import EMPTY_ADVICE, check_loci, describe_empty, group_empty
+from deeprc.datasets.repertoire_checks import (
+    EMPTY_ADVICE,
+    check_loci,
+    count_gene_numbers,
+    describe_empty,
+    group_empty,
+    warn_of_gene_numbers,
+)
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import (
     MAX_FAULTS,
@@ -55,6 +63,7 @@ class RepertoireAppender:
         self._empty: dict[int, list[tuple[Path, RepertoireReport]]] = {}
         self._keeps_any = False  # whether any repertoire has a kept row, even if its file has a fault, too
         self._loci: dict[str, str] = {}
+        self._gene_numbers: dict[str, Counter[str]] = defaultdict(Counter)  # by their file
         self._mixture = ""  # the message about several chains
         self._n_repertoires = sum(len(file.repertoires) for file in self._files)
         has_one_each = self._n_repertoires == len({file.path for file in self._files})
@@ -97,6 +106,7 @@ class RepertoireAppender:
                     break
         if self._mixture or self._empty or (self._errors and not self._skip_bad_files):
             raise SeveralErrors(self._describe_failures(was_stopped=n_done < n))
+        warn_of_gene_numbers(self._gene_numbers)
 
     def _has_failed_so_far(self, n_done: int) -> bool:
         return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
@@ -116,6 +126,7 @@ class RepertoireAppender:
             else:
                 name = self._names[self._files[index].path]  # may be another one if other files are read with it
                 self._reports[index] = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
+                self._gene_numbers[str(self._files[index].path)].update(note.get("gene_numbers", {}))
             n += 1
         self._writer.rewind(n)
         for report in self.repertoires:
@@ -151,11 +162,15 @@ class RepertoireAppender:
             return
         for path, report in empty:
             _logger.warning("%s: left out", describe_empty(path, report))
+        numbers: Counter[str] = Counter()
         for report in reports:
             if report.kept:
                 self._writer.append(report.repertoire_id, cleaned_of[report.repertoire_id].sequences)
+                numbers += count_gene_numbers(cleaned_of[report.repertoire_id].sequences)
         self._reports[index] = reports
+        self._gene_numbers[str(file.path)] += numbers
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}
+        note |= {"gene_numbers": numbers} if numbers else {}
         self._writer.checkpoint(note)
 
     def _skip_file(self, index: int, error: str) -> None:

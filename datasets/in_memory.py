@@ -6,6 +6,7 @@ Letters: B repertoires, N sequences of all of them.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,12 @@ from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatch
 from deeprc.datasets.preprocessing import check_container_output
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
-from deeprc.datasets.repertoire_checks import check_loci, raise_or_warn_of_empty
+from deeprc.datasets.repertoire_checks import (
+    check_loci,
+    count_gene_numbers,
+    raise_or_warn_of_empty,
+    warn_of_gene_numbers,
+)
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError, join_names
@@ -248,6 +254,8 @@ def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
     without_row = {table.source: tuple(unknown)} if unknown else {}
     report_of_all = PreprocessingReport(tuple(reports), tuple(missing), (), without_row, {}, options.cleaning())
     sequences_of = {name: cleaned[name].sequences for name in kept}
+    numbers = sum(map(count_gene_numbers, sequences_of.values()), Counter[str]())
+    warn_of_gene_numbers({table.source: numbers})
     return MemoryDataset(MemoryContainer(sequences_of, metadata, report_of_all, table.source))
 
 

@@ -1,21 +1,27 @@
-"""Checks of a repertoire that was read: several chains, and no row that is kept."""
+"""Checks of a repertoire that was read: several chains, no row that is kept, and numbers in the place of genes."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from deeprc.datasets.report import RepertoireReport
-from deeprc.errors import FaultGroup, InputError
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import FaultGroup, InputError, format_count, quote
 
 __all__ = [
     "EMPTY_ADVICE",
     "check_loci",
+    "count_gene_numbers",
     "describe_empty",
     "group_empty",
     "raise_or_warn_of_empty",
+    "warn_of_gene_numbers",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -29,6 +35,8 @@ _QUESTIONS = {
     "too_short": "is `min_length` right?",
 }
 """Question to ask if most rows of a repertoire are left out for a reason."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -78,3 +86,31 @@ def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_mis
     if not allow_missing:
         raise InputError(f"{message}. {EMPTY_ADVICE}")
     _logger.warning("%s: left out", message)
+
+
+def count_gene_numbers(sequences: Sequences) -> Counter[str]:
+    """Return how often each number stands in the place of a V or J gene, as if it came from another column."""
+    numbers: Counter[str] = Counter()
+    for calls in sequences.genes.values():
+        codes = [code for code, name in enumerate(calls.vocabulary) if _NUMBER.fullmatch(name)]
+        if codes:
+            n_by_code = np.bincount(calls.codes, minlength=len(calls.vocabulary))
+            numbers.update({calls.vocabulary[code]: int(n_by_code[code]) for code in codes})
+    return +numbers
+
+
+def warn_of_gene_numbers(numbers_by_file: Mapping[str, Counter[str]]) -> None:
+    """Log one warning about all files that have numbers in the place of genes; see `count_gene_numbers`."""
+    files = [file for file, numbers in numbers_by_file.items() if numbers]
+    if not files:
+        return
+    numbers = sum(numbers_by_file.values(), Counter[str]())
+    ((example, _),) = numbers.most_common(1)
+    _logger.warning(
+        "%s%s: expected names of V and J genes, such as TRBV9, found %s, such as %s. They are stored as they are; is "
+        "the column right?",
+        files[0],
+        f" and {format_count(len(files) - 1, 'more file')}" if len(files) > 1 else "",
+        format_count(numbers.total(), "number"),
+        quote(example),
+    )

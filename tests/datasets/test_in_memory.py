@@ -166,6 +166,21 @@ def test_a_gene_that_one_repertoire_lacks_is_unknown_there(tmp_path: Path) -> No
     assert content(found.to_container(tmp_path / "c.h5")) == content(found)
 
 
+def test_numbers_in_the_place_of_genes_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    table = {
+        "repertoire_id": ["a", "b"],
+        "junction_aa": ["CASSF", "CAWF"],
+        "v_call": [9.0, 9.0],
+        "j_call": ["TRBJ1"] * 2,
+    }
+    dataset = deeprc.from_frame(pd.DataFrame(table))
+    assert dataset[0].to_frame()["v_call"].tolist() == ["9"]
+    assert caplog.messages == [
+        "a table: expected names of V and J genes, such as TRBV9, found 2 numbers, such as '9'. They are stored as "
+        "they are; is the column right?"
+    ]
+
+
 def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -> None:
     found = deeprc.from_frame(table_of(cohort))
     part = found[[2, 0]]

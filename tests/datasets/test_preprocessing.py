@@ -297,6 +297,26 @@ def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
     assert not (cohort / ".cohort.h5.partial").exists()
 
 
+def test_numbers_in_the_place_of_genes_are_warned_of_once(cohort, write_table, caplog):
+    header = (*AIRR, "v_call", "j_call")
+    rows = [("CASSF", "T", 1, "1.0", "TRBJ1"), ("CAWF", "T", 1, "1.0", ""), ("CATF", "T", 1, "2e1", "TRBJ1")]
+    for name in "ab":  # the repertoires b and a are the last of the sheet
+        (cohort / "files" / f"{name}.tsv.gz").unlink()
+        write_table(cohort / "files" / f"{name}.tsv", header, rows)
+    warning = (
+        f"{cohort}/files/a.tsv and 1 more file: expected names of V and J genes, such as TRBV9, found 6 numbers, such "
+        "as '1.0'. They are stored as they are; is the column right?"
+    )
+    run(cohort)
+    assert caplog.messages == [warning]
+    assert RepertoireDataset(cohort / "cohort.h5")[1].to_frame()["v_call"].tolist() == ["1.0", "1.0", "2e1"]
+    caplog.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, progress=interrupt)
+    run(cohort)  # the interrupted call read file a
+    assert caplog.messages[-1] == warning
+
+
 def test_after_a_late_error_the_next_call_goes_on(cohort, write_table, monkeypatch):
     run(cohort)
     whole = (cohort / "cohort.h5").read_bytes()
