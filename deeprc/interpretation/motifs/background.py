@@ -47,7 +47,10 @@ def draw_other_sequences(
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
     others = sorted(pool - set(attended))
     chosen = match_lengths(
-        np.array([*map(len, attended)]), np.array([*map(len, others)]), max_rows=max_sequences, rng=rng
+        np.array([*map(len, attended)], np.int64),
+        np.array([*map(len, others)], np.int64),
+        max_rows=max_sequences,
+        rng=rng,
     )
     return [others[row] for row in chosen]
 

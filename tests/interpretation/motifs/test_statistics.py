@@ -152,6 +152,8 @@ def test_the_background_is_of_the_cohort_without_the_attended_sequences(
     assert set(others) <= {sequence for repertoire in dataset for sequence in repertoire.sequences.decode()}
     assert draw_other_sequences(dataset, attended[::-1], max_sequences=100, seed=4) == others
     assert draw_other_sequences(dataset, attended, max_sequences=100, seed=5) != others
+    every = sorted({text for repertoire in dataset for text in repertoire.sequences.decode()})
+    assert draw_other_sequences(dataset, every, max_sequences=100, seed=4) == []
 
 
 def test_seeds_lie_where_the_attribution_is() -> None:
