@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import importlib.util
+import io
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 import deeprc
+from deeprc.cli import main
 from deeprc.cli.attention import attention
 from deeprc.config import load_config
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.branch_tables import make_clone_tables
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
-from tests.toys.clone_cohorts import N_ASSOCIATED, draw_groups, draw_repertoires
+from tests.toys.clone_cohorts import N_ASSOCIATED, draw_groups, draw_repertoires, write_repertoires
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -30,15 +31,10 @@ CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """120 repertoires, of which the positive ones have each of ten clones with a probability of 0.6."""
     labels = np.arange(120) % 2
+    score = labels + np.random.default_rng(0).normal(scale=0.3, size=120)
+    metadata = pd.DataFrame({"status": labels.astype(str), "score": score})
     path = tmp_path_factory.mktemp("clones") / "cohort.h5"
-    with ContainerWriter(path) as writer:
-        for number, clones in enumerate(draw_repertoires(3, labels)):
-            junctions, v_genes, j_genes = zip(*clones, strict=True)
-            genes = {"v_call": Categorical.encode(v_genes), "j_call": Categorical.encode(j_genes)}
-            writer.append(f"r{number}", Sequences.encode(junctions).with_genes(genes))
-        score = labels + np.random.default_rng(0).normal(scale=0.3, size=120)
-        writer.finish(pd.DataFrame({"status": labels.astype(str), "score": score}), source="a test")
-    return open_dataset(path)
+    return write_repertoires(path, draw_repertoires(3, labels), metadata=metadata)
 
 
 @pytest.fixture(scope="module")
@@ -92,27 +88,84 @@ def test_the_best_sequences_are_the_remembered_ones(run: Run, cohort: Repertoire
 
 
 def write_groups(path: Path, seed: int, labels: np.ndarray) -> RepertoireDataset:
-    with ContainerWriter(path) as writer:
-        for number, clones in enumerate(draw_groups(seed, labels)):
-            writer.append(f"r{number}", Sequences.encode([junction for junction, *_ in clones]))
-        writer.finish(pd.DataFrame({"status": labels.astype(str)}), source="a test")
-    return open_dataset(path)
+    metadata = pd.DataFrame({"status": labels.astype(str)})
+    return write_repertoires(path, draw_groups(seed, labels), 0, metadata=metadata)
 
 
-def test_a_packed_model_with_wildcard_clones(tmp_path: Path) -> None:
-    """Sequences of ten groups go with the label; what the run says of new ones, the packed model says, too."""
-    cohort = write_groups(tmp_path / "cohort.h5", 0, np.arange(120) % 2)
-    new = write_groups(tmp_path / "new.h5", 1, np.arange(20) % 2)
-    run = train_run(cohort.container.path, tmp_path / "run", targets="status=1", config=CONFIG, device="cpu")
-    stored = run.clones()
+GROUPS = "CASS.[ACDEFGHIKL]WHEQYF"
+"""The sequences of the ten groups that go with the label."""
+
+
+@pytest.fixture(scope="module")
+def run_of_groups(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("groups")
+    cohort = write_groups(folder / "cohort.h5", 0, np.arange(120) % 2)
+    return train_run(cohort.container.path, folder / "run", targets="status=1", config=CONFIG, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def packed(run_of_groups: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "model.deeprc"
+    deeprc.pack(run_of_groups.path, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return write_groups(tmp_path_factory.mktemp("new") / "new.h5", 1, np.arange(20) % 2)
+
+
+def read_table_of(command: str, model: Path, dataset: RepertoireDataset, output: Path, *options: str) -> pd.DataFrame:
+    with pytest.raises(SystemExit) as end:
+        main([command, str(model), str(dataset.container.path), "-o", str(output), "--device", "cpu", *options])
+    assert end.value.code == 0
+    return pd.read_csv(output, sep="\t")
+
+
+def test_wildcard_clones_are_stored_and_listed(run_of_groups: Run) -> None:
+    stored = run_of_groups.clones()
     groups = stored[stored["match"] == "any residue at position 5"]
     assert set(groups["junction_aa"].str[5:]) == {f"{letter}WHEQYF" for letter in "ACDEFGHIKL"}
-    (table,) = make_clone_tables(run.model)
+    (table,) = make_clone_tables(run_of_groups.model)
     assert "any residue at position 5" in {row[2].text for row in table.rows}
-    deeprc.pack(run.path, tmp_path / "model.deeprc")
-    model = deeprc.load(tmp_path / "model.deeprc").model
-    np.testing.assert_array_equal(model.compute_outputs(new).numpy(), run.model.compute_outputs(new).numpy())
-    evidence = model.score_sequences(new, 1).by_branch["clones"][:, 0]
-    is_member = new[1].to_frame()["junction_aa"].str.fullmatch("CASS.[ACDEFGHIKL]WHEQYF").to_numpy()
-    assert is_member.sum() > 3
-    assert evidence[is_member].min() > np.median(evidence[~is_member])
+
+
+def test_a_packed_model_with_wildcard_clones_predicts_as_its_run(
+    run_of_groups: Run, packed: Path, new: RepertoireDataset, tmp_path: Path
+) -> None:
+    found, expected = (
+        read_table_of("predict", model, new, tmp_path / f"{model.stem}.tsv") for model in (packed, run_of_groups.path)
+    )
+    columns = ["repertoire_id", "target", "label", "probability", "called_class"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns])
+    assert found["probability"].nunique() > 10
+    positive = found["label"].astype(str) == "1"
+    assert found.loc[positive, "probability"].min() > found.loc[~positive, "probability"].median()
+
+
+def test_new_sequences_that_match_a_wildcard_are_in_the_attention_table(
+    run_of_groups: Run, packed: Path, new: RepertoireDataset, tmp_path: Path
+) -> None:
+    """Each of them is evidence for the class, though no stored clone has its sequence; no other sequence is."""
+    table = read_table_of("attention", packed, new, tmp_path / "table.tsv")
+    is_member = table["junction_aa"].str.fullmatch(GROUPS)
+    is_stored = table["junction_aa"].isin(run_of_groups.clones()["junction_aa"])
+    assert (is_member & ~is_stored).sum() > 40
+    assert table.loc[is_member, "through_clones"].min() > 1
+    assert table.loc[~is_member & ~is_stored, "through_clones"].max() < 0
+    best = read_table_of("attention", packed, new, tmp_path / "best.tsv", "--top-overall", "10")
+    assert best["junction_aa"].str.fullmatch(GROUPS).all()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
+def test_the_report_on_new_repertoires_shows_sequences_that_match_a_wildcard(
+    packed: Path, new: RepertoireDataset, tmp_path: Path
+) -> None:
+    deeprc.report(packed, new.container.path, output=tmp_path / "report.html", device="cpu")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("any residue at position 5") >= 10
+    saved = page.partition('download="sequences-1-1.tsv"')[0].rpartition("base64,")[2].partition('"')[0]
+    table = pd.read_csv(io.StringIO(base64.b64decode(saved).decode()), sep="\t")
+    is_member = table["junction_aa"].str.fullmatch(GROUPS)
+    assert is_member[:10].all()
+    assert (table["through_clones"] > table["through_attention"])[is_member].all()

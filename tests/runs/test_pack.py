@@ -20,15 +20,12 @@ import yaml
 import deeprc
 from deeprc.cli import main
 from deeprc.config import load_config
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs import bundle
 from deeprc.runs.run import Run
-from tests.toys.clone_cohorts import draw_repertoires
+from tests.toys.clone_cohorts import draw_repertoires, write_repertoires
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -40,13 +37,9 @@ CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     labels = np.arange(120) % 2
     path = tmp_path_factory.mktemp("secret place") / "cohort.h5"
-    with ContainerWriter(path) as writer:
-        for number, clones in enumerate(draw_repertoires(3, labels)):
-            junctions, v_genes, j_genes = zip(*clones, strict=True)
-            genes = {"v_call": Categorical.encode(v_genes), "j_call": Categorical.encode(j_genes)}
-            writer.append(f"donor-{number:03d}", Sequences.encode(junctions).with_genes(genes))
-        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well"), "site": SITES}), source="a test")
-    return deeprc.open(path)
+    metadata = pd.DataFrame({"status": np.where(labels, "ill", "well"), "site": SITES})
+    ids = [f"donor-{number:03d}" for number in range(120)]
+    return write_repertoires(path, draw_repertoires(3, labels), metadata=metadata, ids=ids)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,24 @@ N_ASSOCIATED = 10
 STATUS = Task("status", "status", "binary", ("0", "1"))
 
 
-def write_repertoires(path: Path, repertoires: list[list[Clone]], fields: int = 2) -> RepertoireDataset:
-    """Write clones of sequence, V gene and J gene, with the first `fields` of the genes."""
+def write_repertoires(
+    path: Path,
+    repertoires: list[list[Clone]],
+    fields: int = 2,
+    *,
+    metadata: pd.DataFrame | None = None,
+    ids: Sequence[str] | None = None,
+) -> RepertoireDataset:
+    """Write clones of sequence, V gene and J gene, with the first `fields` of the genes; the ids are r0, r1 ..."""
+    if metadata is None:
+        metadata = pd.DataFrame({"number": np.arange(len(repertoires))})
     with ContainerWriter(path) as writer:
-        for number, clones in enumerate(repertoires):
+        for name, clones in zip(ids or [f"r{number}" for number in range(len(repertoires))], repertoires, strict=True):
             sequences = Sequences.encode([each[0] for each in clones])
             names = ("v_call", "j_call")[:fields]
             genes = {name: Categorical.encode([each[at + 1] for each in clones]) for at, name in enumerate(names)}
-            writer.append(f"r{number}", sequences.with_genes(genes))
-        writer.finish(pd.DataFrame({"number": np.arange(len(repertoires))}), source="a test")
+            writer.append(name, sequences.with_genes(genes))
+        writer.finish(metadata, source="a test")
     return open_dataset(path)
 
 
