@@ -55,8 +55,8 @@ class _NearestNeighbours(KernelMethod):
 class KNN(_NearestNeighbours, KernelClassifier):
     """Classification by the nearest training repertoires; the distance is 1 - kernel (Levandowsky and Winter 1971).
 
-    The score is the share of the second class among the `n_neighbors` nearest repertoires. If several repertoires are
-    equally far away and there are not votes enough for all of them, they share the remaining votes equally, so that
+    The score is the fraction of the second class among the `n_neighbors` nearest repertoires. If several repertoires
+    are equally far away and there are not votes enough for all of them, they share the remaining votes equally, so that
     their order does not matter.
 
     Parameters
@@ -124,7 +124,7 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
 
 
 def average_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[int]) -> Floats:
-    """Return the mean label of the nearest training repertoires, (V, A); the mean of 0 and 1 is the share of 1.
+    """Return the mean label of the nearest training repertoires, (V, A); the mean of 0 and 1 is the fraction of 1.
 
     Parameters
     ----------

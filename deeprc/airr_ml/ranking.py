@@ -19,7 +19,7 @@ list of DeepRC is multiplied by the share that other repertoires confirm. If the
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
 motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
 its members by rank, share and excess. The list of the composition ignores the weights of counts, and of genes, because
-thousands of junctions share one gene.
+thousands of junctions have the same gene.
 
 Letters: B repertoires, n sequences of a container.
 """
@@ -74,7 +74,7 @@ def rank_sequences(
     A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
     2009), each times the member's share of the stack and the sequence's excess in the list. Several estimators that
     predict together, such as the networks of different folds, do the same with equal shares. Memory grows with
-    `max_sequences`, with the largest repertoire and with the number of clones that donors share.
+    `max_sequences`, with the largest repertoire and with the number of clones of several donors.
 
     Parameters
     ----------

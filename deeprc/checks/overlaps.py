@@ -46,7 +46,7 @@ class Pair:
 
     @property
     def overlap(self) -> float:
-        """The estimated share of the smaller repertoire's sequences that the other one also has."""
+        """The estimated fraction of the smaller repertoire's sequences that the other one also has."""
         return self.shared / min(self.sizes) if min(self.sizes) else 0.0
 
 

@@ -79,8 +79,8 @@ def find_similar_repertoires(
 ) -> tuple[list[Finding], list[SimilarPair]]:
     """Return findings about repertoires with the same content or a suspiciously similar one, and the similar pairs.
 
-    The overlap of two repertoires is the share of the smaller one's sequences (junction and genes) that the other one
-    also has. It is estimated from the sketches, and again for the hundred sequences with the largest counts. Two
+    The overlap of two repertoires is the fraction of the smaller one's sequences (junction and genes) that the other
+    one also has. It is estimated from the sketches, and again for the hundred sequences with the largest counts. Two
     repertoires of one donor are expected to share sequences. `donors_known` says whether a column names donors.
     """
     filled = [each for each in profiles if each.kept]
@@ -121,9 +121,9 @@ def _find_similar_pairs(
                 yield SimilarPair(names, measure, pair, usual)
 
 
-def _compute_odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_odds(overlap: float | NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
-        return np.asarray(share / (1 - np.asarray(share)))
+        return np.asarray(overlap / (1 - np.asarray(overlap)))
 
 
 def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ __all__ = ["compute_clone_overlaps", "map_by_clones", "map_by_kmers"]
 
 _KMER = (0, 1, 2)
 _MIN_REPERTOIRES = 3  # smallest number of repertoires for a map
-_SMALL = 0.1  # share of the median size; the 3-mers of smaller repertoires are mostly noise
+_SMALL = 0.1  # fraction of the median size; the 3-mers of smaller repertoires are mostly noise
 
 
 def compute_clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 
 def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points by the principal components of 3-mers, (B, 2), and their shares of the variance, (2,).
+    """Return points by the principal components of 3-mers, (B, 2), and their fractions of the variance, (2,).
 
     The square roots of the frequencies are compared (Hellinger's distance), so that frequent 3-mers do not dominate.
     Repertoires with less than a tenth of the median number of sequences have no influence on the axes. Fewer than three
@@ -65,8 +65,8 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
         return np.zeros((len(frequencies), 2)), np.zeros(2)
     roots = np.sqrt(frequencies / np.maximum(frequencies.sum(axis=1, keepdims=True), 1e-12))
     found = PCA(2, svd_solver="full").fit(roots[is_large])
-    shares = np.nan_to_num(found.explained_variance_ratio_)
-    return _project_to_plane(found.transform(roots)), shares
+    fractions = np.nan_to_num(found.explained_variance_ratio_)
+    return _project_to_plane(found.transform(roots)), fractions
 
 
 def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:

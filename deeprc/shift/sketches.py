@@ -97,16 +97,16 @@ class Sketches:
         n = len(self.hashes)
         measured = measure_repertoires(dataset)
         sketches = [*self.hashes, *measured.sketches]
-        shares = np.zeros((len(dataset), n))  # (B, T)
+        overlaps = np.zeros((len(dataset), n))  # (B, T)
         for block in iterate_overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
             across = (block.first < n) & (block.second >= n) & (block.shared >= MIN_SHARED)
-            shares[block.second[across] - n, block.first[across]] = block.overlap[across]
-        return [self._find_copy(row) for row in shares]
+            overlaps[block.second[across] - n, block.first[across]] = block.overlap[across]
+        return [self._find_copy(row) for row in overlaps]
 
-    def _find_copy(self, shares: NDArray[np.float64]) -> Copy | None:
+    def _find_copy(self, overlaps: NDArray[np.float64]) -> Copy | None:
         """Return which training repertoire is copied, by the overlaps with each of them, (T,); None if none is."""
-        most = int(np.argmax(shares))
-        overlap, typical = float(shares[most]), max(self.typical_overlap, float(np.median(shares)))
+        most = int(np.argmax(overlaps))
+        overlap, typical = float(overlaps[most]), max(self.typical_overlap, float(np.median(overlaps)))
         if overlap <= _MIN_OVERLAP or overlap * (1 - typical) <= _MIN_ODDS_RATIO * typical * (1 - overlap):
             return None
         return Copy(self.repertoire_ids[most], overlap, typical)

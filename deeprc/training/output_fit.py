@@ -65,7 +65,7 @@ def fit_output(
 def _pool_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor:
     """Return the representations of whole repertoires, (n, H * S) float64, by their positions, (n,).
 
-    The ranks share the repertoires, and all get the representations of all.
+    The ranks divide the repertoires among themselves, and all get the representations of all.
     """
     network, sizes = inference.network, inference.collator.dataset.n_sequences[filled]
     was_training = network.training
@@ -119,7 +119,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
     bias = x.new_zeros(len(weight), requires_grad=True)
     spread = (scores - scores.mean(dim=0)).square().mean(dim=0).sqrt()
     n_labels = (~labels.isnan()).sum(dim=0).clamp(min=1)
-    share = torch.cat(
+    penalty_weights = torch.cat(
         [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
     )
     optimizer = LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
@@ -128,7 +128,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
         optimizer.zero_grad()
         outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
         penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
-        value = compute_multitask_loss(outputs, labels, tasks) + share @ penalty
+        value = compute_multitask_loss(outputs, labels, tasks) + penalty_weights @ penalty
         value.backward()
         return value
 

@@ -90,8 +90,8 @@ class Evaluator:
     def compute_loss(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
         """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.
 
-        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike. If the
-        loss is not finite, there are no other numbers.
+        The ranks divide the repertoires among themselves. Rank 0 computes the numbers for all, so that all ranks decide
+        alike. If the loss is not finite, there are no other numbers.
         """
         inference = Inference(
             network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache

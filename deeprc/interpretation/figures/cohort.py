@@ -30,7 +30,7 @@ __all__ = ["CohortNumbers", "draw_cohort_figure"]
 
 _MAX_GENES = 20
 _MAX_LEGEND_LETTERS, _MAX_TICK_LETTERS = 190, 36  # in a line of the legend, and below the x axis
-_LEAST = 0.001  # smallest share of sequences from which on a length is drawn
+_LEAST = 0.001  # smallest fraction of sequences from which on a length is drawn
 
 
 @dataclass(frozen=True)
@@ -145,16 +145,16 @@ def _draw_sizes(
 
 
 def _draw_lengths(
-    axis: Axes, shares: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
+    axis: Axes, fractions: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
 ) -> None:
-    """Draw mean and quartiles of length shares over the repertoires of each class."""
+    """Draw mean and quartiles of the fraction of sequences with each length over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
-    drawn = np.flatnonzero(shares.mean(axis=0) >= _LEAST) if len(shares) else np.arange(1)
+    drawn = np.flatnonzero(fractions.mean(axis=0) >= _LEAST) if len(fractions) else np.arange(1)
     at = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in rows_of_class.items():
         if len(rows):
-            style, own = styles[name], shares[rows][:, at]
+            style, own = styles[name], fractions[rows][:, at]
             axis.plot(at, own.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
             lower, upper = np.quantile(own, [0.25, 0.75], axis=0)
             axis.fill_between(at, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
@@ -168,14 +168,14 @@ def _draw_lengths(
 
 def _draw_genes(
     axis: Axes,
-    shares: NDArray[np.float64],
+    fractions: NDArray[np.float64],
     names: Sequence[str],
     rows_of_class: Mapping[str, Any],
     styles: Mapping[str, Any],
     letter: str,
 ) -> None:
-    """Draw the mean share of each gene in each class; if there are many genes, those with the largest differences."""
-    means = np.array([shares[rows].mean(axis=0) for rows in rows_of_class.values() if len(rows)])
+    """Draw the mean fraction of each gene in each class; of many genes, those with the largest differences."""
+    means = np.array([fractions[rows].mean(axis=0) for rows in rows_of_class.values() if len(rows)])
     difference = means.max(axis=0) - means.min(axis=0) if len(means) > 1 else means[0]
     chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]
     chosen = chosen[np.argsort(-(means[-1] - means[0])[chosen] if len(means) > 1 else -means[0][chosen], kind="stable")]

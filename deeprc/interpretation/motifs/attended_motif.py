@@ -50,7 +50,7 @@ class AttendedMotif:
         Residues that each position accepts, as a regular expression: LDR[WY], `.` for any, [^CP] for any but C and P.
     counts
         Weighted counts of residues in the matching windows, aligned, (W, 20), in the order of `AMINO_ACIDS`. Each
-        sequence has one window, whose weight is its share of the sequence's attribution.
+        sequence has one window, whose weight is its fraction of the sequence's attribution.
     expected
         Frequencies of the residues in background sequences of the same lengths at the same positions, (W, 20).
     frequencies

@@ -1,4 +1,4 @@
-"""Search for patterns that the best windows of a kernel in the attended sequences share.
+"""Search for patterns that the best windows of a kernel in the attended sequences have in common.
 
 Letters: n attended sequences, D kernels, K kernel width, L positions of the longest sequence.
 """
