@@ -11,24 +11,7 @@ from deeprc.nn.features import AbundanceMode, compute_abundance_scale, compute_p
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
 from deeprc.nn.motif_convolution.tables import find_rows_in_use
 from deeprc.nn.sequences import SequenceBatch
-
-
-def problem(
-    lengths: list[int], n_kernels: int, kernel_size: int, dtype: torch.dtype = torch.float64, seed: int = 0
-) -> list[Tensor]:
-    """Residues, starts, lengths, the two scales, weight and bias; the sequences lie apart and out of order."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = torch.tensor(lengths, dtype=torch.int64)
-    order = torch.randperm(len(lengths), generator=generator)
-    starts = torch.zeros(len(lengths), dtype=torch.int64)
-    at = 3
-    for i in order.tolist():
-        starts[i], at = at, at + lengths[i] + 2
-    residues = torch.randint(0, 20, (at + 1,), generator=generator).to(torch.uint8)
-    scales = [torch.rand(len(lengths), generator=generator, dtype=dtype) + 0.5 for _ in range(2)]
-    weight = torch.randn(n_kernels, 23, kernel_size, generator=generator, dtype=dtype)
-    bias = torch.randn(n_kernels, generator=generator, dtype=dtype)
-    return [residues, starts, sizes, *scales, weight, bias]
+from tests.toys.motif_convolutions import draw_convolution
 
 
 def convolve(
@@ -38,7 +21,7 @@ def convolve(
     max_length: int | None = None,
     precision: Precision = "float32",
 ) -> Tensor:
-    """Call `motif_convolution` with what `problem` returns."""
+    """Call `motif_convolution` with what `draw_convolution` returns."""
     *columns, weight, bias = arguments
     if max_length is None:
         max_length = max(columns[2].tolist(), default=0)
@@ -70,7 +53,7 @@ def by_loops(
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
 @pytest.mark.parametrize(("n_kernels", "kernel_size"), [(1, 1), (8, 3), (5, 9), (3, 15)])
 def test_equals_the_definition(implementation: Implementation, n_kernels: int, kernel_size: int) -> None:
-    arguments = problem([1, 2, 3, 7, 9, 12, 20], n_kernels, kernel_size)
+    arguments = draw_convolution([1, 2, 3, 7, 9, 12, 20], n_kernels, kernel_size, torch.float64)
     found = convolve(arguments, implementation)
     np.testing.assert_allclose(found.numpy(), by_loops(*arguments), atol=1e-10)
 
@@ -86,7 +69,7 @@ def test_equals_the_definition(implementation: Implementation, n_kernels: int, k
 def test_compiled_equals_reference(lengths: list[int], n_kernels: int, kernel_size: int, seed: int) -> None:
     results = []
     for implementation in ("reference", "compiled"):
-        arguments = problem(lengths, n_kernels, kernel_size, torch.float32, seed)
+        arguments = draw_convolution(lengths, n_kernels, kernel_size, torch.float32, seed)
         leaves = [tensor.requires_grad_() for tensor in arguments[3:]]
         output = convolve(arguments, implementation)
         weights = torch.linspace(-1, 1, output.numel()).view_as(output)
@@ -102,7 +85,7 @@ def test_compiled_equals_reference(lengths: list[int], n_kernels: int, kernel_si
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
 def test_gradcheck(implementation: Implementation) -> None:
-    residues, starts, lengths, *rest = problem([1, 4, 6, 11], 3, 4)
+    residues, starts, lengths, *rest = draw_convolution([1, 4, 6, 11], 3, 4, torch.float64)
     leaves = [tensor.requires_grad_() for tensor in rest]
 
     def function(*tensors: Tensor) -> Tensor:
@@ -126,7 +109,7 @@ def test_the_first_of_equal_windows_takes_the_gradient(implementation: Implement
 
 def test_no_sequences() -> None:
     for implementation in ("reference", "compiled"):
-        arguments = problem([], 4, 3, torch.float32)
+        arguments = draw_convolution([], 4, 3, torch.float32)
         arguments[6].requires_grad_()
         output = convolve(arguments, implementation)
         assert output.shape == (0, 4)
@@ -136,7 +119,7 @@ def test_no_sequences() -> None:
 def test_compiled_is_the_same_for_any_number_of_threads() -> None:
     import numba
 
-    arguments = problem(np.random.default_rng(0).integers(1, 30, 500).tolist(), 16, 9, torch.float32)
+    arguments = draw_convolution(np.random.default_rng(0).integers(1, 30, 500).tolist(), 16, 9, torch.float32)
     gradients = []
     for threads in (1, numba.config.NUMBA_NUM_THREADS):
         numba.set_num_threads(threads)
@@ -157,7 +140,7 @@ def results(arguments: list[Tensor], implementation: Implementation, seed: int =
 @pytest.mark.parametrize("kernel_size", [3, 9, 15])
 @pytest.mark.parametrize("n_kernels", [8, 32, 100, 256])
 def test_every_length_and_number_of_kernels(n_kernels: int, kernel_size: int) -> None:
-    arguments = problem(list(range(1, 41)) * 2, n_kernels, kernel_size, torch.float32)
+    arguments = draw_convolution(list(range(1, 41)) * 2, n_kernels, kernel_size, torch.float32)
     arguments[5] = arguments[5] / (23 * kernel_size) ** 0.5  # as a network's kernels start
     expected, expected_gradients = results(arguments, "reference")
     found, gradients = results(arguments, "compiled")
@@ -170,7 +153,7 @@ def test_every_length_and_number_of_kernels(n_kernels: int, kernel_size: int) ->
 def test_a_training_batch() -> None:
     """As large as in use: gradients are sums over 10,000 sequences, so they are compared in 64 bits."""
     lengths = np.clip(np.random.default_rng(0).normal(14.5, 1.8, 10_000).round(), 5, 30).astype(int).tolist()
-    arguments = problem(lengths, 32, 9)
+    arguments = draw_convolution(lengths, 32, 9, torch.float64)
     expected, expected_gradients = results(arguments, "reference")
     found, gradients = results(arguments, "compiled")
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
@@ -180,7 +163,7 @@ def test_a_training_batch() -> None:
 
 @pytest.mark.parametrize("mode", ["log", "log1p", "none"])
 def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
-    arguments = problem([3, 9, 14, 20], 8, 5, torch.float32)
+    arguments = draw_convolution([3, 9, 14, 20], 8, 5, torch.float32)
     arguments[3] = compute_abundance_scale(torch.tensor([0, 1, 2, 1000]), mode)
     if mode == "log":
         assert arguments[3].tolist()[:2] == [0, 0]  # only the positions of these sequences are seen
@@ -193,7 +176,7 @@ def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
 
 @pytest.mark.long
 def test_sequences_longer_than_a_byte_counts() -> None:
-    arguments = problem([255, 256, 257, 400, 3], 5, 9)
+    arguments = draw_convolution([255, 256, 257, 400, 3], 5, 9, torch.float64)
     for f, e in zip(
         (results(arguments, "compiled")[0], *results(arguments, "compiled")[1]),
         (results(arguments, "reference")[0], *results(arguments, "reference")[1]),
@@ -204,7 +187,7 @@ def test_sequences_longer_than_a_byte_counts() -> None:
 
 def test_windows_that_tie_are_the_first_of_the_reference() -> None:
     """Weights of few values make ties common; the gradient shows which window was taken."""
-    arguments = problem([6, 11, 17, 24] * 20, 40, 3)
+    arguments = draw_convolution([6, 11, 17, 24] * 20, 40, 3, torch.float64)
     arguments[5] = arguments[5].sign()
     arguments[5][:, 20:] = 0  # positions, which tell equal windows apart, have no say
     arguments[3], arguments[4], arguments[6] = (torch.ones(n).double() for n in (80, 80, 40))
@@ -216,14 +199,14 @@ def test_windows_that_tie_are_the_first_of_the_reference() -> None:
 
 
 def test_what_is_no_number_stays_visible() -> None:
-    arguments = problem([4, 9], 3, 3)
+    arguments = draw_convolution([4, 9], 3, 3, torch.float64)
     arguments[5][1, 20] = float("nan")
     found = convolve(arguments, "compiled")
     assert torch.isnan(found).tolist() == [[False, True, False]] * 2
 
 
 def test_sixteen_bits_round_the_weight_only() -> None:
-    arguments = problem([4, 9, 30], 8, 5, torch.float32)
+    arguments = draw_convolution([4, 9, 30], 8, 5, torch.float32)
     rounded = [*arguments[:5], arguments[5].bfloat16().float(), arguments[6]]
     for implementation in ("reference", "compiled"):
         found = convolve(arguments, implementation, precision="bfloat16")
@@ -232,13 +215,13 @@ def test_sixteen_bits_round_the_weight_only() -> None:
 
 
 def test_a_longer_table_changes_nothing() -> None:
-    arguments = problem([4, 9, 30], 8, 5, torch.float32)
+    arguments = draw_convolution([4, 9, 30], 8, 5, torch.float32)
     found = convolve(arguments, "compiled", max_length=64)
     assert torch.equal(found, convolve(arguments, "compiled"))
 
 
 def test_compiled_names_the_device_it_does_not_run_on() -> None:
-    arguments = [tensor.to("meta") for tensor in problem([4], 2, 3)]
+    arguments = [tensor.to("meta") for tensor in draw_convolution([4], 2, 3, torch.float64)]
     with pytest.raises(ValueError, match="runs on the CPU, and on CUDA with triton; not here, on 'meta'"):
         convolve(arguments, "compiled", max_length=4)
 
@@ -250,7 +233,7 @@ def test_one_long_sequence_does_not_make_the_tables_long() -> None:
 
 
 def test_second_derivatives_of_the_compiled_form_are_refused() -> None:
-    *sequences, weight, bias = problem([5, 7], 4, 3)
+    *sequences, weight, bias = draw_convolution([5, 7], 4, 3, torch.float64)
     maximum = convolve([*sequences, weight.requires_grad_(), bias], "compiled")
     (first,) = torch.autograd.grad(maximum.square().sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from deeprc.nn.motif_convolution import autograd, cpu, motif_convolution
 from deeprc.nn.sequences import SequenceBatch
+from tests.toys.motif_convolutions import draw_convolution
 from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
 
 cuda = import_kernels("deeprc.nn.motif_convolution.cuda")
@@ -22,23 +23,6 @@ cuda = import_kernels("deeprc.nn.motif_convolution.cuda")
 def _interpreter() -> Iterator[None]:
     with use_interpreter():
         yield
-
-
-def problem(
-    lengths: list[int], n_kernels: int, kernel_size: int, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> list[Any]:
-    """Residues, starts, lengths, the two scales, weight and bias; the sequences lie apart and out of order."""
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(lengths), generator=generator)
-    starts = torch.zeros(len(lengths), dtype=torch.int64)
-    at = 3
-    for i in order.tolist():
-        starts[i], at = at, at + lengths[i] + 2
-    residues = torch.randint(0, 20, (at + 1,), generator=generator).to(torch.uint8)
-    scales = [torch.rand(len(lengths), generator=generator, dtype=dtype) + 0.5 for _ in range(2)]
-    weight = torch.randn(n_kernels, 23, kernel_size, generator=generator, dtype=dtype)
-    bias = torch.randn(n_kernels, generator=generator, dtype=dtype)
-    return [residues, starts, torch.tensor(lengths, dtype=torch.int64), *scales, weight, bias]
 
 
 def on_device(tensors: list[Any]) -> list[Any]:
@@ -89,17 +73,17 @@ def as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 )
 def test_equals_the_cpu(lengths: list[int], n_kernels: int, kernel_size: int, dtype: torch.dtype, seed: int) -> None:
     longer = max(lengths) + seed % 3  # a bound that no sequence need reach
-    assert_equals_cpu(problem(lengths, n_kernels, kernel_size, dtype, seed), longer)
+    assert_equals_cpu(draw_convolution(lengths, n_kernels, kernel_size, dtype, seed), longer)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_length_at_once(dtype: torch.dtype) -> None:
-    assert_equals_cpu(problem(list(range(1, 21)), 8, 4, dtype), 20)
+    assert_equals_cpu(draw_convolution(list(range(1, 21)), 8, 4, dtype), 20)
 
 
 @pytest.mark.parametrize("lengths", [[7], [1], [3, 1, 2]], ids=["one sequence", "one residue", "shorter than a kernel"])
 def test_few_and_short_sequences(lengths: list[int]) -> None:
-    arguments = problem(lengths, 5, 9, torch.float64)
+    arguments = draw_convolution(lengths, 5, 9, torch.float64)
     assert_equals_cpu(arguments, max(lengths))
     expected = motif_convolution(*packed(arguments, max(lengths)), implementation="reference")
     torch.testing.assert_close(forward(arguments, max(lengths))[0], expected)
@@ -107,11 +91,11 @@ def test_few_and_short_sequences(lengths: list[int]) -> None:
 
 @pytest.mark.slow
 def test_many_kernels() -> None:
-    assert_equals_cpu(problem([5, 9, 2], 256, 3), 9)
+    assert_equals_cpu(draw_convolution([5, 9, 2], 256, 3), 9)
 
 
 def test_no_sequences() -> None:
-    arguments = problem([], 4, 3)
+    arguments = draw_convolution([], 4, 3)
     maximum, window = forward(arguments, 0)
     assert maximum.shape == window.shape == (0, 4)
     inputs = on_device([*arguments[:6], window, maximum])
@@ -122,7 +106,7 @@ def test_no_sequences() -> None:
 
 @pytest.mark.slow
 def test_a_table_of_16_bits_loses_nothing_of_a_rounded_weight() -> None:
-    arguments = problem([4, 12, 7], 33, 5)
+    arguments = draw_convolution([4, 12, 7], 33, 5)
     arguments[5] = arguments[5].bfloat16().float()
     (found, window), (expected, expected_window) = (forward(arguments, 12, p) for p in ("bfloat16", "float32"))
     assert found.dtype == torch.float32
@@ -142,7 +126,7 @@ def test_the_first_of_equal_windows_is_kept() -> None:
 
 
 def test_a_maximum_that_is_not_a_number_stays() -> None:
-    arguments = problem([6, 6], 2, 2)
+    arguments = draw_convolution([6, 6], 2, 2)
     residues, starts, weight = arguments[0], arguments[1], arguments[5]
     residues[residues == 7] = 8
     residues[starts[0] + 3] = 7
@@ -157,7 +141,7 @@ def test_a_maximum_that_is_not_a_number_stays() -> None:
 
 @pytest.mark.long
 def test_windows_beyond_255() -> None:
-    arguments = problem([300, 4], 1, 2)
+    arguments = draw_convolution([300, 4], 1, 2)
     residues, starts, weight = arguments[0], arguments[1], arguments[5]
     residues[residues == 7] = 8
     residues[starts[0] + 280] = 7
@@ -171,7 +155,7 @@ def test_windows_beyond_255() -> None:
 @pytest.mark.long
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd, "_import_backend", lambda tensor: cuda)
-    residues, starts, lengths, *rest = on_device(problem([1, 5], 2, 2, torch.float64))
+    residues, starts, lengths, *rest = on_device(draw_convolution([1, 5], 2, 2, torch.float64))
     leaves = [tensor.requires_grad_() for tensor in rest]
 
     def function(*tensors: Tensor) -> Tensor:
@@ -182,7 +166,7 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device")
 def test_calls_can_be_captured_in_a_graph() -> None:
-    arguments = on_device(problem([5, 9, 2], 8, 3))
+    arguments = on_device(draw_convolution([5, 9, 2], 8, 3))
     expected, window = cuda.forward(*packed(arguments, 9), precision="float32")
     inputs = [*arguments[:6], window, expected]
     expected_gradient = cuda.compute_weight_gradient(*packed(inputs, 9))

@@ -46,14 +46,6 @@ def expected(repertoire: Repertoire, clones: CloneSet) -> set[tuple[int, int, in
     return found
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
-    """Repertoires whose sequences often differ by one residue: loops of 1 or 2 residues."""
-    path = tmp_path_factory.mktemp("neighbours") / "c.h5"
-    write_container(Cohort(5, Sizes(300, 100, 50), GermlineBackground(1, 2)), path)
-    return open_dataset(path)
-
-
 def clones_of(repertoire: Repertoire, n: int, fields: tuple[str, ...]) -> CloneSet:
     store = repertoire.container.sequences
     some = store.slice(repertoire.start, repertoire.start + n)

@@ -54,14 +54,6 @@ def to_dictionary(found: WildcardClones | None, dataset: RepertoireDataset, fiel
     return result
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
-    """Repertoires whose sequences often differ by one residue: loops of 1 or 2 residues."""
-    path = tmp_path_factory.mktemp("wildcards") / "c.h5"
-    write_container(Cohort(5, Sizes(300, 100, 50), GermlineBackground(1, 2)), path)
-    return open_dataset(path)
-
-
 @pytest.mark.parametrize("fields", [(), ("v_call",), ("v_call", "j_call")])
 def test_the_same_as_with_a_dictionary(cohort: RepertoireDataset, fields: tuple[str, ...]) -> None:
     found = to_dictionary(find_wildcard_clones(cohort, fields), cohort, fields)
