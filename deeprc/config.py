@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
+from deeprc.documents import abbreviate, parse_yaml, read_yaml, to_plain
 from deeprc.earlier_names import update_names
 from deeprc.encoders import list_encoders, may_have_weights
 from deeprc.errors import InputError, find_nearest, suggest_nearest
+from deeprc.setting_values import MAX_NUMBER, convert_value
 
 __all__ = [
     "SECTIONS",
@@ -29,16 +28,13 @@ __all__ = [
 _MAX_UNITS = 2**18
 """Largest number of units in a layer. The total number of weights is limited too, when the network is built."""
 
-_MAX_NUMBER = 2**50
-"""Largest value of any number. No cohort has so many sequences, and every numeric type represents it exactly."""
-
 
 def _choice(default: str | bool, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning})
 
 
 def _number(
-    default: float | None, low: float, meaning: str, *, high: float = _MAX_NUMBER, none: str | None = None
+    default: float | None, low: float, meaning: str, *, high: float = MAX_NUMBER, none: str | None = None
 ) -> Any:
     """Return a field for a number from `low` to `high`; `none` is a word that may be written for None, beside null."""
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high, "none": none})
@@ -306,7 +302,7 @@ def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: se
                 problems.append(_describe_unknown_key(named))
                 doubtful.update(_find_similar_key(named))
                 continue
-            converted, problem = _convert_value(value, hints[key], known[key].metadata)
+            converted, problem = convert_value(value, hints[key], known[key].metadata)
             if problem:
                 problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
                 doubtful.add(key)
@@ -359,41 +355,3 @@ def _find_similar_key(key: str) -> list[str]:
 
 def _describe_unknown_key(key: str) -> str:
     return f"unknown key {key!r}{suggest_nearest(key.rpartition('.')[2], _SECTION_OF)}"
-
-
-def _convert_value(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    """Return a value in the type of its field, and None or a text that says which value was expected instead."""
-    value = to_plain(value)
-    if hint is str or get_origin(hint) is Literal:
-        choices = limits["names"]() if hint is str else get_args(hint)
-        return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
-    kinds = set(get_args(hint)) or {hint}
-    if type(None) in kinds and value in (None, limits.get("none")):
-        return None, None
-    if str in kinds:
-        value = str(value) if isinstance(value, Path) else value
-        return value, None if isinstance(value, str) else "expected the path of a file, or null"
-    if bool in kinds:
-        return value, None if isinstance(value, bool) else "expected true or false"
-    return _convert_number(read_exponent(value), int in kinds, limits)
-
-
-def _convert_number(value: Any, is_whole: bool, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    expected = "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return value, expected
-    if isinstance(value, Integral):
-        value = min(max(int(value), -_MAX_NUMBER * 2), _MAX_NUMBER * 2)  # beyond all limits, but exact in 64 bits
-    if not math.isfinite(value):
-        return value, expected
-    value = float(value)
-    if is_whole:
-        if value != int(value):
-            return value, "expected a whole number"
-        value = int(value)
-    low, high = limits["low"], limits["high"]
-    if value < low:
-        return value, f"expected at least {low:g}"
-    if value > high:
-        return value, f"expected at most {high:,}"
-    return value, None
