@@ -170,8 +170,7 @@ class RepertoireAppender:
         self._reports[index] = reports
         self._gene_numbers[str(file.path)] += numbers
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}
-        note |= {"gene_numbers": numbers} if numbers else {}
-        self._writer.checkpoint(note)
+        self._writer.checkpoint({**note, "gene_numbers": numbers})
 
     def _skip_file(self, index: int, error: str) -> None:
         if error not in self._errors.values():  # an error of the whole file, which each of its repertoires raises
