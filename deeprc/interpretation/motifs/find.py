@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,41 +25,28 @@ from numpy.typing import NDArray
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.motif_clusters import cluster_motifs
 from deeprc.interpretation.attributions import Attributions
-from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
-from deeprc.interpretation.motifs.background import draw_compared, find_unique_rows
+from deeprc.interpretation.motifs.attended_motif import AttendedMotif
+from deeprc.interpretation.motifs.candidates import (
+    FoundPattern,
+    SearchData,
+    collect_search_data,
+    find_patterns,
+    make_matrix,
+)
 from deeprc.interpretation.motifs.carriers import (
     HeldOutTest,
     compare_held_out_donors,
     count_carrying_sequences,
     tabulate_carriers,
 )
-from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import odds_ratio
-from deeprc.interpretation.motifs.kernels import search_kernels
-from deeprc.interpretation.motifs.matching import erase_matches
-from deeprc.interpretation.motifs.matrices import (
-    Composition,
-    Matrix,
-    align_windows,
-    compute_information,
-    find_windows,
-    measure_background,
-)
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, format_pattern
-from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
-from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.motifs.matrices import compute_information
+from deeprc.interpretation.motifs.patterns import compute_pattern_cost, format_pattern
 from deeprc.training.model import Model
 
 __all__ = ["MotifOptions", "find_all_motifs", "find_motifs"]
 
-_SPAN = 9  # largest span of a pattern if the encoder has no kernels
-_SEARCHED = 2  # number of patterns to search for each wanted motif, because some are similar
-_MIN_ODDS = 4.0  # smallest odds ratio of a motif, because with 1,000 sequences the weakest preference is significant
-_MAX_COMMON = 0.25  # largest share of the background that may carry a motif
-_FLANK = 3  # number of positions beside the pattern that a matrix may show
-_MIN_INFORMATION = 0.5  # smallest information in bits of the outermost of these positions
 _NOT_TESTED = HeldOutTest(pd.DataFrame(columns=["class", "n_donors", "n_donors_with", "mean_rate"]), float("nan"))
 
 
@@ -78,54 +64,6 @@ class MotifOptions:
         for name, value in (("max_motifs", self.max_motifs), ("background", self.background)):
             if value < 1:
                 raise InputError(f"{name}: expected at least 1, found {value}")
-
-
-class _SearchData(NamedTuple):
-    """The sequences and attributions in which motifs are searched.
-
-    Attributes
-    ----------
-    output, sign
-        Index of the output to which the attended sequences contribute; 1 if they raise it, -1 if they lower it.
-    sequences
-        Index of the n different attended sequences.
-    samples
-        These sequences, and those of the background.
-    composition
-        Frequencies of the residues in the background.
-    residues, kernels
-        Attributions of the residues, (n, L), and of the kernels, (n, D), of the attended sequences, positive in the
-        direction of the sequence's change.
-    """
-
-    output: int
-    sign: int
-    sequences: SequenceIndex
-    samples: ComparedSequences
-    composition: Composition
-    residues: NDArray[np.float64]
-    kernels: NDArray[np.float64]
-
-
-class _FoundPattern(NamedTuple):
-    """A pattern that may be a motif.
-
-    Attributes
-    ----------
-    masks
-        The pattern.
-    score
-        Logarithm of its corrected p-value, see `score_pattern`.
-    sources
-        What found it: windows of attributions, or kernels.
-    extended
-        The pattern with all positions of its logo.
-    """
-
-    masks: Masks
-    score: float
-    sources: tuple[Source, ...]
-    extended: Masks
 
 
 def find_motifs(
@@ -202,8 +140,11 @@ def find_all_motifs(
     options
         Options of the search.
     """
-    data = [_collect_search_data(dataset, *each, options) for each in zip(attributions, signs, strict=True)]
-    patterns = [[] if each is None else _find_patterns(model, dataset, each, options.max_motifs) for each in data]
+    data = [
+        collect_search_data(dataset, *each, background=options.background, seed=options.seed)
+        for each in zip(attributions, signs, strict=True)
+    ]
+    patterns = [[] if each is None else find_patterns(model, dataset, each, options.max_motifs) for each in data]
     counts = count_carrying_sequences(dataset, [pattern.masks for found in patterns for pattern in found])
     bounds = pairwise(np.cumsum([0, *map(len, patterns)]).tolist())
     motifs = [
@@ -216,8 +157,8 @@ def find_all_motifs(
 def _make_motifs(
     model: Model,
     dataset: RepertoireDataset,
-    data: _SearchData,
-    patterns: Sequence[_FoundPattern],
+    data: SearchData,
+    patterns: Sequence[FoundPattern],
     counts: NDArray[np.int64],
     options: MotifOptions,
 ) -> list[AttendedMotif]:
@@ -253,128 +194,9 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
     return [[replace(motif, q_donors=next(remaining)) for motif in found] for found in motifs]
 
 
-def _collect_search_data(
-    dataset: RepertoireDataset, attributions: Attributions, sign: int, options: MotifOptions
-) -> _SearchData | None:
-    """Return the sequences and attributions in which motifs are searched; None if there are no sequences."""
-    if not len(attributions):
-        return None
-    table = attributions.index.frame(dataset)
-    rows = find_unique_rows(table, attributions.change)
-    direction = np.sign(attributions.change[rows])[:, None]
-    junctions = table["junction_aa"].iloc[rows].tolist()
-    samples = draw_compared(junctions, dataset, background=options.background, seed=options.seed)
-    return _SearchData(
-        attributions.output,
-        sign,
-        attributions.index.take(rows),
-        samples,
-        measure_background(samples),
-        attributions.residues[rows] * direction,
-        attributions.kernels[rows] * direction,
-    )
-
-
-def _find_patterns(
-    model: Model, dataset: RepertoireDataset, data: _SearchData, max_patterns: int
-) -> list[_FoundPattern]:
-    """Return the patterns that are motifs, most significant first, before their carriers are counted."""
-    found = [*_search_windows(model, data, max_patterns), *_search_kernels(model, dataset, data)]
-    matrices = [_make_matrix(data, pattern.masks) for pattern in found]
-    extended = [
-        pattern._replace(extended=_extend_to_matrix(pattern.masks, *matrix_and_start))
-        for pattern, matrix_and_start in zip(found, matrices, strict=True)
-    ]
-    representatives = _select_representatives(extended, [matrix for matrix, _ in matrices])
-    return _select_independent(data.samples, representatives)[:max_patterns]
-
-
-def _search_windows(model: Model, data: _SearchData, max_patterns: int) -> list[_FoundPattern]:
-    """Return patterns of the windows with high attributions."""
-    spans = [member.network.embedding.span or _SPAN for member in model.members]
-    windows = search_windows(
-        data.samples,
-        data.composition,
-        data.residues,
-        span=min(max(spans), LONGEST),  # p-values are corrected for patterns up to this length
-        max_patterns=_SEARCHED * max_patterns,
-    )
-    return [
-        _FoundPattern(each.masks, score_pattern(data.samples, each.masks), (Source(),), each.masks) for each in windows
-    ]
-
-
-def _search_kernels(model: Model, dataset: RepertoireDataset, data: _SearchData) -> list[_FoundPattern]:
-    """Return patterns of the kernels of all members of a model."""
-    found = []
-    first = 0
-    for number, member in enumerate(model.members, start=1):
-        stop = first + member.network.embedding.out_features
-        attributions = data.kernels[:, first:stop]
-        searched = (data.sequences, data.samples, data.composition, data.residues, attributions)
-        for kernel, each in search_kernels(member.make_inference(dataset), *searched):
-            source = Source(kernel, number if len(model.members) > 1 else 0)
-            found.append(_FoundPattern(each.masks, each.score, (source,), each.masks))
-        first = stop
-    return found
-
-
-def _make_matrix(data: _SearchData, masks: Masks) -> tuple[Matrix, int]:
-    """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
-    windows = find_windows(data.samples, masks, data.residues)
-    matrix = align_windows(data.samples, data.composition, windows, _FLANK, len(masks) + _FLANK)
-    is_informative = compute_information(matrix).sum(axis=1) >= _MIN_INFORMATION
-    is_informative[_FLANK : _FLANK + len(masks)] = True
-    positions = np.flatnonzero(is_informative)
-    part = slice(positions[0], positions[-1] + 1)
-    return Matrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(positions[0])
-
-
-def _extend_to_matrix(masks: Masks, matrix: Matrix, start: int) -> Masks:
-    """Return a pattern with all positions of its matrix; those beside the pattern accept any residue."""
-    extended = np.full(len(matrix.counts), ANY, masks.dtype)
-    extended[start : start + len(masks)] = masks
-    return extended
-
-
-def _select_representatives(found: Sequence[_FoundPattern], matrices: Sequence[Matrix]) -> list[_FoundPattern]:
-    """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
-    clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
-    representatives = []
-    for cluster in np.unique(clusters):
-        members = [pattern for pattern, own in zip(found, clusters, strict=True) if own == cluster]
-        sources = {source for member in members for source in member.sources}
-        in_order = sorted(sources, key=lambda source: (source.kernel > 0, source.member, source.kernel))
-        representatives.append(min(members, key=_make_significance_key)._replace(sources=tuple(in_order)))
-    return sorted(representatives, key=_make_significance_key)
-
-
-def _make_significance_key(pattern: _FoundPattern) -> tuple[float, str]:
-    return pattern.score, format_pattern(pattern.masks)
-
-
-def _select_independent(samples: ComparedSequences, found: Sequence[_FoundPattern]) -> list[_FoundPattern]:
-    """Return the patterns that are significant, also after those before them are erased, and rare in the background."""
-    kept = []
-    for pattern in found:
-        is_significant = pattern.score <= SIGNIFICANT and score_pattern(samples, pattern.masks) <= SIGNIFICANT
-        if is_significant and _is_specific(samples, pattern.masks):
-            kept.append(pattern)
-            for masks in (pattern.extended, pattern.masks):  # positions beside a motif belong to it
-                samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
-    return kept
-
-
-def _is_specific(samples: ComparedSequences, masks: Masks) -> bool:
-    """Return whether a pattern is much more frequent in attended sequences than in the background, and rare there."""
-    n_with, others_with = samples.counts([masks])[:, 0].tolist()
-    odds = odds_ratio(n_with, samples.n, others_with, samples.others)
-    return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others
-
-
-def _make_motif(data: _SearchData, pattern: _FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
+def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
     samples, masks = data.samples, pattern.masks
-    matrix, start = _make_matrix(data, masks)
+    matrix, start = make_matrix(data, masks)
     n_with, others_with = samples.counts([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(

@@ -22,7 +22,7 @@ from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs import (
     AttendedMotif,
     MotifOptions,
-    find,
+    candidates,
     find_all_motifs,
     find_motifs,
     tabulate_motifs,
@@ -136,7 +136,7 @@ def test_a_motif_has_an_odds_ratio_of_four_and_is_in_a_quarter_of_others_at_most
     residues = np.array([AMINO_ACIDS.index(letter) for letter in "".join(sequences)], np.uint8)
     samples = ComparedSequences(residues, np.arange(0, 73, 4), 10)
     masks = np.full(2, 1 << AMINO_ACIDS.index("W"), np.uint32)
-    assert find._is_specific(samples, masks) == is_named
+    assert candidates._is_specific(samples, masks) == is_named
 
 
 @pytest.mark.slow
@@ -279,8 +279,8 @@ def test_seeds_are_no_longer_than_p_values_allow(tmp_path: Path, monkeypatch: py
         spans.append(span)
         return []
 
-    monkeypatch.setattr(find, "search_windows", search)
-    monkeypatch.setattr(find, "search_kernels", lambda *_: [])
+    monkeypatch.setattr(candidates, "search_windows", search)
+    monkeypatch.setattr(candidates, "search_kernels", lambda *_: [])
     dataset, attributions = planted(["LDRW"], tmp_path)
     for kernel_size in (5, 20):
         assert find_motifs(a_model(kernel_size=kernel_size), dataset, attributions, background=100) == []
