@@ -37,7 +37,7 @@ from deeprc.training.state import TrainingState
 
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less
 
-LONGEST = ("test_ranks.py", "test_rank_calls.py")  # files whose few tests start processes
+LONGEST = ("test_ranks.py", "test_rank_calls.py", "test_packaging.py", "test_real_data.py")  # with few, long tests
 TOYS = Path(__file__).parent / "toys"
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
