@@ -76,8 +76,7 @@ def rows_of(path):
     """Read a table the slow way."""
     data = path.read_bytes()
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    header, *rows = csv.reader(text.splitlines(), delimiter="\t")
-    return [dict(zip(header, row, strict=False)) for row in rows if row]
+    return list(csv.DictReader(text.splitlines(), delimiter="\t"))
 
 
 def kept_by_hand(rows, sequence, status, count):
