@@ -7,6 +7,7 @@ another import. torch is imported when an encoder is built.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
@@ -51,7 +52,13 @@ def register_encoder(name: str, factory: EncoderFactory) -> None:
 
 def list_encoders() -> list[str]:
     """Return the names of all encoders, those of this package first."""
-    return list(dict.fromkeys([*_FACTORIES, *entry_points(group=_GROUP).names]))
+    return list(dict.fromkeys([*_FACTORIES, *_list_installed()]))
+
+
+@functools.cache
+def _list_installed() -> tuple[str, ...]:
+    """Return the names of the encoders of other packages; finding them takes longer than reading a configuration."""
+    return tuple(sorted(entry_points(group=_GROUP).names))
 
 
 def may_have_weights(name: str) -> bool:

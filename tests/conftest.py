@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are too small to share out
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the processes that share the tests must not spin
+# Compiled code is kept apart from the user's. numba asks for the folder when a function is declared: the next imports.
+os.environ["NUMBA_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "deeprc-numba-tests")
 
 import gc
 import importlib
 import logging
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,16 +37,14 @@ from deeprc.training.state import TrainingState
 
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less
 
-LONGEST = ("test_ranks.py", "test_rank_calls.py")  # files whose few tests start processes
+LONGEST = ("test_ranks.py", "test_rank_calls.py", "test_packaging.py", "test_real_data.py")  # with few, long tests
 TOYS = Path(__file__).parent / "toys"
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def pytest_configure() -> None:
-    """Keep compiled code apart from the user's; no line about compiling is in the messages that tests read."""
+    """Let no line about compiling be in the messages that tests read."""
     logging.getLogger("deeprc.compilation").setLevel(logging.WARNING)
-    folder = str(Path(tempfile.gettempdir()) / "deeprc-numba-tests")
-    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)  # before and after `-m` selects

@@ -39,6 +39,7 @@ from deeprc.nn.inference import Inference
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
 from deeprc.training.estimator import DeepRCClassifier
+from tests.conftest import random_sequences
 from tests.toys.clone_cohorts import Clone, write_repertoires
 from tests.toys.toy_branches import Clones, with_branches
 
@@ -47,11 +48,6 @@ KEY = ["junction_aa", "v_call", "j_call"]
 SMALL = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 8, "kernel_size": 4, "n_sequences": 40}
 ATTENTION_ALONE = {**SMALL, "composition": False, "clones": False}
 V_GENES, J_GENES = ["TRBV5-1*01", "TRBV6-2*01", "TRBV20-1*02"], ["TRBJ1-1*01", "TRBJ2-7*01"]
-
-
-def random_sequences(rng: np.random.Generator, n: int) -> list[str]:
-    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
-    return ["".join(rng.choice(letters, rng.integers(5, 21))) for _ in range(n)]
 
 
 def write_folder(

@@ -5,13 +5,21 @@ import pandas as pd
 import pytest
 
 from deeprc import quickstart
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.errors import InputError
 from deeprc.quickstart import run_quickstart
+from deeprc.runs.run import Run
+
+
+def name_run_and_cohort(run: Run, dataset: RepertoireDataset, path: Path) -> None:
+    """Write what a report is about, in its place: the report itself takes most of the time."""
+    path.write_text(f"{run.path} {dataset.container.path}")
 
 
 def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickstart, "_OVERRIDES", ("n_updates=20",))
+    monkeypatch.setattr(quickstart, "write_report", name_run_and_cohort)
     lines: list[str] = []
     small = ("n_repertoires=20", "sizes.mean=50", "witness_rate=0.2")
     summary = run_quickstart(tmp_path / "out", cohort=load_recipe("quickstart", small)[0], say=lines.append)
@@ -19,6 +27,8 @@ def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {"test_auc", "witnesses_in_top_100", "seconds"} <= set(summary)
     assert all(Path(path).exists() for path in summary["files"].values())
     assert len(lines) == 5
+    run, container = tmp_path / "out" / "run", tmp_path / "out" / "cohort.h5"
+    assert (tmp_path / "out" / "report.html").read_text() == f"{run} {container}"
     top = pd.read_csv(tmp_path / "out" / "top_sequences.tsv", sep="\t")
     assert len(top) == 100
     assert top["contribution"].is_monotonic_decreasing

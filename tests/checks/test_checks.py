@@ -53,7 +53,9 @@ class Cohort:
 
     def repertoire(self, n: int, usage: object = None) -> pd.DataFrame:
         rng = self.rng
-        sequences = ["CAS" + "".join(rng.choice(LETTERS, length)) + "F" for length in rng.integers(6, 14, n)]
+        lengths = rng.integers(6, 14, n)
+        text, ends = "".join(LETTERS[rng.integers(0, len(LETTERS), lengths.sum())]), np.cumsum(lengths)
+        sequences = [f"CAS{text[start:end]}F" for start, end in zip(ends - lengths, ends, strict=True)]
         in_frame = rng.random(n) > 0.1
         return pd.DataFrame(
             {

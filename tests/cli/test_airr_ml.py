@@ -5,13 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.conftest import random_sequences
+
 Deeprc = Callable[..., tuple[int, str, str]]
 COLUMNS = ["ID", "dataset", "label_positive_probability", "junction_aa", "v_call", "j_call"]
-
-
-def random_sequences(rng: np.random.Generator, n: int) -> list[str]:
-    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
-    return ["".join(rng.choice(letters, rng.integers(5, 21))) for _ in range(n)]
 
 
 def write(folder: Path, numbers: range, *, labels: bool) -> Path:

@@ -28,11 +28,10 @@ NOISE, MOTIF, BROKEN = (f"{name}=toy_methods:{name.capitalize()}" for name in ("
 
 
 @pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def toys(monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> ModuleType:
     """The module `toy_methods`, as a user's own: importable here and in processes that are started from here."""
     monkeypatch.syspath_prepend(str(TOYS))
     monkeypatch.setenv("PYTHONPATH", str(TOYS))
-    monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     return importlib.import_module("toy_methods")
 
 

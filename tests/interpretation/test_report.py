@@ -457,6 +457,7 @@ def test_command(
     capsys: pytest.CaptureFixture[str],
     cohort: RepertoireDataset,
     monkeypatch: pytest.MonkeyPatch,
+    no_figures: None,
 ) -> None:
     target = tmp_path / "report.html"
     launched: list[str] = []

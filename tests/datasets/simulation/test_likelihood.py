@@ -111,12 +111,15 @@ def test_a_sequence_has_the_ratio_of_a_full_enumeration(motif: Motif, position: 
         for text, p in only.items():
             expected[text] = expected.get(text, 0) + p
     assert sum(expected.values()) == pytest.approx(1)
-    for text, p_witness in expected.items():
-        if p_witness == 0:  # tried, but impossible
-            continue
-        p_background = float(np.prod([SHARES.get(letter, 1e-12) for letter in text]))
-        ratio = (1 - rate) + rate * p_witness / p_background
-        assert likelihood.log_ratio(Sequences.encode([text])) == pytest.approx(np.log(ratio), rel=1e-9, abs=1e-12), text
+    possible = {text: p_witness for text, p_witness in expected.items() if p_witness > 0}
+    p_background = np.array([np.prod([SHARES.get(letter, 1e-12) for letter in text]) for text in possible])
+    ratios = (1 - rate) + rate * np.array([*possible.values()]) / p_background
+    sequences = Sequences.encode([*possible])
+    excess = likelihood._motifs.compute_excess(sequences)[:, 0]  # type: ignore[union-attr]
+    np.testing.assert_allclose(np.log1p(rate * excess), np.log(ratios), rtol=1e-9, atol=1e-12)
+    assert likelihood.log_ratio(sequences) == pytest.approx(np.log(ratios).sum(), rel=1e-9)
+    for number in (0, len(ratios) // 2, len(ratios) - 1):
+        assert likelihood.log_ratio(sequences.slice(number, number + 1)) == pytest.approx(np.log(ratios[number]))
 
 
 class _Fixed:
@@ -245,13 +248,15 @@ def test_a_container_gives_the_same_as_the_cohort_and_a_saved_model_too(tmp_path
 def test_a_dataset_with_other_parts_has_other_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repertoires of the test part have another number of clones, so their ratios are others."""
     monkeypatch.setattr(likelihood, "_N_DRAWN", 1 << 14)  # frequencies of the background need not be exact here
-    cohort = load_recipe("clones-40-5", ["n_repertoires=40", "sizes.mean=60", "sizes.sd=0"])[0]
+    cohort = load_recipe("clones-40-5", ["n_repertoires=16", "sizes.mean=60", "sizes.sd=0"])[0]
     dataset, recipe = SimulatedDataset(cohort), cohort_to_mapping(cohort)
     train, test = (
         score_recipe(dataset.with_metadata(dataset.metadata.assign(part=part)), recipe) for part in ("train", "test")
     )
     assert not np.array_equal(train, test)
     is_test = (dataset.metadata["part"] == "test").to_numpy()
+    assert is_test.any()
+    assert not is_test.all()
     np.testing.assert_array_equal(score_recipe(dataset, recipe), np.where(is_test, test, train))
 
 
