@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from deeprc.errors import FaultGroup, SeveralErrors, add_advice, group_errors, join_names, number_faults
+from deeprc.errors import FaultGroup, SeveralErrors, add_advice, group_errors, join_names, join_texts, number_faults
 
 
 def test_errors_are_grouped_by_what_they_say() -> None:
@@ -60,3 +60,4 @@ def test_long_names_are_cut() -> None:
     names = ["a", "b" * 60, "c" * 61, "d"]
     assert join_names(names, 3) == f"a, {'b' * 60}, {'c' * 60}... and 1 more"
     assert join_names(names[:1], 3) == "a"
+    assert join_texts(names, 3) == f"a, {'b' * 60}, {'c' * 61} and 1 more"  # texts that hold more than a name
