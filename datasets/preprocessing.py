@@ -143,7 +143,7 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
         yield
     except BaseException:
         if writer.checkpoints and writer.kept_in.exists():
-            message = "%s: not written; %s keeps what was read, for a call that reads the same; it may be deleted"
+            message = "%s: not written. The same command continues from %s, with what was read; you may delete it"
             _logger.warning(message, writer.path, writer.kept_in)
         raise
 
@@ -272,7 +272,7 @@ class _RepertoireAppender:
             check_loci(self._loci, report)
         self._keeps_any = any(report.kept for report in self.repertoires)
         if self._reports:
-            message = "%s: goes on after %d of %d files or repertoires, which were read before"
+            message = "%s: continues after %d of %d files or repertoires, which were read before"
             _logger.warning(message, self._writer.path, len(self._reports), len(self._files))
 
     def _append_result(self, index: int, result: ReadResult) -> None:
