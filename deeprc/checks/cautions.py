@@ -52,7 +52,7 @@ def find_duplicate_cautions(
         shown = describe_texts(named, "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more sequences than expected by chance are {WHERE_APART[apart]} ({shown}). "
-            "They may be copies, or samples of one donor, so all_groups metric may be too good. `deeprc check` with "
+            "They may be copies, or samples of one donor, so every metric may be too good. `deeprc check` with "
             "`write_subjects` writes a sheet with a column that joins them. Use this column as `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}

@@ -181,8 +181,9 @@ def find_adjustment_cautions(
     few = are_few_repertoires(kind, n_smallest)
     left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
-        f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until it was no longer "
-        f"associated with the label. {left}{', which are few to learn from' * few}. Test repertoires stay as they are."
+        f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until the label was no "
+        f"longer associated with {'it' if len(columns) == 1 else 'them'}. {left}"
+        f"{', which are few to learn from' * few}. Test repertoires stay as they are."
     )
     details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]

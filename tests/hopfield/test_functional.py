@@ -245,7 +245,7 @@ def test_wrong_use_of_offsets_is_named() -> None:
     patterns, offsets = draw(0, 1, 4, 3), torch.tensor([0, 4])
     with pytest.raises(ValueError, match="mask: expected None with offsets"):
         associate(patterns, patterns, beta=1.0, offsets=offsets, mask=torch.zeros(4, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"3 dimensions with the heads, found \[\(1, 1, 4, 3\), \(1, 4, 3\)"):
+    with pytest.raises(ValueError, match=r"\(H, N, d\), found \[\(1, 1, 4, 3\), \(1, 4, 3\)"):
         associate(patterns[None], patterns, beta=1.0, offsets=offsets)
 
 
