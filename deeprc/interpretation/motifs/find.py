@@ -373,7 +373,6 @@ def _is_specific(samples: ComparedSequences, masks: Masks) -> bool:
 
 
 def _make_motif(data: _SearchData, pattern: _FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
-    """Return the motif of a pattern; its `q_donors` is NaN until all motifs are known."""
     samples, masks = data.samples, pattern.masks
     matrix, start = _make_matrix(data, masks)
     n_with, others_with = samples.counts([masks])[:, 0].tolist()
