@@ -117,15 +117,15 @@ class BurdenTest(BinaryClassifier):
         if self.feature == "4mer":
             self.kmers_, self.phi_ = _select_kmers(X, units, self.n_features)
         else:
-            numbers, self.phi_ = _select_sequences(X, units, self.n_features)
-            chosen = X.take_clones(numbers)
-            self.residues_, self.offsets_ = chosen.residues, chosen.offsets
+            selected, self.phi_ = _select_sequences(X, units, self.n_features)
+            sequences = X.take_clones(selected)
+            self.residues_, self.offsets_ = sequences.residues, sequences.offsets
 
     def _make_clone_set(self) -> CloneSet:
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_))
 
-    def _count_carried(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
-        """Return how many of the first features each repertoire carries, for each number of features, (V, B)."""
+    def _count_carried(self, X: RepertoireDataset, n_features: Sequence[int]) -> NDArray[np.float64]:
+        """Return how many of the first n features each repertoire carries, for each n in `n_features`, (V, B)."""
         carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # the first column stands for no feature
         if self.feature == "4mer":
             for part in _split_range(len(X)):
@@ -134,31 +134,31 @@ class BurdenTest(BinaryClassifier):
             for row, found in enumerate(self._make_clone_set().find_in(X)):
                 carried[row, 1 + found] = 1
         burdens = carried.cumsum(axis=1)
-        return np.asarray(burdens[:, [min(number, len(self.phi_)) for number in numbers]].T, np.float64)
+        return np.asarray(burdens[:, [min(n, len(self.phi_)) for n in n_features]].T, np.float64)
 
 
 def _select_kmers(
-    X: RepertoireDataset, units: CountedUnits, number: int
+    X: RepertoireDataset, units: CountedUnits, n_selected: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
     unit_of_row = units.unit_of[X.repertoire_indices]
     by_unit = np.argsort(unit_of_row, kind="stable")
     starts = np.searchsorted(unit_of_row[by_unit], np.arange(len(units.weight) + 1))
-    a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
+    n_carriers, label_sums = np.zeros((2, 20**_K), np.int64)
     for part in _split_range(len(units.weight)):
         bounds = starts[part.start : part.stop + 1]
         present = _find_present_kmers(X[by_unit[bounds[0] : bounds[-1]]])
         carried = np.logical_or.reduceat(present, bounds[:-1] - bounds[0], axis=0)
-        n += units.weight[part] @ carried
-        a += units.label_sum[part] @ carried
-    phi = compute_phi_coefficients(a, n, int(units.label_sum.sum()), int(units.weight.sum()))
+        n_carriers += units.weight[part] @ carried
+        label_sums += units.label_sum[part] @ carried
+    phi = compute_phi_coefficients(label_sums, n_carriers, int(units.label_sum.sum()), int(units.weight.sum()))
     codes = np.arange(len(phi))
-    best = np.lexsort((draw_words(0, codes), -phi))[:number]
+    best = np.lexsort((draw_words(0, codes), -phi))[:n_selected]  # equal coefficients are in random order
     return best, phi[best]
 
 
 def _select_sequences(
-    X: RepertoireDataset, units: CountedUnits, number: int
+    X: RepertoireDataset, units: CountedUnits, n_selected: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the sequences of the container with the highest phi coefficients, and these coefficients, (J,) each.
 
@@ -169,26 +169,30 @@ def _select_sequences(
     clones = find_shared_clones(X)
     n_positive, n_all = int(units.label_sum.sum()), int(units.weight.sum())
 
-    def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, a, n = count_clone_carriers(clones, start, stop, units)
-        return numbers, n * (n_positive + 1) + a
+    def encode_pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the indices of the clones in a block, and the pair of each as one whole number."""
+        indices, label_sums, n_carriers = count_clone_carriers(clones, start, stop, units)
+        return indices, n_carriers * (n_positive + 1) + label_sums
 
     counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
-    for _, codes in run_over_clones(pairs, len(clones)):
+    for _, codes in run_over_clones(encode_pairs, len(clones)):
         values, sizes = np.unique(codes, return_counts=True)
         counts[values] += sizes
     occurring = np.flatnonzero(counts)
-    n, a = np.divmod(occurring, n_positive + 1)
+    n_carriers, label_sums = np.divmod(occurring, n_positive + 1)
     phi = np.full(len(counts), -np.inf)
-    phi[occurring] = compute_phi_coefficients(a, n, n_positive, n_all)
+    phi[occurring] = compute_phi_coefficients(label_sums, n_carriers, n_positive, n_all)
     order = occurring[np.argsort(-phi[occurring], kind="stable")]
-    enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
-    good = phi >= phi[enough].min(initial=np.inf)
-    blocks = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_over_clones(pairs, len(clones))]
-    tied = np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in blocks)])
+    best_pairs = order[: int(np.searchsorted(np.cumsum(counts[order]), n_selected)) + 1]
+    is_good_enough = phi >= phi[best_pairs].min(initial=np.inf)
+    blocks = [
+        (indices[is_good_enough[codes]], phi[codes[is_good_enough[codes]]])
+        for indices, codes in run_over_clones(encode_pairs, len(clones))
+    ]
+    candidates = np.concatenate([np.zeros(0, np.int64), *(indices for indices, _ in blocks)])
     strength = np.concatenate([np.zeros(0), *(coefficients for _, coefficients in blocks)])
-    best = np.lexsort((hash_sequences(X, clones.representative[tied]), -strength))[:number]
-    return np.asarray(clones.representative[tied[best]]), np.asarray(strength[best])
+    best = np.lexsort((hash_sequences(X, clones.representative[candidates]), -strength))[:n_selected]
+    return np.asarray(clones.representative[candidates[best]]), np.asarray(strength[best])
 
 
 def _find_present_kmers(X: RepertoireDataset) -> NDArray[np.bool_]:

@@ -72,7 +72,7 @@ class _DiversityFeatures(RepertoireEstimator):
         """Raise InputError if no clone of the container has a count above 1, so that only the size would be read."""
         if len(X) and int(_load_abundances(X)["values"].max(initial=1)) == 1:
             path = getattr(X.container, "path", "the cohort")
-            raise InputError(f"{path}: no clone has a count above 1; its diversity is its size (`repertoire-size`)")
+            raise InputError(f"{path}: no clone has a count above 1, so diversity is the same as `repertoire-size`")
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Count and cache the abundances of the clones of the container's repertoires."""

@@ -108,8 +108,8 @@ def fit_elastic_net_path(
     positive = np.asarray(positive, bool)
     if len(positive) != matrix.shape[0] or positive.all() or not positive.any():
         raise InputError(
-            f"expected two classes among {matrix.shape[0]} rows, found {len(positive)} labels of "
-            f"{len(np.unique(positive))}"
+            f"expected two classes among {matrix.shape[0]} rows, found {len(positive)} labels with "
+            f"{len(np.unique(positive))} different values"
         )
     if not 0 <= l1_ratio <= 1:
         raise InputError(f"l1_ratio: expected a share between 0 and 1, found {l1_ratio}")

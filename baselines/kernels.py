@@ -149,7 +149,8 @@ def compute_cross_kernel(rows_a: Rows, rows_b: Rows, kernel: str) -> Floats:
     """
     _validate_kernel(kernel)
     if rows_a.shape[1] != rows_b.shape[1]:
-        raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
+        found = f"{rows_a.shape[1]} and {rows_b.shape[1]}"
+        raise InputError(f"kernel: expected the same number of k-mers in both, found {found}")
     if _has_cuda():
         return compute_torch_kernel(rows_a, rows_b, kernel, device="auto")
     return _divide_by_union(*_sum_overlaps(rows_a, rows_b, kernel))
@@ -219,6 +220,7 @@ def _iterate_pieces(
 
 
 def _iterate_dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the columns of a dense or sparse matrix, `width` at a time, as dense arrays."""
     n, n_kmers = rows.shape
     starts = range(0, n_kmers, width)
     if isinstance(rows, np.ndarray):

@@ -133,12 +133,12 @@ def average_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[
     n_neighbors
         Numbers of neighbours, (V,); a number above n counts as n.
     """
-    numbers = np.minimum(np.asarray(n_neighbors, np.int64), kernel.shape[1])
-    means = np.empty((len(numbers), len(kernel)))
+    n_used = np.minimum(np.asarray(n_neighbors, np.int64), kernel.shape[1])
+    means = np.empty((len(n_used), len(kernel)))
     for row, (nearness, values) in enumerate(zip(kernel, labels, strict=True)):
         order = np.argsort(-nearness, kind="stable")
         last = np.flatnonzero(np.diff(nearness[order], append=-1.0))  # the last of each group that is equally near
         sums = np.cumsum(values[order])[last]
         # Between the ends of a group that is equally near, each further neighbour adds the group's mean.
-        means[:, row] = np.interp(numbers, np.append(0, last + 1), np.append(0, sums)) / numbers
+        means[:, row] = np.interp(n_used, np.append(0, last + 1), np.append(0, sums)) / n_used
     return means

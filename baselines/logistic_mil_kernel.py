@@ -145,6 +145,7 @@ def _train_restart(
     checkpoints: Checkpoints,
     restart: int,
 ) -> None:
+    """Train one set of weights from its start, and write its weights and losses at the epochs of the checkpoints."""
     rows, labels, standard = sample
     order, batch_size, learning_rate = schedule
     parameters, raw = start.copy(), np.empty(N_FEATURES + 1)

@@ -64,7 +64,8 @@ class Trees(NamedTuple):
         for name, array in zip(self._fields, self, strict=True):
             kinds = "f" if name in ("thresholds", "values") else "i"
             if array.ndim != 1 or array.dtype.kind not in kinds or array.dtype.itemsize != 8:
-                raise ValueError(f"{name}: expected one row of numbers of 64 bits, found {array.dtype} {array.shape}")
+                found = f"{array.dtype} {array.shape}"
+                raise ValueError(f"{name}: expected a one-dimensional array of 64-bit numbers, found {found}")
             if name != "starts" and len(array) != n:
                 raise ValueError(f"{name}: expected {n} nodes, found {len(array)}")
         starts = self.starts
@@ -79,7 +80,7 @@ class Trees(NamedTuple):
         for name in ("left", "right"):
             child = getattr(self, name)
             if not ((child > index) & (child < np.repeat(sizes, sizes)))[inner].all():
-                raise ValueError(f"{name}: expected nodes of the same tree, behind their parents")
+                raise ValueError(f"{name}: expected nodes of the same tree, after their parents")
         if not np.isfinite(self.values).all() or np.isnan(self.thresholds).any():
             raise ValueError("thresholds, values: expected finite numbers")
 

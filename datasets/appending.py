@@ -133,7 +133,7 @@ class RepertoireAppender:
             check_loci(self._loci, report)
         self._keeps_any = any(report.kept for report in self.repertoires)
         if self._reports:
-            message = "%s: goes on after %d of %d files or repertoires, which were read before"
+            message = "%s: continues after %d of %d files or repertoires, which were read before"
             _logger.warning(message, self._writer.path, len(self._reports), len(self._files))
 
     def _append_result(self, index: int, result: ReadResult) -> None:

@@ -94,7 +94,7 @@ def _load_or_compute_on_disk(
         _write_entry(container.path, entry, arrays, text)
     except OSError as error:
         folder = cache_folder(container.path)
-        _logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
+        _logger.warning("%s: results cannot be cached there (%s); they will be computed again", folder, error)
         return arrays
     return _read_entry(container.path, entry) or arrays
 

@@ -158,10 +158,10 @@ def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
     InputError
         If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
-    of_mice = frozenset(
+    mouse_columns = frozenset(
         name for name, column in _collect_gene_columns(rows).items() if find_mouse_genes(column.vocabulary)
     )
-    return FileFacts(_has_junctions_as_cdr3s(rows, path), of_mice)
+    return FileFacts(_has_junctions_as_cdr3s(rows, path), mouse_columns)
 
 
 def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
@@ -367,7 +367,7 @@ def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, index: NDAr
     if not any(calls.vocabulary):
         return None
     if len(calls.vocabulary) > _MAX_GENES:
-        raise InputError(f"a column of genes has more than {_MAX_GENES:,} different names; is it one?")
+        raise InputError(f"a column of genes has more than {_MAX_GENES:,} different names; does it really hold genes?")
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 

@@ -193,7 +193,7 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
     try:
         write_text(make_cache_folder(path) / _NOTE, json.dumps(_make_note(stamp)) + "\n", durable=False)
     except (OSError, InputError) as error:
-        _logger.debug("%s: will be checked again, since no note can be kept beside it: %s", path, error)
+        _logger.debug("%s: will be checked again, because no note can be written beside it: %s", path, error)
 
 
 def _make_note(stamp: FileStamp) -> dict[str, Any]:

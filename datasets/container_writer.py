@@ -259,6 +259,7 @@ class ContainerWriter:
         remember_written(self.path)
 
     def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target, order: Sequence[str]) -> None:
+        """Copy the columns of all sequences from the temporary files into the container, from the last to the first."""
         runs, runs_of_residues = (self._list_runs(order, size) for size in ("n_sequences", "n_residues"))
         n, total = (sum(stop - start for start, stop in each) for each in (runs, runs_of_residues))
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)

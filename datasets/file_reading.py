@@ -203,7 +203,7 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
         column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
             f"{file.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` takes them apart, `split_by=none` "
+            f"file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "
             "keeps them together"
         )
     yield "", clean(rows, file.cleaning, facts)

@@ -77,7 +77,8 @@ def open_hdf5(path: Path, *, expected: str) -> Generator[h5py.File, None, None]:
         file = h5py.File(path, "r")
     except OSError as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read as HDF5 (damaged, cut short, or no container): {reason}") from error
+        message = f"{path}: cannot be read as HDF5 (damaged, cut short, or not a container): {reason}"
+        raise InputError(message) from error
     with file:
         yield file
 

@@ -42,7 +42,7 @@ class Journal:
         self._file = (folder / _NAME).open("a+b")
         if take_lock(self._file, folder / _NAME) is False:
             self._file.close()
-            raise InputError(f"{folder}: another process is writing here; wait for its end")
+            raise InputError(f"{folder}: another process is writing here; wait until it has ended")
         self._read_entries()
 
     def _read_entries(self) -> None:

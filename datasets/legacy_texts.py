@@ -122,7 +122,7 @@ def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> byt
     finally:
         timer.cancel()
     if expired.is_set():
-        raise InputError(f"{path}: to read {name} took more than {_SECONDS} s")
+        raise InputError(f"{path}: reading {name} took more than {_SECONDS} s")
     return written
 
 

@@ -88,6 +88,7 @@ class LinkedContainer:
         return LinkedContainer, (self.path,)
 
     def _read_file(self, file: h5py.File) -> None:
+        """Set the attributes from the content of the file, and open its parts."""
         members, texts = list_members(file), Texts()
         self.version = LINKED_VERSION
         origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(

@@ -65,7 +65,7 @@ def write_linked(
     folder = Path(os.path.realpath(path)).parent
     names = [_make_part_name(part, folder, path) for part in parts]
     for field in GENE_FIELDS:
-        join_vocabularies(field, parts)
+        join_vocabularies(field, parts)  # raises InputError if the parts have too many genes together
     with write_atomically(path) as aside:
         with HDF5Target(aside, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
             write_origin(file, get_creator(), source, preprocessing, simulation, version=LINKED_VERSION)

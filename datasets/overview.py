@@ -173,13 +173,14 @@ def _parse_keyed_tag(key: str, value: str, tag: str) -> _Tag:
 def _parse_status_tag(key: str, status: re.Match[str]) -> _Tag:
     """Return the column and the value of a tag `Key:Value` whose value ends in a sign."""
     key_column, value_column = _name_status_column(key), _name_status_column(status["name"])
-    if value_column and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
+    if value_column and _DISEASES.search(key) and "inferred" not in key.lower():
+        # Virus Diseases:Cytomegalovirus -
         return _Tag(value_column, _parse_sign(status), single=True)
-    if key_column.startswith(
-        value_column
-    ):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
+    if key_column.startswith(value_column):
+        # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
         return _Tag(key_column, _parse_sign(status), single=True)
-    return _Tag(_convert_to_snake_case(key), status[0])  # Cell type:CD4+
+    # Cell type:CD4+
+    return _Tag(_convert_to_snake_case(key), status[0])
 
 
 def _normalise_spelling(value: str) -> str:

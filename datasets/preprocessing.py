@@ -110,7 +110,7 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
         yield
     except BaseException:
         if writer.checkpoints and writer.kept_in.exists():
-            message = "%s: not written; %s keeps what was read, for a call that reads the same; it may be deleted"
+            message = "%s: not written. The same command continues from %s, with what was read; you may delete it"
             _logger.warning(message, writer.path, writer.kept_in)
         raise
 

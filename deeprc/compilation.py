@@ -133,7 +133,7 @@ def _hash_compiled_sources() -> str:
 @functools.cache
 def _announce() -> None:
     """Say once in a process that functions are being compiled."""
-    _logger.info("compiling functions for this processor, up to a minute in all; later runs find them compiled")
+    _logger.info("compiling functions for this processor, up to a minute in total; later runs find them compiled")
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

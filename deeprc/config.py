@@ -327,14 +327,14 @@ def _find_contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
         keys = ("n_key_layers", "key_units", "n_kernels", "gene_units")
         problems.append((keys, f"network.key_units: {expected}, found {network.key_units}"))
     if network.embedding == "transformer" and network.abundance != "none":
-        expected = "expected none beside embedding=transformer"
+        expected = "expected none with embedding=transformer"
         problems.append((("embedding", "abundance"), f"network.abundance: {expected}, found {network.abundance}"))
     if network.embedding_weights is not None and not may_have_weights(network.embedding):
-        expected = f"expected null beside embedding={network.embedding}, which cannot take over weights"
+        expected = f"expected null with embedding={network.embedding}, which cannot take over weights"
         message = f"network.embedding_weights: {expected}, found {abbreviate(network.embedding_weights)}"
         problems.append((("embedding", "embedding_weights"), message))
     if training.top_number is not None and training.unattended == "dropped":
-        expected = "expected unattended=constant beside it, because predictions do not know a number"
+        expected = "expected unattended=constant with it, because predictions cannot use such a number"
         problems.append((("top_number", "unattended"), f"training.top_number: {expected}, found unattended=dropped"))
     return problems
 

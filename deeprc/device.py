@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 def resolve_device(name: str = "auto") -> torch.device:
     """Return the device with this name; `auto` is CUDA if it is available, else the CPU.
 
-    If several processes of this machine train together, `cuda` is another GPU for each of them.
+    If several processes of this machine train together, `cuda` is a different GPU for each of them.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def resolve_device(name: str = "auto") -> torch.device:
     index = find_local_index()
     if index is not None and name.startswith("cuda"):
         if name != "cuda":
-            raise InputError(f"`device={name}`: expected cuda, because each of the processes uses another GPU")
+            raise InputError(f"`device={name}`: expected cuda, because each of the processes uses a different GPU")
         name = f"cuda:{index}"
     try:
         probe = torch.empty(1, device=name)

@@ -143,7 +143,7 @@ def check_figure_path(path: Path | str) -> str:
         with path.open("rb") as file:
             first_bytes = file.read(8)
         if first_bytes and not first_bytes.startswith(_MAGIC_BYTES[kind]):
-            raise InputError(f"{path}: exists and is no {kind.upper()}; choose another `output`")
+            raise InputError(f"{path}: exists and is not a {kind.upper()} file; choose another `output`")
     return kind
 
 

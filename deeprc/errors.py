@@ -20,11 +20,13 @@ __all__ = [
     "Terminated",
     "WriteError",
     "add_advice",
+    "cut_name",
     "end_sentence",
     "find_nearest",
     "format_count",
     "group_errors",
     "join_names",
+    "join_texts",
     "number_faults",
     "quote",
     "show_parameters",
@@ -117,11 +119,20 @@ def quote(value: str) -> str:
     return f"{value[:_MAX_QUOTED_LETTERS]!r}{more}"
 
 
+def cut_name(name: str) -> str:
+    """Return a name for a message; a long name is cut."""
+    return f"{name[:_MAX_QUOTED_LETTERS]}{'...' * (len(name) > _MAX_QUOTED_LETTERS)}"
+
+
 def join_names(names: Sequence[str], shown: int) -> str:
     """Return the first names, the long ones cut, and how many more there are, as in "a, b, c and 9 more"."""
-    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    cut = (f"{name[:_MAX_QUOTED_LETTERS]}{'...' * (len(name) > _MAX_QUOTED_LETTERS)}" for name in names[:shown])
-    return ", ".join(cut) + more
+    return join_texts([cut_name(name) for name in names], shown)
+
+
+def join_texts(texts: Sequence[str], shown: int) -> str:
+    """Return the first texts as they are, and how many more there are; texts may hold names with what they mean."""
+    more = f" and {len(texts) - shown:,} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + more
 
 
 def format_count(n: int, noun: str) -> str:

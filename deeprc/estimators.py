@@ -112,7 +112,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         except InputError:
             raise
         except (SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+            raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
         body = validate(body, dict[str, Any], str(path))
         found = tuple(body.get(name) for name in ("format", "version", "class"))
         if found != (_FORMAT, _VERSION, cls.__name__):

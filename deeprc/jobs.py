@@ -232,7 +232,7 @@ class _Processes:
             self._executor.shutdown(kill_workers=True)  # type: ignore[call-arg]
 
     def _make_lost_error(self) -> _LostWorkersError:
-        return _LostWorkersError(f"`jobs={self._n}`: a process was killed, perhaps for want of memory; try fewer")
+        return _LostWorkersError(f"`jobs={self._n}`: a process was killed, perhaps because memory was short; try fewer")
 
 
 class _Cluster:
@@ -294,7 +294,7 @@ class _Call:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # The folder is first, so that it can be imported from when the others are unpickled.
-        return _run_there, (_Modules(self._modules), self._function, self._job, package_version("deeprc"))
+        return _run_on_worker, (_Modules(self._modules), self._function, self._job, package_version("deeprc"))
 
 
 class _Modules:
@@ -312,8 +312,11 @@ def _import_from(folder: str | None) -> None:
         sys.path.append(folder)
 
 
-def _run_there(_: None, function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
-    """Run a job on a worker of a cluster; raise InputError if the worker has another version of deeprc."""
+def _run_on_worker(_: None, function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
+    """Run a job on a worker of a cluster; raise InputError if the worker has a different version of deeprc.
+
+    The first argument is only unpickled, which makes the folder of modules known, see `_Modules`.
+    """
     own = package_version("deeprc")
     if own != version:
         raise InputError(f"the worker on {socket.gethostname()} has deeprc {own}; expected {version}, as here")

@@ -200,7 +200,8 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
 def _make_named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
     others = tuple(value for value in found if value not in target.positive)
     if not others:
-        raise InputError(f"{source}: target {quote(target.column)}: all its classes are positive; expected another one")
+        where = f"{source}: target {quote(target.column)}"
+        raise InputError(f"{where}: all its classes are positive; expected at least one other class")
     sides = [side for side in (target.positive, target.negative) if side]
     named = " vs ".join(",".join(side) for side in sides)
     if named in found and sides != [(named,)]:  # there is a class with the same name as this list
@@ -221,6 +222,7 @@ def _quote_name(name: str) -> str:
 
 
 def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
+    """Return the binary task of a target such as `age>50`; raise InputError if all values are on one side."""
     _check_numbers(target.column, values, source, "a threshold")
     number = f"{target.threshold:.15g}"
     known = values.dropna()
@@ -290,7 +292,7 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     if task.title == task.name:
         return line
     other = shlex.quote(f"{task.column}={task.negative}")
-    return f"{line}; to have it the other way round: `target={other}`"
+    return f"{line}; to exchange the two classes: `target={other}`"
 
 
 def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:

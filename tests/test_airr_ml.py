@@ -234,7 +234,7 @@ def test_missing_files_are_left_out_of_training_and_predicted(
     with caplog.at_level(logging.WARNING):
         predictor = ImmuneStatePredictor(method="logistic").fit(tmp_path / "train")
         found = predictor.predict_proba(tmp_path / "test").set_index("ID")["label_positive_probability"]
-    assert caplog.text.count("1 of its files are not there: rep-01.tsv") == 2
+    assert caplog.text.count("1 of its files do not exist: rep-01.tsv") == 2
     assert found["id1"] == pytest.approx(5 / 11)
     assert len(found) == 12
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
         (["a,rep-00.tsv,1", "b,rep-01.tsv,1"], "expected both classes, found one or none"),
         (["a,rep-00.tsv,", "b,rep-01.tsv,"], "expected both classes, found one or none"),
         (["a,rep-00.tsv,1", "b,rep-00.tsv,0"], r"rep-00\.tsv belongs to two repertoires, 'a' and 'b'"),
-        (["a,x.tsv,1", "b,y.tsv,0"], r"not one of its 2 files is there, as x\.tsv"),
+        (["a,x.tsv,1", "b,y.tsv,0"], r"none of its 2 files exists, for example x\.tsv"),
         (["a,rep-00.tsv,1", "a,rep-01.tsv,0"], "same repertoire_id 'a'"),
     ],
 )

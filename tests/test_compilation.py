@@ -108,7 +108,7 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
 def test_compilation_is_announced_once(installed: Path) -> None:
     logging = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
     program = f"{logging}{PROGRAM}from deeprc.datasets.counters import draw_uniform; draw_uniform(uint64(1), uint64(2))"
-    said = "compiling functions for this processor, up to a minute in all; later runs find them compiled\n"
+    said = "compiling functions for this processor, up to a minute in total; later runs find them compiled\n"
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
 
 

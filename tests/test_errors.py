@@ -11,6 +11,7 @@ from deeprc.errors import (
     format_count,
     group_errors,
     join_names,
+    join_texts,
     number_faults,
 )
 
@@ -72,3 +73,4 @@ def test_long_names_are_cut() -> None:
     names = ["a", "b" * 60, "c" * 61, "d"]
     assert join_names(names, 3) == f"a, {'b' * 60}, {'c' * 60}... and 1 more"
     assert join_names(names[:1], 3) == "a"
+    assert join_texts(names, 3) == f"a, {'b' * 60}, {'c' * 61} and 1 more"  # texts that hold more than a name

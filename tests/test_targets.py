@@ -99,7 +99,7 @@ def test_kind_and_weight_follow(target: str, kind: str, weight: float) -> None:
         ("severity=mild vs severe vs critical", "expected CLASS,... or CLASS,... vs CLASS,... after '='"),
         ("severity=mild,mild", "names the class 'mild' twice"),
         ("severity=mild vs mild", "names the class 'mild' twice"),
-        ("severity=mild,moderate,severe,critical", "all its classes are positive; expected another one"),
+        ("severity=mild,moderate,severe,critical", "all its classes are positive; expected at least one other class"),
         ("severity=mild:multiclass", "'=' makes two classes; leave out ':multiclass'"),
         ("age>50:regression", "a threshold makes two classes; leave out ':regression'"),
         ("severity>5", "a threshold needs numbers, found for example 'mild'"),
@@ -139,7 +139,7 @@ def test_the_chosen_positive_class_is_named() -> None:
     assert (chosen.title, named.title) == ("age_group=young", "age_group=old")
     assert describe_classes(chosen, METADATA) == (
         "target 'age_group': positive is 'young' (2 repertoires), negative 'old' (4); "
-        "to have it the other way round: `target=age_group=old`"
+        "to exchange the two classes: `target=age_group=old`"
     )
     (contrast,) = parse_tasks(["severity=mild vs severe"], METADATA)
     assert describe_classes(contrast, METADATA) == (

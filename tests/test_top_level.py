@@ -124,7 +124,7 @@ def test_report_of_a_run_and_of_a_benchmark(place: Path, run: Run, tmp_path: Pat
     assert "Repertoire size" in (tmp_path / "benchmark.html").read_text()
     for arguments, message in (
         ((run.path,), "is a run, whose report needs a CONTAINER"),
-        ((tmp_path / "results", place / "cohort.h5"), "holds a benchmark, whose report takes no CONTAINER"),
+        ((tmp_path / "results", place / "cohort.h5"), "the report of a benchmark takes no CONTAINER"),
         ((tmp_path,), "is neither a run"),
     ):
         with pytest.raises(InputError, match=message):

@@ -119,7 +119,9 @@ def choose_reader(
     given = {option: column for option, column in columns.items() if column is not None}
     if sequence_column is not None:
         if reader_format not in ("auto", GenericReader.name):
-            raise InputError(f"`sequence_column` reads any table and does not go with `reader_format={reader_format}`")
+            raise InputError(
+                f"`sequence_column` reads any table and cannot be combined with `reader_format={reader_format}`"
+            )
         options = {sequence_column: "`sequence_column`"}
         for option, column in given.items():
             if column in options:

@@ -288,16 +288,16 @@ def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
     return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
 
 
-def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: int) -> RawRows:
-    """Return the rows of one repertoire, with counts that are missing, rounded or as the file has them."""
+def _make_rows(path: Path, sequences: RawTexts, count_dataset: Any, start: int, stop: int) -> RawRows:
+    """Return the rows of one repertoire, with its counts as whole numbers; a missing count is 1."""
     n = stop - start
-    sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
-    given = np.zeros(n) if dataset is None else _read_values(path, dataset, start, stop)
+    sources: Sequence[str] = () if count_dataset is None else (count_dataset.name.rpartition("/")[2],)
+    given = np.zeros(n) if count_dataset is None else _read_values(path, count_dataset, start, stop)
     if given.dtype.kind not in "iuf":
-        raise _make_error(path, dataset, f"expected numbers, found {dataset.dtype}")
+        raise _make_error(path, count_dataset, f"expected numbers, found {count_dataset.dtype}")
     exact = given.astype(np.float64)
     if n and np.nanmax(exact, initial=0) > _MAX_COUNT:
-        raise _make_error(path, dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.10g}")
+        raise _make_error(path, count_dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.10g}")
     missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
     exact[missing] = 1
     counts = np.maximum(np.rint(exact), 1)

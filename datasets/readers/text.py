@@ -176,6 +176,7 @@ def _is_commented_header(line: str, row: str) -> bool:
 
 
 def _split_fields(line: str, delimiter: str) -> list[str]:
+    """Return the fields of a line; carriage returns and NUL, which the parser refuses, count as blanks."""
     return next(csv.reader([line.replace("\r", " ").replace("\0", " ")], delimiter=delimiter), [])
 
 

@@ -186,7 +186,7 @@ class ClonePools:
         self.clones = Sequences.concatenate(pools)
         self.first = compute_offsets(np.array([len(pool) for pool in pools], np.int64))
         if self.first[-1] > MAX_CLONES:
-            raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in all, found {self.first[-1]:,}")
+            raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in total, found {self.first[-1]:,}")
 
     @cached_property
     def junctions(self) -> list[str]:

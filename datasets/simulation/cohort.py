@@ -117,7 +117,7 @@ class Cohort:
         if not set(self.seeds) <= streams:
             raise InputError(f"seeds: expected some of {', '.join(sorted(streams))}, found {', '.join(self.seeds)}")
         if len({signal.name for signal in self.signals}) < len(self.signals):
-            raise InputError("signals: expected a name of its own for each")
+            raise InputError("signals: expected a different name for each")
         for status in (_POSITIVE, _NEGATIVE):
             class_signals = [signal for signal in self.signals if signal.status == status]
             if sum(signal.witness_rate for signal in class_signals if isinstance(signal, MotifSignal)) > 1 + _SUM:
@@ -128,7 +128,7 @@ class Cohort:
             raise InputError(f"signals: expected at most {_MAX_SIGNALS}, found {len(self.signals)}")
         n_motifs = sum(len(signal.motifs) for signal in self.motif_signals)
         if n_motifs > _MAX_MOTIFS:
-            raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in all, found {n_motifs:,}")
+            raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in total, found {n_motifs:,}")
         if not self.test_share and any(getattr(signal, "test_burden", None) is not None for signal in self.signals):
             raise InputError("signals: a test_burden needs a test_share above 0")
         self._check_table()
@@ -141,7 +141,7 @@ class Cohort:
             raise InputError("signals: expected at most one of kind carriers")
         if self._table is not None and self.n_repertoires > len(self._table):
             raise InputError(
-                f"n_repertoires: {self._table.path} has {len(self._table)} rows, expected at most so many, found "
+                f"n_repertoires: expected at most {len(self._table)}, the number of rows of {self._table.path}, found "
                 f"{self.n_repertoires}"
             )
         if self._table is not None and self.positive_share != type(self).positive_share:

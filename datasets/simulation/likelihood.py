@@ -96,7 +96,7 @@ class RecipeLikelihood:
         for signal in signals:
             reason = ""
             if isinstance(signal, CarrierTable):
-                reason = "no model says who carries its clones, but a table"
+                reason = "a table, not a model, says who carries its clones"
             elif isinstance(signal, CloneSignal) and signal.variant_rate:
                 reason = "its clones have variants"
             elif isinstance(signal, DiffuseSignal) and signal.repertoire_strength:

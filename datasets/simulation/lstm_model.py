@@ -104,7 +104,7 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
             about = parse_json((file.metadata() or {}).get("lstm", "{}"), source="its header")
     except (SafetensorError, OSError, TypeError, InputError) as error:
         # TypeError is raised for types that numpy lacks.
-        raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+        raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
     _check_tensors(path, tensors, about)
     return LstmModel(**tensors, about=about)
 

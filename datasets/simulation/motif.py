@@ -71,7 +71,7 @@ class Motif:
         letters = {letter for token in tokens for letter in token[:1] if letter != "-"}
         if not tokens or "".join(tokens) != self.pattern or not letters <= {*AMINO_ACIDS, "Z"}:
             raise InputError(
-                f"motif {self.pattern!r}: expected amino acids ({AMINO_ACIDS}), Z for any, (d) behind a position that "
+                f"motif {self.pattern!r}: expected amino acids ({AMINO_ACIDS}), Z for any, (d) after a position that "
                 "may be left out and - for a gap"
             )
         if self.substitutions and len(self.substitutions) != len(tokens):
@@ -83,7 +83,7 @@ class Motif:
         if any(each and none for each, none in zip(self.substitutions, fixed, strict=False)):
             raise InputError(f"motif {self.pattern!r}: a wildcard or a gap cannot be altered; expected 0 there")
         if not (sum(self.substitutions) <= 1 + 1e-9 and all(each >= 0 for each in self.substitutions)):
-            raise InputError(f"motif {self.pattern!r}: expected substitutions of 0 to 1 in total")
+            raise InputError(f"motif {self.pattern!r}: expected substitutions of at least 0 that sum to at most 1")
         for name in ("deletion_probability", "alteration_rate", "noise"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"motif {self.pattern!r}: {name}: expected 0 to 1, found {getattr(self, name)}")
@@ -94,7 +94,7 @@ class Motif:
         ):
             raise InputError(f"motif {self.pattern!r}: expected a weight above 0 and gap_lengths of 0 to {_LONGEST}")
         if self.pattern.count("(d)") + self.pattern.count("-") > _MAX_CHOICES:
-            raise InputError(f"motif {self.pattern!r}: expected at most {_MAX_CHOICES} of (d) and gaps")
+            raise InputError(f"motif {self.pattern!r}: expected at most {_MAX_CHOICES} gaps and positions with (d)")
         if not self.variants or max(len(each.codes) for each in self.variants) > _LONGEST:
             raise InputError(f"motif {self.pattern!r}: expected 1 to {_LONGEST} positions")
 

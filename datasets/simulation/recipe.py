@@ -284,7 +284,7 @@ def _apply_override(mapping: dict[str, Any], override: str) -> None:
     names = key.strip().split(".")
     if names == ["witness_rate"]:
         if not isinstance(signals, list) or len(signals) != 1:
-            raise InputError("witness_rate: the recipe has not one signal; name it: signals.0.witness_rate")
+            raise InputError("witness_rate: expected a recipe with one signal; name the signal: signals.0.witness_rate")
         names = ["signals", "0", "witness_rate"]
     try:
         value = parse_yaml(text, source=key)

@@ -82,7 +82,7 @@ class MotifSignal:
         for name in ("witness_rate", "prevalence"):
             check_share(self.name, name, getattr(self, name))
         if bool(self.imgt_positions) != (self.position == "imgt"):
-            raise InputError(f"signal {self.name!r}: imgt_positions belong to position: imgt, and are needed there")
+            raise InputError(f"signal {self.name!r}: imgt_positions are needed with `position: imgt`, and only there")
         allowed = set(list_imgt_positions(_LONGEST)[1:-1])
         for name, probability in self.imgt_positions.items():
             if name not in allowed or not 0 <= probability <= 1:

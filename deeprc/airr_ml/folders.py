@@ -69,9 +69,9 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     found = {each: folder / (file or f"{each}.tsv") for each, file in named}
     missing = [str(file.name) for file in found.values() if not file.is_file()]
     if len(missing) == len(found):
-        raise InputError(f"{sheet_path}: not one of its {len(found)} files is there, as {missing[0]}")
+        raise InputError(f"{sheet_path}: none of its {len(found)} files exists, for example {missing[0]}")
     if missing:
-        _logger.warning("%s: %d of its files are not there: %s", sheet_path, len(missing), ", ".join(missing[:10]))
+        _logger.warning("%s: %d of its files do not exist: %s", sheet_path, len(missing), ", ".join(missing[:10]))
     owners: dict[Path, str] = {}
     for each, file in found.items():
         if owners.setdefault(file, each) != each:

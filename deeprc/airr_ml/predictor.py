@@ -236,7 +236,8 @@ class ImmuneStatePredictor:
         method = METHODS[0] if self.method == "auto" else self.method
         if fewest < _FEWEST and self.method == "auto":
             method = _ALONE
-            _logger.warning("a class has %d different repertoires: methods are not compared, taking %s", fewest, method)
+            message = "a class has only %d different repertoires, too few to compare methods: %s is used"
+            _logger.warning(message, fewest, method)
         _logger.info("training %s on %d repertoires", method, len(X))
         own: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":

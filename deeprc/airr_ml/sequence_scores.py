@@ -92,17 +92,17 @@ def _sum_coefficients(estimator: LogisticRegression | GappedKmerLogisticRegressi
     patterns = list_gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
     genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
     M = 20 ** len(patterns[0])
-    every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
-    every[estimator.features_] = estimator.coef_
-    tables = every[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
+    coefficients = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
+    coefficients[estimator.features_] = estimator.coef_
+    tables = coefficients[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
     scores = np.concatenate([np.zeros(0), *_sum_kmer_coefficients(repertoire, patterns, tables)])
-    rest = every[M * len(patterns) :]
+    gene_coefficients = coefficients[M * len(patterns) :]
     for field, names in genes.items():
         calls = repertoire.genes.get(field)
         if calls is not None and len(names):
-            coefficient_of_gene = dict(zip(names.tolist(), rest.tolist(), strict=False))
+            coefficient_of_gene = dict(zip(names.tolist(), gene_coefficients.tolist(), strict=False))
             scores += np.array([coefficient_of_gene.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
-        rest = rest[len(names) :]
+        gene_coefficients = gene_coefficients[len(names) :]
     return scores
 
 

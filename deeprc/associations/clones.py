@@ -78,7 +78,7 @@ class CloneAssociations:
         ways = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
         found = [f"{self.count(name):,} by {evidence}" for name, evidence in ways.items() if name in self.table]
         if self.n_tested == 0:
-            none = "tests: none, as no clone is carried by so many donors that its p-value could reach `max_p`"
+            none = "tests: none, because no clone has enough carriers for a p-value of at most `max_p`"
             return [f"donors: {sizes}", *map(show_parameters, [*self.notes, none])]
         is_empty = show_parameters(" (`max_p`); the table is empty") if self.table.empty else ""
         return [
@@ -265,7 +265,9 @@ def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, h
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
     kinds = find_carrier_kinds(dataset, donors.pair_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
-    exact, near = (_count_kind(kinds == kind, donors) for kind in (CarrierKind.CLONE, CarrierKind.NEIGHBOUR_ONLY))
+    exact, near = (
+        _count_donors_of_clones(kinds == kind, donors) for kind in (CarrierKind.CLONE, CarrierKind.NEIGHBOUR_ONLY)
+    )
     codes = hits.codes[:n]
     columns: dict[str, NDArray[Any]] = dict(
         make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
@@ -277,7 +279,7 @@ def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, h
     return {name: np.append(values, np.full(rest, np.nan)) if rest else values for name, values in columns.items()}
 
 
-def _count_kind(carries: NDArray[np.bool_], donors: DonorsByClass) -> Integers:
+def _count_donors_of_clones(carries: NDArray[np.bool_], donors: DonorsByClass) -> Integers:
     """Return the number of donors that carry each clone, by stratum and class, (n, K, C); `carries` is (U, n)."""
     n_strata, n_classes = donors.count_by_stratum().shape
     counts = np.zeros((carries.shape[1], n_strata, n_classes), np.int64)

@@ -182,8 +182,8 @@ def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
     if donors is None or len(np.unique(donors)) == len(donors):
         return []
     return [
-        f"{len(donors):,} repertoires are of {len(np.unique(donors)):,} donors by the sheet, but each counts as "
-        "one: p-values are too small; `group_by` counts donors"
+        f"by the sheet, {len(donors):,} repertoires come from {len(np.unique(donors)):,} donors, but each repertoire "
+        "counts as a donor: p-values are too small; `group_by` counts donors"
     ]
 
 

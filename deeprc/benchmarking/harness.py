@@ -145,7 +145,7 @@ def _merge_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: P
     for name in asked:
         if is_import_path(name) and name not in names:
             raise InputError(
-                f"{folder}: was begun with `methods={name}`; code is run only where the call names it: give it again"
+                f"{folder}: was started with `methods={name}`; code is run only where the call names it: give it again"
             )
     return list(dict.fromkeys([*asked, *names]))
 

@@ -63,7 +63,7 @@ class LabelledFolds:
         (task,) = parse_tasks([target], dataset.metadata, source=source)
         if task.weight != 1:
             raise InputError(
-                f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'"
+                f"`target={target!r}`: a benchmark has one target, so a weight has no effect; leave out '@'"
             )
         label = encode_labels([task], dataset.metadata)[:, 0]
         if isinstance(options.folds, int | np.integer):
@@ -144,7 +144,7 @@ class _Folds:
     ) -> _Folds:
         """Return the folds of a file, for the repertoires that have a label, (B,)."""
         if options.group_by is not None:
-            raise InputError("`group_by`: the file of folds decides already which repertoires are together")
+            raise InputError("`group_by`: cannot be combined with a file of folds, which says what is together")
         fold_in_file = read_folds(path, dataset.repertoire_ids)
         return cls(fold_of=np.where(np.isnan(label), -1, fold_in_file), n_folds=int(fold_in_file.max()) + 1)
 

@@ -58,7 +58,7 @@ PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
 """Headings of the table of probabilities."""
 
 PROBABILITY_LEGEND = (
-    "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold; a method "
+    "Of all test repertoires together; lower is better. Probabilities are calibrated on the validation fold; a method "
     "that learns from this fold calibrates its own. The base rate knows only how frequent each class is. Calibration "
     "error: root mean square difference between probabilities and observed frequencies, in at most 10 bins; what is "
     "expected by chance is subtracted (0: no more than chance)."

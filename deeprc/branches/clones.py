@@ -314,7 +314,7 @@ class CloneBranch(Branch):
         for memory, parameters, *_ in self._list_memory_spans():
             is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
             if not np.isfinite(parameters).all() or is_wrong:
-                raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")
+                raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
 
     def _max_code(self, gene: str) -> int:
         return max(0, len(self._description.genes.get(gene, ())) - 1)

@@ -159,7 +159,7 @@ def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> I
             found, rows = find_wildcard_clones(search.dataset, fields), search.rows
             if found is None:
                 _logger.info(
-                    "Clones with a wildcard are not sought: the training repertoires have more than %s sequences.",
+                    "Clones with a wildcard are not looked for: the training repertoires have more than %s sequences.",
                     f"{MAX_SEQUENCES:,}",
                 )
         yield found

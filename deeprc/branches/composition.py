@@ -170,9 +170,7 @@ class CompositionBranch(Branch):
             share = np.zeros((len(constants), 0))
             if names:
                 if field not in genes:
-                    raise InputError(
-                        f"{path}: has no {field}, from which the model reads the composition of repertoires"
-                    )
+                    raise InputError(f"{path}: has no {field}, which the branch `composition` of the model needs")
                 check_some_genes_known(path, field, names, genes[field].vocabulary)
                 share, absent_sum = self._share_gene_scores(field, genes[field])
                 constants = constants + absent_sum

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from deeprc.checks.findings import Finding
-from deeprc.datasets.plan import describe_names
+from deeprc.datasets.plan import describe_texts
+from deeprc.errors import cut_name
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import WHERE_APART
 
@@ -44,10 +45,11 @@ def find_duplicate_cautions(
     apart
         Kind of the parts: folds, or parts of a split.
     """
-    every = dict.fromkeys(group for each in findings for group in each.groups)
-    groups = [group for group in every if len({part_of[name] for name in group if name in part_of}) > 1]
+    all_groups = dict.fromkeys(group for each in findings for group in each.groups)
+    groups = [group for group in all_groups if len({part_of[name] for name in group if name in part_of}) > 1]
     if groups:
-        shown = describe_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
+        named = [" + ".join(map(cut_name, group[:_SHOWN])) for group in groups]
+        shown = describe_texts(named, "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more sequences than expected by chance are {WHERE_APART[apart]} ({shown}). "
             "They may be copies, or samples of one donor, so every metric may be too good. `deeprc check` with "

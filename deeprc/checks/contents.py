@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.checks.findings import Finding, Severity, name_few
+from deeprc.checks.findings import Finding, Severity, list_few, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
-from deeprc.errors import format_count
+from deeprc.errors import cut_name, format_count
 
 __all__ = ["find_content_problems"]
 
@@ -227,7 +227,7 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
         advice = "Nothing, if you need no counts. Otherwise name the column with `sequence_column` and `count_column`."
-        yield Finding("note", "no-counts", "no file has counts, so each sequence counts 1", advice)
+        yield Finding("note", "no-counts", "no file has counts, so each sequence gets the count 1", advice)
     partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
     if sources and (without or partly):
         n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
@@ -235,7 +235,7 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
             [*without, *partly],
             "warning",
             "missing-counts",
-            f"{n:,} rows have no count (empty, or -1), so each of them counts 1,",
+            f"{n:,} rows have no count (empty, or -1), so each of them gets the count 1,",
             "Export them with counts, or train with `composition_counts: false`, which reads none.",
         )
     if len(sources) > 1:
@@ -262,7 +262,7 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             "warning",
             "saturated-counts",
             f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
-            "Check this file. So many copies are unlikely to be real.",
+            "Check this file. Such a large count is unlikely to be real.",
         )
     dominated = [each for each in counted if each.largest_count > _HALF * each.total_count]
     if dominated:
@@ -313,8 +313,8 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
     limit = min(median - np.log10(_TIMES_SMALLER), median - _DEVIATIONS * spread)
     small = [each for each, size in zip(profiles, logs, strict=True) if size < limit]
     if small:
-        sizes = [f"{each.repertoire_id} ({each.kept:,})" for each in small]
-        shown = name_few(sizes, "repertoire", "repertoires")
+        sizes = [f"{cut_name(each.repertoire_id)} ({each.kept:,})" for each in small]
+        shown = list_few(sizes, "repertoire", "repertoires")
         yield Finding(
             "warning",
             "small-repertoire",
@@ -335,12 +335,12 @@ def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
         odd = [each for each, is_odd in zip(read, _find_outliers(shares), strict=True) if is_odd]
         if odd:
             share_of = {each.repertoire_id: share for each, share in zip(read, shares, strict=True)}
-            with_shares = [f"{each.repertoire_id} ({share_of[each.repertoire_id]:.0%})" for each in odd]
+            with_shares = [f"{cut_name(each.repertoire_id)} ({share_of[each.repertoire_id]:.0%})" for each in odd]
             yield Finding(
                 "warning",
                 "odd-drop-rate",
                 f"rows dropped as {reason!r}: {float(np.median(shares)):.0%} in the median repertoire, but a very "
-                f"different share in {name_few(with_shares, 'repertoire', 'repertoires')}",
+                f"different share in {list_few(with_shares, 'repertoire', 'repertoires')}",
                 "Check that these files are complete and were exported with the same filters as the others.",
                 _list_files(odd),
                 _list_ids(odd),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import describe_names
+from deeprc.datasets.plan import describe_names, describe_texts
 from deeprc.errors import join_names, show_parameters
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Severity",
     "count_findings",
     "join_few",
+    "list_few",
     "name_few",
     "sort_by_severity",
     "to_text",
@@ -42,8 +43,8 @@ CODES = {
     "unknown-genes": "gene names are not recognised",
     "missing-genes": "some repertoires have no V or J genes where the others have",
     # counts
-    "no-counts": "no file has counts, so each sequence counts 1",
-    "missing-counts": "some rows or repertoires have no count (or -1), which counts 1",
+    "no-counts": "no file has counts, so each sequence gets the count 1",
+    "missing-counts": "some rows or repertoires have no count (or -1), and get the count 1",
     "different-count-columns": "counts are from different columns",
     "counts-all-one": "all counts of a repertoire are 1",
     "rounded-counts": "counts are not whole numbers of at least 1",
@@ -145,6 +146,11 @@ class Finding:
 def name_few(names: Sequence[str], one: str, many: str) -> str:
     """Return the number of names and the first few of them, as in "7 files: a, b, c and 4 more"."""
     return describe_names(names, one, many, _SHOWN)
+
+
+def list_few(texts: Sequence[str], one: str, many: str) -> str:
+    """Return the number of texts and the first few of them, uncut, as in "7 files: a (2), b (3), c (4) and 4 more"."""
+    return describe_texts(texts, one, many, _SHOWN)
 
 
 def join_few(names: Sequence[str]) -> str:

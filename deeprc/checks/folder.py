@@ -98,6 +98,7 @@ def _write_files(found: CohortCheck, folder: Path) -> None:
 
 
 def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
+    """Return the tables of a check by the name of their file, without its ending."""
     findings = pd.DataFrame(
         [
             (i, each.severity, each.code, each.target, each.column, *_format_finding(each))

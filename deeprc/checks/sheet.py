@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.checks.findings import Finding, name_few
+from deeprc.checks.findings import Finding, list_few, name_few
 from deeprc.datasets.metadata import Metadata
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 from deeprc.evaluation.donors import find_donor_columns
 from deeprc.evaluation.significance import FEW_IN_CLASS
 from deeprc.evaluation.splits import N_FOLDS
@@ -284,9 +284,9 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         advice = "With so few repertoires, a good model cannot be distinguished from chance. Add more if you can."
         if min(small.values()) < N_FOLDS:
             advice += f" `deeprc train` needs one per class and fold, so at least {N_FOLDS}, or fewer `folds`."
-        shown = [f"{name!r} ({n})" for name, n in small.items()]
+        shown = [f"{quote(name)} ({n})" for name, n in small.items()]
         message = (
-            f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {name_few(shown, 'class', 'classes')}"
+            f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {list_few(shown, 'class', 'classes')}"
         )
         numbers = {f"repertoires of {name}": n for name, n in small.items()}
         yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, numbers=numbers)
@@ -294,12 +294,12 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         return
     sizes = Counter(str(value) for value in sheet.table[task.column].dropna())
     alike = [
-        f"{first!r} ({sizes[first]}) and {second!r} ({sizes[second]})"
+        f"{quote(first)} ({sizes[first]}) and {quote(second)} ({sizes[second]})"
         for first, second in combinations(sorted(sizes), 2)
         if _are_alike(first, second, min(sizes[first], sizes[second]))
     ]
     if alike:
-        message = f"column {task.column!r}: labels that may mean the same, {name_few(alike, 'pair', 'pairs')}"
+        message = f"column {task.column!r}: labels that may mean the same, {list_few(alike, 'pair', 'pairs')}"
         advice = "If they are the same class, give them the same spelling in the sheet."
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 

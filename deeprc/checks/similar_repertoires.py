@@ -109,12 +109,12 @@ def _find_similar_pairs(
         evenly = iterate_overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
         usual = compute_median_overlap(evenly, len(chosen))
     for block in blocks:
-        enough = (
+        is_similar = (
             (block.shared >= MIN_SHARED)
             & (block.overlap > min_overlap)
             & (_compute_odds(block.overlap) > _MIN_ODDS_RATIO * _compute_odds(usual))
         )
-        for pair in block.pairs(np.asarray(enough)):
+        for pair in block.pairs(np.asarray(is_similar)):
             first, second = profiles[pair.first], profiles[pair.second]
             names = (first.repertoire_id, second.repertoire_id)
             if first.fingerprints.digest != second.fingerprints.digest and not same_donor(*names):
@@ -145,7 +145,7 @@ def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[
             severity,
             "same-content",
             f"{_describe_group_count(len(groups))} the same sequences with the same genes and counts, "
-            f"{n:,} repertoires in all",
+            f"{n:,} repertoires in total",
             "Find out which file was copied, or exported under a wrong name, and keep only one of them. If one is used "
             "for training and another for testing, metrics are too good.",
         )

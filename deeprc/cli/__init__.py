@@ -50,7 +50,7 @@ class _Group(click.Group):
         command = load_command(cmd_name)
         for each in expand_subcommands(command):
             if all(parameter.name != "debug" for parameter in each.params):
-                each.params.append(_debug_option())
+                each.params.append(_make_debug_option())
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,7 +91,7 @@ def _format_message(error: Exception) -> str:
     return "\n".join(map(make_printable, lines))
 
 
-def _debug_option() -> click.Option:
+def _make_debug_option() -> click.Option:
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         settings = ctx.find_root().ensure_object(dict)
         settings["debug"] = settings.get("debug", False) or value

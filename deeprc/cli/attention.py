@@ -92,9 +92,9 @@ def attention(
     from deeprc.runs.ensemble import load_ensemble
 
     if top is not None and top_overall is not None:
-        raise InputError("--top keeps sequences of each repertoire, --top-overall of all together: give only one")
+        raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
     if top is None and top_overall is None and (by or class_name):
-        raise InputError("--by and --class say how --top or --top-overall choose sequences: give one of these, too")
+        raise InputError("--by and --class need --top or --top-overall, for which they choose the ranking")
     check_attention_outputs(output)
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -103,7 +103,7 @@ def attention(
     chosen = find_direction(model.tasks, class_name)
     ranking = Ranking(by or choose_default_ranking(model).by, chosen.output, chosen.sign)
     if class_name is not None and ranking.by == "attention":
-        raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
+        raise InputError("--class needs --by contribution or --by response: attention is the same for all classes")
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
@@ -117,9 +117,9 @@ def attention(
         reference = make_false_discovery_reference(predictor, dataset, chosen, predictor.split_of(dataset))
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, reference=reference)
     if chosen.sign < 0:
-        what = f"contributions and responses that count for {chosen.name!r} are negative in {output}"
-        click.echo(f"{what}: a column means the same for every --class")
+        evidence = f"In {output}, negative contributions and responses are evidence for {chosen.name!r}"
+        click.echo(f"{evidence}: --class changes the order of the rows only")
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
-    click.echo(f"Wrote the number of sequences that each head averages over to {make_heads_path(output)}")
+    click.echo(f"Wrote {make_heads_path(output)}: the number of sequences that each head averages over")

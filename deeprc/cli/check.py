@@ -105,7 +105,7 @@ def check(
         for source in sources:
             if not source.exists():
                 raise InputError(f"{source}: no such file or folder")
-        raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
+        raise click.UsageError("repertoire files need --metadata SHEET (only a single container needs no sheet)")
     else:
         found = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)
     if output is not None:

@@ -63,7 +63,8 @@ def predict(
 
     if Path(output).name == "predictions.tsv" and (Path(output).parent / "metrics.json").exists():
         raise InputError(
-            f"{output}: a run or cross-validation has its own predictions there, to which its metrics belong"
+            f"{output}: holds the predictions of a run or a cross-validation, to which its metrics belong; choose a "
+            "different output"
         )
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     if scheduler is not None:

@@ -28,7 +28,8 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
     click.option("--id-column", help="The sheet's column with the repertoire ids.  [default: found by its name]"),
     click.option("--sequence-column", help="For a table of unknown format: its column with the amino-acid sequences."),
     click.option(
-        "--count-column", help="With --sequence-column: the column with the counts.  [default: each sequence counts 1]"
+        "--count-column",
+        help="With --sequence-column: the column with the counts.  [default: each sequence gets the count 1]",
     ),
     click.option("--v-column", help="With --sequence-column: the column with the names of V genes.  [default: none]"),
     click.option("--j-column", help="With --sequence-column: the column with the names of J genes.  [default: none]"),

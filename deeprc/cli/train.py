@@ -82,7 +82,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     try:
         return int(text)
     except ValueError:
-        raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
+        raise click.BadParameter(f"expected the index of a fold, or 'all', found {text!r}", param=parameter) from None
 
 
 @click.command(cls=SettingsCommand)
@@ -200,7 +200,8 @@ def train(
         given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
         if given - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
             raise InputError(
-                "--resume continues a run as it was started: give only a CONTAINER that has moved, or --logger, with it"
+                "--resume continues a run with its own settings: besides it, give only --logger, or a CONTAINER that "
+                "has moved"
             )
         _resume(resume, container, logger)
         return
@@ -224,7 +225,7 @@ def train(
         _train_several(container, output, split, seed, scheduler, common)
         return
     if scheduler is not None:
-        raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
+        raise InputError("--scheduler trains several runs at a time: it needs --validation-fold all, or leave-one-out")
     _train_one(container, output, {"validation_fold": validation_fold, **split}, seed, common)
 
 

@@ -64,7 +64,7 @@ def check_adjusted_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks
             raise InputError(f"{source}: `adjust_for={name}`: expected finite numbers, found inf")
     if columns and len(tasks) > 1:
         names = ", ".join(task.name for task in tasks)
-        raise InputError(f"`adjust_for` leaves out repertoires by the label of one target, found {names}; train each")
+        raise InputError(f"`adjust_for`: expected one target, found {names}; train each of them alone")
     if any(task.column in columns for task in tasks):
         raise InputError(f"`adjust_for={tasks[0].column}`: is the target")
 
@@ -181,8 +181,9 @@ def find_adjustment_cautions(
     few = are_few_repertoires(kind, n_smallest)
     left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
-        f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until this says nothing "
-        f"about the label. {left}{', which is little to learn from' * few}. Test repertoires stay as they are."
+        f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until the label was no "
+        f"longer associated with {'it' if len(columns) == 1 else 'them'}. {left}"
+        f"{', which are few to learn from' * few}. Test repertoires stay as they are."
     )
     details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]

@@ -89,7 +89,7 @@ def validate_predictions(
     table = predictions[list(scoring.columns)].astype({"method": str, "repertoire_id": str, "fold": np.int64})
     unknown = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
     if unknown:
-        raise InputError(f"predictions: of methods that are not in the list: {', '.join(unknown)}")
+        raise InputError(f"predictions: these methods are not in the list: {', '.join(unknown)}")
     table = scoring.validate(table)
     refuse(table, table.duplicated(["method", "repertoire_id"]), "has two predictions")
     for column in ("label", "fold"):

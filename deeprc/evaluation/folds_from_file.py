@@ -45,7 +45,8 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         if fold_of[position[name]] >= 0:
             raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
         if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
-            raise InputError(f"{path}: row {number}, column 'fold': expected a whole number from 0, found {fold!r}")
+            where = f"{path}: row {number}, column 'fold'"
+            raise InputError(f"{where}: expected a whole number of at least 0, found {fold!r}")
         fold_of[position[name]] = int(fold)
     folds = np.unique(fold_of[fold_of >= 0])
     if len(folds) < 3 or folds[-1] != len(folds) - 1:

@@ -54,7 +54,7 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
     parts = {each: table[table["method"] == each.name] for each in methods}
     ranked = sorted(((_compute_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
     if not ranked:
-        raise NoCurveError("predictions: no method has a fold, so there is no curve")
+        raise NoCurveError("predictions: there are none, so there is nothing to draw")
     n_columns = min(len(ranked), _MAX_COLUMNS)
     n_rows = -(-len(ranked) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")

@@ -184,7 +184,8 @@ def _drop_unlabelled(
     """Return the rows for training without those that have no label and whose group is for testing or validation."""
     train = np.array([i for i in rows if strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
     if len(train) < len(rows):
-        _logger.warning("%d repertoires without a label are left out: their group is held out", len(rows) - len(train))
+        message = "%d repertoires without a label are left out: their donors are for testing or validation"
+        _logger.warning(message, len(rows) - len(train))
     return train
 
 
@@ -235,7 +236,7 @@ def adjust_split(
     check_adjusted_columns(columns, metadata, tasks, source)
     for column in columns:
         if n_missing := int(metadata[column].isna().sum()):
-            _logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)
+            _logger.info("%s is missing for %d repertoires: they count as having the same value", column, n_missing)
     kept = choose_comparable(
         {"training": split.train, "validation": split.validation},
         metadata,

@@ -126,7 +126,7 @@ def read_run_predictions(path: Path) -> pd.DataFrame:
     table = read_table(path, _RUN_PREDICTIONS)
     _refuse_rows(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
-    _refuse_rows(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    _refuse_rows(table, wrong, path, "expected the label 0 or 1 with a probability")
     return table
 
 
@@ -143,12 +143,12 @@ def read_out_of_fold(path: Path) -> pd.DataFrame:
     repeated = table.duplicated(["repertoire_id", "repeat", "target"])
     _refuse_rows(table, repeated, path, "a second prediction of the same target")
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
-    _refuse_rows(table, wrong, path, "expected the label 0 or 1 beside a probability")
+    _refuse_rows(table, wrong, path, "expected the label 0 or 1 with a probability")
     return table
 
 
 def read_fold_metrics(path: Path) -> pd.DataFrame:
-    """Read the `folds.tsv` of a cross-validation; raises as `read_table`."""
+    """Read the `folds.tsv` of a cross-validation. Errors: see `read_table`."""
     return read_table(path, _FOLD_METRICS)
 
 
@@ -171,17 +171,17 @@ def read_history(path: Path) -> pd.DataFrame:
 
 
 def read_start_motifs(path: Path) -> pd.DataFrame:
-    """Read a run's `seeds.tsv`; raises as `read_table`."""
+    """Read a run's `seeds.tsv`. Errors: see `read_table`."""
     return read_table(path, _SEEDS)
 
 
 def read_motif_counts(path: Path) -> pd.DataFrame:
-    """Read a cross-validation's `motifs.tsv`, see `count_motifs`; raises as `read_table`."""
+    """Read a cross-validation's `motifs.tsv`, see `count_motifs`. Errors: see `read_table`."""
     return read_table(path, _MOTIFS)
 
 
 def read_clones(path: Path) -> pd.DataFrame:
-    """Read a run's `clones.tsv`; raises as `read_table`, and for a match that no clone can have."""
+    """Read a run's `clones.tsv`. Errors: see `read_table`; also a match that no clone can have."""
     table = read_table(path, _CLONES)
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
@@ -191,7 +191,7 @@ def read_clones(path: Path) -> pd.DataFrame:
 
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
-    """Read a benchmark's `predictions.tsv`; raises as `read_table`, and where a method predicts a repertoire twice."""
+    """Read a benchmark's `predictions.tsv`. Errors: see `read_table`; also two predictions of a repertoire."""
     columns = {name: _make_prediction_column(name) for name in scoring.columns}
     label = {"binary": Column("integer", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
     table = read_table(path, {**columns, "label": label})
@@ -212,7 +212,7 @@ def _make_prediction_column(name: str) -> Column:
 
 
 def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
-    """Read a benchmark's `comparison.tsv`; raises as `read_table`, and where a method is listed twice."""
+    """Read a benchmark's `comparison.tsv`. Errors: see `read_table`; also a method that is listed twice."""
     share = _SHARE_OR_NONE if scoring.measure_name == "auc" else _NUMBER_OR_NONE
     columns = {
         "method": Column(),
@@ -232,7 +232,7 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 
 
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
-    """Read a benchmark's `settings.tsv`: which settings were chosen in each fold; raises as `read_table`."""
+    """Read a benchmark's `settings.tsv`: which settings were chosen in each fold. Errors: see `read_table`."""
     measured = {
         f"{part}_{scoring.measure_name}": Column("number", may_be_empty=True) for part in ("validation", "refit")
     }
@@ -240,7 +240,7 @@ def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
 
 
 def read_results(path: Path) -> pd.DataFrame:
-    """Read a benchmark's `results.tsv`; raises as `read_table`."""
+    """Read a benchmark's `results.tsv`. Errors: see `read_table`."""
     return read_table(path, _RESULTS)
 
 

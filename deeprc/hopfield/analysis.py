@@ -137,7 +137,7 @@ def operating_class(size: float, n: float) -> str:
         Unless 0 ≤ k ≤ n and n is positive.
     """
     if not (n > 0 and 0 <= size <= n):
-        raise ValueError(f"size: expected 0 to n, n more than 0, found {size} of n = {n}")
+        raise ValueError(f"size: expected 0 to n, with n above 0, found {size} of n = {n}")
     for name, share in (("I", 2), ("II", 8), ("III", 32)):
         if share * size > n:
             return name

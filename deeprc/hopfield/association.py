@@ -75,12 +75,12 @@ class Association(nn.Module):
             raise ValueError(f"beta: expected a positive number, found {beta}")
         updates = _expand_over_heads("max_updates", max_updates, n_heads)
         if not all(each >= 1 and each == each // 1 for each in updates):
-            raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
+            raise ValueError(f"max_updates: expected a whole number of at least 1, found {max_updates}")
         updates = [int(each) for each in updates]
         if not tolerance >= 0:
-            raise ValueError(f"tolerance: expected a number from 0, found {tolerance}")
+            raise ValueError(f"tolerance: expected a number of at least 0, found {tolerance}")
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number from 0, less than 1, found {dropout}")
+            raise ValueError(f"dropout: expected a number of at least 0 and less than 1, found {dropout}")
         self.fixed_beta: Tensor | None
         self.log_beta: nn.Parameter | None
         self.register_parameter("log_beta", nn.Parameter(torch.tensor(betas).log()) if learn_beta else None)

@@ -223,15 +223,15 @@ def associate(
     values = stored if values is None else values
     if offsets is None:
         if state_offsets is not None:
-            raise ValueError("state_offsets: expected beside offsets, which say where the stored sets begin")
+            raise ValueError("state_offsets: expected only with offsets, which say where the stored sets begin")
         state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
         return _attend(state, stored, values, beta, mask, dropout)
     if mask is not None:
-        raise ValueError("mask: expected None beside offsets; leave the patterns themselves out of the sets")
+        raise ValueError("mask: expected None with offsets; leave the patterns themselves out of the sets")
     check_offsets(offsets, stored.shape[-2])
     if not state.ndim == stored.ndim == values.ndim == 3:
         dimensions = [tuple(patterns.shape) for patterns in (state, stored, values)]
-        raise ValueError(f"offsets: expected patterns end to end, of 3 dimensions with the heads, found {dimensions}")
+        raise ValueError(f"offsets: expected patterns end to end, (H, N, d), found {dimensions}")
     if state_offsets is None and _is_single_update(max_updates) and not dropout:
         return _associate_shared_states(state, stored, values, beta, offsets)
     sets = list(pairwise(offsets.tolist()))
@@ -350,5 +350,5 @@ def _expand_over_states(beta: Tensor) -> Tensor:
 
 def _is_single_update(max_updates: PerHead) -> bool:
     if not (max_updates >= 1 if isinstance(max_updates, int) else all(n >= 1 for n in max_updates)):
-        raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
+        raise ValueError(f"max_updates: expected a whole number of at least 1, found {max_updates}")
     return max_updates == 1 if isinstance(max_updates, int) else all(n == 1 for n in max_updates)

@@ -202,7 +202,7 @@ def normalise_all(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
 def choose_head_dim(name: str, given: int | None, total: int, n_heads: int) -> int:
     """Return the dimension of each head: the given one, or an equal part of the total. ValueError if there is none."""
     if n_heads < 1 or (given is not None and given < 1):
-        raise ValueError(f"n_heads, {name}: expected whole numbers from 1, found {n_heads} and {given}")
+        raise ValueError(f"n_heads, {name}: expected whole numbers of at least 1, found {n_heads} and {given}")
     if given is None and total % n_heads:
         raise ValueError(f"{name}: {n_heads} heads cannot share {total} dimensions; expected it to be given")
     return total // n_heads if given is None else given

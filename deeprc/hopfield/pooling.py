@@ -128,7 +128,7 @@ class HopfieldPooling(nn.Module):
             raise ValueError("values: expected None with values='associated', which averages the stored patterns")
         mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=stored.ndim > 2)
         if mask is not None and offsets is not None:
-            raise ValueError("masks: expected none beside offsets; leave the patterns themselves out of the sets")
+            raise ValueError("masks: expected none with offsets; leave the patterns themselves out of the sets")
         stored = swap_batch_first(stored, self.batch_first)
         values = stored if values is None else swap_batch_first(values, self.batch_first)
         map_values = self.map_stored if self.map_values is None else self.map_values
@@ -153,7 +153,7 @@ class HopfieldPooling(nn.Module):
         if offsets is None:
             return self.association.compute_weights(states, key, mask)
         if mask is not None:
-            raise ValueError("masks: expected none beside offsets; leave the patterns themselves out of the sets")
+            raise ValueError("masks: expected none with offsets; leave the patterns themselves out of the sets")
         check_offsets(offsets, len(stored))
         bounds = offsets.tolist()
         sets = [self.association.compute_weights(states, key[:, first:stop]) for first, stop in pairwise(bounds)]

@@ -246,7 +246,7 @@ def metastable_sphere(stored: Tensor, members: Tensor, *, beta: float) -> Metast
     norm = largest_norm(stored)
     if members.dtype != torch.bool or members.shape != stored.shape[:1] or not members.any():
         found = f"{members.dtype} {tuple(members.shape)}, {int(members.count_nonzero())} true"
-        raise ValueError(f"members: expected torch.bool ({len(stored)},), one true at least, found {found}")
+        raise ValueError(f"members: expected torch.bool ({len(stored)},), at least one true, found {found}")
     centre = stored[members].mean(dim=0)
     distance = torch.linalg.vector_norm(stored[members] - centre, dim=1).max()
     others = stored[~members]  # (N - l, d)
@@ -339,7 +339,7 @@ def storage_dimension(c: float, *, beta: float, K: float, p: float) -> float:
     b = 1 + math.log(2 * p * beta * K**2)
     if a < 0 and math.log(-a) - b > -1:
         found = a * _exp(-b)
-        raise ValueError(f"c: expected a exp(-b) of -1 / e at least, found {found:.6g}: every base is larger than {c}")
+        raise ValueError(f"c: expected a exp(-b) of at least -1 / e, found {found:.6g}: every base is larger than {c}")
     w = 0.0
     if a > 0:
         w = float(wrightomega(math.log(a) - b))
@@ -390,7 +390,7 @@ def _check_probability_and_positive(*, beta: float, K: float, p: float) -> None:
 def _check_stored(stored: Tensor) -> None:
     if stored.ndim != 2 or len(stored) == 0 or not stored.is_floating_point():
         found = f"{stored.dtype} {tuple(stored.shape)}"
-        raise ValueError(f"stored: expected floating-point (N, d), one pattern at least, found {found}")
+        raise ValueError(f"stored: expected floating-point (N, d) with at least one pattern, found {found}")
 
 
 def _check_vector(name: str, vector: Tensor, stored: Tensor) -> None:

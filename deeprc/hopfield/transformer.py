@@ -201,7 +201,7 @@ def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
     assert isinstance(attention, nn.MultiheadAttention)
     if attention.bias_k is not None or attention.add_zero_attn:
         raise ValueError(
-            "attention: expected one without add_bias_kv and add_zero_attn, which a Hopfield layer has not"
+            "attention: expected one without add_bias_kv and add_zero_attn, which a Hopfield layer does not have"
         )
     if "in_proj_weight" in dict(attention.named_parameters()):
         weights = attention.in_proj_weight.chunk(3)
@@ -226,4 +226,4 @@ def _find_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
 
 def _check_causal_hint(is_causal: bool, mask: Tensor | None, name: str) -> None:
     if is_causal and mask is None:
-        raise ValueError(f"{name}: expected a mask beside the hint that it is causal, found None")
+        raise ValueError(f"{name}: expected a mask with the hint that it is causal, found None")

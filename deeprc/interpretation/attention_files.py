@@ -85,12 +85,12 @@ def write_attention(
     heads: list[tuple[str, int, int, int, str]] = []
     with write_atomically(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
-            seen = _collect_head_rows(attention, heads)
+            tables_of_repertoires = _collect_head_rows(attention, heads)
             if max_sequences is None:
-                for frame in _join_small_tables(piece for one in seen for piece in one.pieces()):
+                for frame in _join_small_tables(piece for one in tables_of_repertoires for piece in one.pieces()):
                     table.write(frame)
             else:
-                table.write(best_sequences(seen, max_sequences, ranking, reference=reference))
+                table.write(best_sequences(tables_of_repertoires, max_sequences, ranking, reference=reference))
         all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
         write_text(make_heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summarise_heads_table(all_heads))

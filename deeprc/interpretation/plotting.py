@@ -112,7 +112,7 @@ class _Request:
             return self.runs.predict(self.dataset)
         from deeprc.evaluation.stored_tables import read_run_predictions
 
-        self.check_alone("what several predict together is not stored: give a CONTAINER")
+        self.check_alone("their joint predictions are not stored: give a CONTAINER")
         self.check_stored("predictions", ": give a CONTAINER, too")
         return read_run_predictions(self.path / "predictions.tsv")
 
@@ -139,7 +139,7 @@ class _Request:
         from deeprc.runs.run_settings import read_settings
 
         if self.path.is_file():
-            raise InputError(f"{self.path}: is a file; one of `deeprc pack` holds no {what}{advice}")
+            raise InputError(f"{self.path}: is a file; a packed model holds no {what}{advice}")
         read_settings(self.path)
 
 

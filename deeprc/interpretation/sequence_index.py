@@ -66,8 +66,8 @@ class SequenceIndex:
                 raise InputError(f"{where}; row {i + 1} of the sequences names it")
             if not (1 <= place <= sizes[position] and place == int(place)):
                 raise InputError(
-                    f"sequences, row {i + 1}: sequence_id: expected a place among the {sizes[position]} sequences of "
-                    f"{repertoire_id!r}, from 1, found {sequences['sequence_id'].iloc[i]}"
+                    f"sequences, row {i + 1}: sequence_id: expected a whole number from 1 to {sizes[position]}, the "
+                    f"size of {repertoire_id!r}, found {sequences['sequence_id'].iloc[i]}"
                 )
             positions[i], rows[i] = position, place - 1
         return cls(positions, rows)

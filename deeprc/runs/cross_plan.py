@@ -255,7 +255,7 @@ def check_folder(folder: Path, header: CrossValidationHeader) -> None:
         ]
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
             was = _format_value(getattr(begun, differing[0]))
-            raise InputError(f"{folder}: was begun with `{differing[0]}={was}`; choose another `output`")
+            raise InputError(f"{folder}: was started with `{differing[0]}={was}`; choose another `output`")
     else:
         check_new_folder(folder)
 

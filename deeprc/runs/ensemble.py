@@ -187,6 +187,7 @@ def _advise_on_test_parts(runs: Sequence[Run]) -> str:
 
 
 def _normalise_tasks(run: Run) -> list[Task]:
+    """Return the tasks of a run without what may differ between runs that predict together."""
     return [replace(task, weight=1.0, mean=0.0, scale=1.0, calibration=IDENTITY) for task in run.tasks]
 
 

@@ -163,7 +163,7 @@ def resume_run(
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
     if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
-        raise InputError(f"{dataset.container.path}: its repertoires or labels are not those that {folder} began with")
+        raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")
     split = Split(**{part: np.array([position_of[i] for i in ids[part]], np.int64) for part in PARTS})
     prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
     return _train(prepared, logger, progress)
@@ -245,7 +245,7 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
         lock = (checkpoint / "lock").open("ab")
     with lock:
         if take_lock(lock, checkpoint / "lock") is False:
-            raise InputError(f"{folder}: another process is training this run; wait for its end")
+            raise InputError(f"{folder}: another process is training this run; wait until it has ended")
         if (folder / "metrics.json").exists():
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise InputError(f"{folder}: another process has trained this run; there is nothing to resume")

@@ -178,5 +178,6 @@ def _check_tasks(tasks: Sequence[Task], source: str) -> None:
         if not (0 <= task.weight <= top and abs(task.mean) <= top and 1 / top <= task.scale <= top):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(
-                f"{source}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+                f"{source}: target {abbreviate(task.name)}: {numbers}: expected a weight of at least 0 and a scale "
+                "above 0"
             )

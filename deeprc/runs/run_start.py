@@ -91,4 +91,4 @@ def _write_folder(prepared: PreparedRun, checks: RunChecks, summary: TrainingSum
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                raise InputError(f"{folder}: another process has begun a run there; choose another `output`") from None
+                raise InputError(f"{folder}: another process has started a run; choose another `output`") from None

@@ -265,11 +265,11 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None
     for training, settings in zip(begun, all_settings, strict=True):
         if settings.fingerprint != fingerprint:
             cohort = dataset.container.path
-            raise InputError(f"{cohort}: its repertoires or labels are not those that {training.folder} began with")
+            raise InputError(f"{cohort}: its repertoires or labels have changed since {training.folder} was started")
         sketches = training.folder / SKETCHES_FILE
         if not training.options.keep_sketches and sketches.exists():
             raise InputError(
-                f"{sketches}: was kept by an earlier call, unlike `keep_sketches=False`; delete this file in every "
+                f"{sketches}: was written by an earlier call, but now `keep_sketches=False`; delete this file in every "
                 "run, or choose another `output`"
             )
 
@@ -289,8 +289,8 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
         raise InputError(f"{training.name}: the training part has one class of {tasks[0].name!r} only{tested}")
     if training.has_begun and read_splits(training.folder)[0] != split.ids(dataset.repertoire_ids):
         raise InputError(
-            f"{training.folder}: was begun with another split than {dataset.container.path} gives now: a column of "
-            "its metadata has changed; choose another `output`"
+            f"{training.folder}: was started with a different split than {dataset.container.path} gives now: a column "
+            "of its metadata has changed; choose another `output`"
         )
 
 
@@ -312,11 +312,11 @@ def _check_same_settings(training: _Training) -> RunSettings:
             if begun_settings[section].get(name) != chosen_settings[section][name]
         ]
         raise InputError(
-            f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
-            "`output`"
+            f"{training.folder}: was started with other settings ({', '.join(names)}); give the same, or choose "
+            "another `output`"
         )
     if differing:
-        raise InputError(f"{training.folder}: was begun with another `{differing[0]}`; choose another `output`")
+        raise InputError(f"{training.folder}: was started with a different `{differing[0]}`; choose another `output`")
     return settings
 
 

@@ -84,17 +84,17 @@ class CohortShare:
         assert isinstance(cohort.container, StoredContainer)
         if (checksum := cohort.container.checksum) != self.checksum:
             raise InputError(
-                f"{self.cohort}: the worker finds another container there: expected the checksum {self.checksum}, "
+                f"{self.cohort}: the worker finds a different container there: expected the checksum {self.checksum}, "
                 f"found {checksum}"
             )
         indices = list(self.repertoire_indices)
         if max(indices) >= len(cohort) or tuple(cohort[indices].repertoire_ids) != self.ids:
-            raise InputError(f"{self.cohort}: the worker finds another container there, with other repertoires")
+            raise InputError(f"{self.cohort}: the worker finds a different container there, with other repertoires")
         predictor = load_ensemble(self.runs, device=self.device)
         for path, expected, weights in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
             if weights != expected:
                 raise InputError(
-                    f"{path}: the worker finds another run there: expected weights {expected}, found {weights}"
+                    f"{path}: the worker finds a different run there: expected weights {expected}, found {weights}"
                 )
         return predictor, cohort[indices]
 

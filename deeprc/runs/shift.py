@@ -17,7 +17,8 @@ from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
-from deeprc.datasets.plan import describe_names
+from deeprc.datasets.plan import describe_names, describe_texts
+from deeprc.errors import cut_name
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.feature_table import ASPECTS, compute_features
@@ -148,11 +149,12 @@ class Shift:
         if not named:
             return
         n = len(named)
-        shown = describe_names(
-            [f"{name} is like {each.repertoire_id} ({each.overlap:.0%} of the junctions, "
-             f"usual {each.typical_overlap:.1%})"
-             for name, each in named], "repertoire", "repertoires", _SHOWN
-        )  # fmt: skip
+        texts = [
+            f"{cut_name(name)} is like {cut_name(each.repertoire_id)} ({each.overlap:.0%} of the junctions, "
+            f"usual {each.typical_overlap:.1%})"
+            for name, each in named
+        ]
+        shown = describe_texts(texts, "repertoire", "repertoires", _SHOWN)
         text = (
             f"{self._format_count(n, int(self.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a "
             "training or validation repertoire than expected by chance. Such repertoires are copies under a different "

@@ -251,6 +251,8 @@ def _compute_residue_features(measured: Measurements) -> list[FeatureTable]:
 
 
 def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) -> list[FeatureTable]:
+    """Return features of the size of repertoires, of their counts, and of the rows that were dropped from them."""
+
     def collect(value: Callable[[RepertoireProfile], float]) -> Floats:
         return np.array([value(each) for each in profiles], float)
 

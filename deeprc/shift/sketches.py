@@ -160,10 +160,10 @@ def read_sketches(folder: Path) -> Sketches | None:
     )
     n = len(state.repertoire_ids)
     if not fits or not 0 < n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
-        raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, of one at least")
+        raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, and at least one repertoire")
     hashes = _split_by_repertoire(tensors, file)
     if any(is_cut and len(each) == 0 for each, is_cut in zip(hashes, state.is_sampled, strict=True)):
-        raise InputError(f"{file}: is_sampled: expected hashes of each repertoire that has more than these")
+        raise InputError(f"{file}: is_sampled: expected at least one hash of each repertoire that is sampled")
     return Sketches(tuple(state.repertoire_ids), hashes, tuple(state.is_sampled), state.usual)
 
 

@@ -337,12 +337,12 @@ def read_reference(folder: Path) -> Reference | None:
 def _check_reference(reference: Reference, file: Path) -> None:
     """Refuse a reference whose parts do not fit together."""
     if set(reference.vocabulary) - {"v_call", "j_call"} or reference.features != list_features(reference.vocabulary):
-        raise InputError(f"{file}: expected the features of its vocabulary")
+        raise InputError(f"{file}: its features do not agree with its gene vocabulary")
     n = len(reference.features)
     variances = (reference.variance_between, reference.variance_of_mean)
     columns = (reference.mean, *variances, reference.low, reference.high)
     if any(len(each) != n for each in columns):
-        raise InputError(f"{file}: expected as many numbers of each kind as features, {n}")
+        raise InputError(f"{file}: expected {n} means, variances and limits, one for each feature")
     if min(map(min, variances)) < 0 or max(max(map(abs, each)) for each in columns) > _LARGEST:
         raise InputError(f"{file}: expected variances of at least 0, and no number beyond {_LARGEST:g}")
     names = set(_compute_statistics(np.zeros((1, n)), reference.features))

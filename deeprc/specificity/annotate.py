@@ -72,7 +72,10 @@ class Annotation:
         best = self.organisms.head(_MAX_NAMES).to_dict("records")
         if best and "p_exact" not in best[0]:
             lines += [f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same" for row in best]
-            return [*lines, "No p-values: only the cohort says how many would match by chance"]
+            return [
+                *lines,
+                "No p-values, because they need the cohort: it says how many would match by chance",
+            ]
         return lines + [
             f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same, "
             f"{row['expected_exact']:.1f} expected by chance, p = {row['p_exact']:.2g}, q = {row['q_exact']:.2g}"
@@ -179,8 +182,8 @@ def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataF
 
 def _join_names(names: pd.Series) -> str:
     """Return the different names, the most frequent first, as text."""
-    every = names[names != ""].value_counts(sort=True).index.tolist()
-    return "; ".join(every[:_MAX_NAMES]) + ("; ..." if len(every) > _MAX_NAMES else "")
+    by_frequency = names[names != ""].value_counts(sort=True).index.tolist()
+    return "; ".join(by_frequency[:_MAX_NAMES]) + ("; ..." if len(by_frequency) > _MAX_NAMES else "")
 
 
 def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFrame:

@@ -156,8 +156,8 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
     known = next((each for each in _FORMATS if set(each.marks) <= set(table.columns)), None)
     if known is None:
         raise InputError(
-            f"{path}: no database of known specificities: expected VDJdb, McPAS-TCR, an export of receptors from the "
-            f"IEDB, or the column junction_aa with antigen_organism, antigen or epitope; found "
+            f"{path}: not a database of known specificities: expected VDJdb, McPAS-TCR, an export of receptors from "
+            f"the IEDB, or the column junction_aa with antigen_organism, antigen or epitope; found "
             f"{', '.join(map(str, table.columns[:8]))}"
         )
     parts = [_read_chain(table, known, chain, host) for chain in known.chains]

@@ -237,7 +237,7 @@ class Stack(BinaryClassifier):
                 _logger.info("the stack leaves out %s: %s", method.name, reason)
         usable = [method for method, reason in zip(methods, reasons, strict=True) if not reason]
         if not usable:
-            raise InputError(f"{X.container.path}: serves none of the members {', '.join(self.members)}")
+            raise InputError(f"{X.container.path}: none of the members {', '.join(self.members)} can be fitted to it")
         return usable
 
     def member_scores(self, X: RepertoireDataset) -> pd.DataFrame:
@@ -297,6 +297,7 @@ class Stack(BinaryClassifier):
         return {**arrays, **member_arrays, **combination}, {**values, "members_": {"value": stored_members}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the fitted attributes from those of a file; raise ValueError if they do not fit together."""
         stack_arrays = {name: array for name, array in arrays.items() if "." not in name}
         self.positive_class_, self.training_identities_ = "", np.array([], dtype=str)  # files of earlier versions
         super()._restore(stack_arrays, {name: value for name, value in values.items() if name != "members_"})

@@ -62,13 +62,13 @@ def calibrate_tasks(
         fitted = task.calibration
         if task.kind == "binary":
             _logger.info(
-                "target %r: calibrated by %d validation repertoires: slope %.3g, intercept %.3g; "
+                "target %r: calibrated on %d validation repertoires: slope %.3g, intercept %.3g; "
                 "a repertoire is called %r if its probability is at least %.3g",
                 *(task.name, known.sum(), fitted.slope, fitted.intercept, task.positive, fitted.min_probability),
             )
         elif task.kind == "multiclass":
             _logger.info(
-                "target %r: calibrated by %d validation repertoires: temperature %.3g",
+                "target %r: calibrated on %d validation repertoires: temperature %.3g",
                 *(task.name, known.sum(), 1 / fitted.slope),
             )
         calibrated.append(task)

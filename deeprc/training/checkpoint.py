@@ -81,7 +81,7 @@ def load_tensors(
                 _check_header(path, file, stored_names, expected(state, stored_names.keys()))
             tensors = {name: file.get_tensor(stored_name) for name, stored_name in stored_names.items()}
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
+        raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
     digest = metadata.get("digest", "")  # files of earlier versions have none
     stored = {stored_names[name]: tensor for name, tensor in tensors.items()}
     if digest not in ("", digest_tensors(stored, text=text)):

@@ -70,6 +70,6 @@ class FalseDiscoveryTest:
 
     def _compute_raw_q_values(self, abs_r: Floats) -> Floats:
         """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
-        by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
-        seen = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)
-        return np.asarray((1 + by_chance) / self._n_labels / np.maximum(seen, 1))
+        n_by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
+        n_observed = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)
+        return np.asarray((1 + n_by_chance) / self._n_labels / np.maximum(n_observed, 1))

@@ -59,9 +59,9 @@ class FrequencyPrecision(NamedTuple):
 
     def compute_relative_excess(self, mean: Floats, variance: Floats) -> Floats:
         """Return the squared coefficient of variation of frequencies, minus its part by counting, (M,); at least 0."""
-        seen = mean > 0
-        safe = np.where(seen, mean, 1)
-        return np.where(seen, np.maximum(variance - mean / self.size, 0) / safe**2, 0)
+        occurs = mean > 0
+        safe = np.where(occurs, mean, 1)
+        return np.where(occurs, np.maximum(variance - mean / self.size, 0) / safe**2, 0)
 
     def compute_z_scores(self, mean: Floats, variance: Floats, inherited: Floats) -> Floats:
         """Return how many standard deviations the variance of each k-mer's frequencies is above its expectation, (M,).

@@ -237,11 +237,11 @@ def _count_given(
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (repertoires, n); flag the sequences that have one."""
     residues, offsets, repertoire_offsets = block
-    chunk, every = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
+    chunk, no_selection = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
     for b in range(first, stop):
         at = repertoire_offsets[b]
         while at < repertoire_offsets[b + 1]:
-            end = fill_chunk(chunk, residues, offsets, every, at, repertoire_offsets[b + 1])
+            end = fill_chunk(chunk, residues, offsets, no_selection, at, repertoire_offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
                 counts[b, chunk.kmer[i]] += 1

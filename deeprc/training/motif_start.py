@@ -86,7 +86,7 @@ def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Se
     """
     n_kernels = config.network.n_kernels
     if not motifs and (reason := _explain_missing_search(fold, tasks, config)):
-        return f"No short motif was searched, so the kernels start at random: {reason}."
+        return f"deeprc did not search for short motifs, so the kernels start at random: {reason}."
     if not motifs:
         return (
             "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
@@ -170,10 +170,10 @@ def start_network(
 
 def _compute_median_scale(collator: Collator) -> float:
     """Return the median factor of one-hot features over sequences whose factor is not 0."""
-    every = np.arange(len(collator.dataset))
-    scales = collator.sample(every, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
-    seen = scales[scales > 0]
-    return float(seen.median()) if len(seen) else 1.0
+    all_repertoires = np.arange(len(collator.dataset))
+    scales = collator.sample(all_repertoires, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
+    positive = scales[scales > 0]
+    return float(positive.median()) if len(positive) else 1.0
 
 
 def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:

@@ -107,9 +107,9 @@ class OutputSearch:
 
     def find_best_motif(self) -> EnrichedMotif:
         """Return the motif with the lowest p-value of all k-mers, which may be no smaller than 1."""
-        every = Candidates.concatenate([self._first_candidates, self._overdispersed]).sort()
-        best = int(self._test.compute_p_values(every, every.correlation).argmin())
-        return self._make_motif(every, best, every.correlation)
+        candidates = Candidates.concatenate([self._first_candidates, self._overdispersed]).sort()
+        best = int(self._test.compute_p_values(candidates, candidates.correlation).argmin())
+        return self._make_motif(candidates, best, candidates.correlation)
 
     def choose_motifs(self, max_motifs: int) -> tuple[list[EnrichedMotif], Flags]:
         """Return at most `max_motifs` motifs, best first, and whether each sequence has one of them, (N,).

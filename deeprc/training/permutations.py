@@ -149,5 +149,5 @@ class PermutationNull:
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
         beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
-        seen = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
-        return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel, seen), 1))
+        share_reached = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
+        return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel, share_reached), 1))

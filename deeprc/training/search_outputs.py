@@ -82,8 +82,8 @@ def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[
     slices = get_output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)
     column = fold.labels[:, index]
-    every = make_search_outputs(fold, tasks[index], slices[index], column)
-    return every.take([output - slices[index].start]), _find_known(fold, column)
+    outputs_of_task = make_search_outputs(fold, tasks[index], slices[index], column)
+    return outputs_of_task.take([output - slices[index].start]), _find_known(fold, column)
 
 
 def make_search_outputs(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchOutputs:
@@ -116,15 +116,17 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
         donors belong to it, or fewer than 10 do not.
     """
     for task, part, column in zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True):
-        every = make_search_outputs(fold, task, part, column)
-        if every.n_donors >= min_donors:
-            varies = np.ptp(every.labels, axis=0) > 0
+        outputs_of_task = make_search_outputs(fold, task, part, column)
+        if outputs_of_task.n_donors >= min_donors:
+            varies = np.ptp(outputs_of_task.labels, axis=0) > 0
             if task.kind != "regression":
-                n_others, n_members = (_count_donors(every.donors, every.labels == value) for value in (0, 1))
+                n_others, n_members = (
+                    _count_donors(outputs_of_task.donors, outputs_of_task.labels == value) for value in (0, 1)
+                )
                 varies &= np.minimum(n_others, n_members) >= MIN_MEMBERS
             varying = np.flatnonzero(varies).tolist()
             for first in range(0, len(varying), _MAX_OUTPUTS):
-                yield every.take(varying[first : first + _MAX_OUTPUTS])
+                yield outputs_of_task.take(varying[first : first + _MAX_OUTPUTS])
 
 
 def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:

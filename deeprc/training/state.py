@@ -78,9 +78,8 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     InputError
         If the state is not one that a training writes.
     """
-    if (
-        isinstance(body, Mapping) and "seeds" in body and "start_motifs" not in body
-    ):  # the name of `start_motifs` in earlier versions
+    # `seeds` is the name of `start_motifs` in earlier versions
+    if isinstance(body, Mapping) and "seeds" in body and "start_motifs" not in body:
         body = {"start_motifs" if name == "seeds" else name: value for name, value in body.items()}
     state: TrainingState = validate(body, TrainingState, where)
     state.history = list(body.get("history", []))  # not the validated rows, so that numbers of updates stay integers
@@ -90,7 +89,7 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     where = f"{where}: start_motifs"
     for motif in (validate(each, EnrichedMotif, where) for each in state.start_motifs):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
-            raise InputError(f"{where}: expected letters and an output that exist, found {abbreviate(motif)}")
+            raise InputError(f"{where}: expected valid letters and the index of an output, found {abbreviate(motif)}")
         sizes = [len(each) for each in motif.gap_weights]
         if sizes and (len(sizes) != len(motif.gaps) or not {0, N_AMINO_ACIDS}.issuperset(sizes)):
             raise InputError(f"{where}: expected weights of 20 residues for each gap, found {abbreviate(motif)}")

@@ -74,7 +74,7 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
     assert found.class_sizes == {"healthy": 41, "ill": 41}
     assert found.notes == (
         "left out: 2 donors with a label but no sequences",
-        "82 repertoires are of 41 donors by the sheet, but each counts as one: "
+        "by the sheet, 82 repertoires come from 41 donors, but each repertoire counts as a donor: "
         "p-values are too small; `group_by` counts donors",
     )
 
@@ -191,7 +191,7 @@ def test_no_row_is_a_table_too(tmp_path: Path) -> None:
     dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"y": [0, 1] * 3}))
     found = associate_clones(dataset, "y")
     assert len(found.table) == found.n_tested == 0
-    assert found.to_lines()[-1].startswith("tests: none, as no clone is carried by so many donors")
+    assert found.to_lines()[-1].startswith("tests: none, because no clone has enough carriers for a p-value")
     assert "carriers:1" in found.table
     assert draw_volcano_figure(found.table, ["0", "1"]).axes
 

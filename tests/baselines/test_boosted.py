@@ -168,7 +168,7 @@ def _change(**changes: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_change(tree_left=(0, 0)), "left: expected nodes of the same tree, behind their parents"),
+        (_change(tree_left=(0, 0)), "left: expected nodes of the same tree, after their parents"),
         (_change(tree_left=(0, -1)), "left: expected nodes of the same tree"),
         (_change(tree_right=(0, 1000)), "right: expected nodes of the same tree"),
         (_change(tree_features=(0, 10_000)), "features: expected numbers from 0 to"),
@@ -185,7 +185,10 @@ def _change(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (_change(kmers=(0, 160_000)), "kmers: expected 10 numbers from 0 to 159999"),
         (_change(patterns=(0, 4)), "patterns: expected 10 numbers from 0 to 3"),
         (lambda arrays: arrays.update(tree_left_=arrays["tree_left_"][:-1]), "left: expected .* nodes, found"),
-        (lambda arrays: arrays.update(tree_left_=arrays["tree_left_"] * 1.0), "left: expected one row of numbers"),
+        (
+            lambda arrays: arrays.update(tree_left_=arrays["tree_left_"] * 1.0),
+            "left: expected a one-dimensional array of 64-bit numbers",
+        ),
         (lambda arrays: arrays.update(loadings_=arrays["loadings_"][:, 1:]), "loadings: expected 39 components"),
         (lambda arrays: arrays.update(loadings_=arrays["loadings_"][1:]), "loadings: expected 39 components"),
         (lambda arrays: arrays.pop("tree_left_"), "no attribute 'tree_left_'"),

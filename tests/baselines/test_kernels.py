@@ -246,7 +246,7 @@ def test_what_is_no_kernel(cohort: RepertoireDataset) -> None:
         compute_cross_kernel(rows, rows, "rbf")
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
         gram(cohort, "rbf")
-    with pytest.raises(InputError, match="expected as many k-mers in both, found 3 and 2"):
+    with pytest.raises(InputError, match="expected the same number of k-mers in both, found 3 and 2"):
         compute_cross_kernel(rows, rows[:, :2], "minmax")
     with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0, found"):
         gram(cohort, "minmax", (1, 2))

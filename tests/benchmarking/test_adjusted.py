@@ -154,5 +154,5 @@ def test_a_cross_validation_is_adjusted(cohort: RepertoireDataset, tmp_path: Pat
     assert found.metrics["status=sick"]["n"] == 400
     sides = [read_splits(run)[0] for run in (tmp_path / "cv" / "runs").iterdir()]
     assert note.details["n_kept"] == min(len(side["train"]) for side in sides)
-    with pytest.raises(InputError, match="was begun with `adjust_for=site`; choose another `output`"):
+    with pytest.raises(InputError, match="was started with `adjust_for=site`; choose another `output`"):
         deeprc.cv(cohort.container.path, tmp_path / "cv", targets="status=sick", folds=3, members=1, config=TINY)

@@ -649,7 +649,7 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
     [
         ({"target": "grade"}, r"'grade' has 4 classes \(a \(6\), b \(6\), c \(6\), d \(6\)\); say 'grade=CLASS'"),
         ({"target": "age:regression"}, "^method 'noise': it is not a regressor; 'age' is a number$"),
-        ({"target": "status=sick@0.5"}, "^`target='status=sick@0.5'`: a benchmark has one target, whose weight means"),
+        ({"target": "status=sick@0.5"}, "^`target='status=sick@0.5'`: a benchmark has one target, so a weight"),
         ({"target": "CMV"}, "no metadata column 'CMV' for `target='CMV'`"),
         ({"target": "status=ill"}, r"no class 'ill'; its classes: sick \(12\), well \(12\)"),
         ({"folds": 2}, "^`folds=2`: expected at least 3$"),
@@ -658,7 +658,7 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
         ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
         ({"group_by": "status"}, "`group_by` makes 2 groups; expected at least `folds=4`"),
         ({"group_by": "site"}, "fold [0-3] has one class of 'status=sick' only; try fewer `folds`, another `seed`"),
-        ({"group_by": "site", "folds": "{folds}"}, "^`group_by`: the file of folds decides already which repertoires"),
+        ({"group_by": "site", "folds": "{folds}"}, "^`group_by`: cannot be combined with a file of folds"),
         ({"folds": "{one_class}"}, "fold 2 has one class of 'status=sick' only; try"),
         ({"folds": "{unlabelled}"}, "fold 2 has one class of 'half' only; try", ),
         ({"folds": "{unknown}"}, "row 2: the cohort has no repertoire 'rep.99'"),

@@ -340,7 +340,9 @@ def test_a_killed_process_is_an_error_of_one_line(
     workers: None, toys: ModuleType, make: Callable[..., Job], tmp_path: Path
 ) -> None:
     jobs = [make(toys.Deadly(salt), {}, key=str(salt)) for salt in range(3)]
-    with pytest.raises(InputError, match=r"^`jobs=2`: a process was killed, perhaps for want of memory;") as error:
+    with pytest.raises(
+        InputError, match=r"^`jobs=2`: a process was killed, perhaps because memory was short;"
+    ) as error:
         list(run_benchmark_jobs(jobs, Workers(2)))
     assert "\n" not in str(error.value)
 

@@ -201,8 +201,12 @@ def test_a_container_without_the_genes(tmp_path: Path) -> None:
         ("is_ball", lambda x: x.fill_(WILDCARD + 5), "is_ball: expected wildcards within the clones"),
         ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
         ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
-        ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, positive ones for classes"),
-        ("evidence", lambda x: x.fill_(float("inf")), "evidence: expected finite numbers, positive ones for classes"),
+        ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, above 0 if the target has classes"),
+        (
+            "evidence",
+            lambda x: x.fill_(float("inf")),
+            "evidence: expected finite numbers, above 0 if the target has classes",
+        ),
     ],
 )
 def test_numbers_that_a_stranger_made(name: str, change: Callable[[torch.Tensor], torch.Tensor], message: str) -> None:

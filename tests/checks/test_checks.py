@@ -444,7 +444,7 @@ def test_copies_are_one_finding_with_groups(tmp_path, cohort):
     finding = only(cohort.write(tmp_path).check(), "same-content")
     assert finding.groups == (("hd2", "hd3", "hd4"), ("hd8", "hd9"))
     assert finding.message == (
-        "2 groups of repertoires each have the same sequences with the same genes and counts, 5 repertoires in all; "
+        "2 groups of repertoires each have the same sequences with the same genes and counts, 5 repertoires in total; "
         "the largest: hd2, hd3, hd4"
     )
 

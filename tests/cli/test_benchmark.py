@@ -91,7 +91,7 @@ def test_a_comparison(toys: ModuleType, arguments: list[str], deeprc: Deeprc, tm
     fits = len(toys.read_log(tmp_path / "log"))
     code, _, err = deeprc(*arguments, "--methods", MOTIF, "-o", out_folder, "--resume")
     assert (code, err.count("\n")) == (2, 1)  # the folder's file does not make it import what the command does not name
-    assert f"was begun with --methods {NOISE}; code is run only where the call names it: give it again" in err
+    assert f"was started with --methods {NOISE}; code is run only where the call names it: give it again" in err
     code, resumed, _ = deeprc(*arguments, "--methods", f"{MOTIF},{NOISE}", "-o", out_folder, "--resume")
     assert (code, resumed) == (0, out)
     assert len(toys.read_log(tmp_path / "log")) == fits

@@ -175,7 +175,7 @@ def test_advice_is_for_the_command_line(cohort: Path, deeprc: Callable[..., tupl
         "    -> Do what the message says; if a file is damaged, export or copy it again. "
         "`deeprc preprocess` with --skip-bad-files leaves such files out.\n"
     ) in out
-    assert out.count("--split-by sample takes them apart, --split-by none keeps them together") == 2
+    assert out.count("--split-by sample separates them, --split-by none keeps them together") == 2
     assert "skipped 1 file that cannot be read:" in out
     assert "split_by" not in out
     _, out, _ = deeprc(*given, "--allow-missing")

@@ -71,7 +71,7 @@ def test_predict(
     before = (run / "predictions.tsv").read_bytes()
     code, _, err = deeprc("predict", run, cohort.container.path, "-o", run / "predictions.tsv")
     assert code == 2
-    assert "has its own predictions there, to which its metrics belong" in err
+    assert "holds the predictions of a run or a cross-validation, to which its metrics belong" in err
     assert (run / "predictions.tsv").read_bytes() == before
 
 
@@ -221,8 +221,8 @@ def test_the_class_of_attention_orders_sequences_and_changes_no_number(
     assert tables["case"]["contribution"].is_monotonic_decreasing
     assert tables["healthy"]["contribution"].is_monotonic_increasing
     assert tables["healthy"]["contribution"].sort_index().equals(tables["case"]["contribution"].sort_index())
-    line = f"contributions and responses that count for 'healthy' are negative in {tmp_path / 'healthy.tsv'}: "
-    assert f"{line}a column means the same for every --class\n" in outs["healthy"]
+    line = f"In {tmp_path / 'healthy.tsv'}, negative contributions and responses are evidence for 'healthy': "
+    assert f"{line}--class changes the order of the rows only\n" in outs["healthy"]
     assert "count for" not in outs["case"]
 
 
@@ -247,7 +247,7 @@ def test_the_class_of_attention_orders_sequences_and_changes_no_number(
         (["check", "{t}/no.h5"], "{t}/no.h5: no such file or folder"),
         (["train", "--resume", "{t}"], "is not a run directory"),
         (["train", "--resume", "{r}"], "training has ended"),
-        (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),
+        (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run with its own settings"),
         (["train", "{c}", "--target", "status", "--output", "{c}/x"], "cannot be made, {c} is not a folder"),
         (["quickstart", "--output", "{c}"], "exists already"),
         (
@@ -345,6 +345,7 @@ def test_a_full_disk_is_said_in_one_line(
 ) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the limit would cut off the file of a module
     files = {"RUN": str(run), "COHORT": str(cohort.container.path)}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
@@ -385,7 +386,7 @@ def test_resume_takes_no_other_option(
 ) -> None:
     code, _, err = deeprc("train", "--resume", run, *options)
     assert code == 2
-    assert "--resume continues a run as it was started" in err
+    assert "--resume continues a run with its own settings" in err
 
 
 _READS_FOR_EVER = """

@@ -184,8 +184,8 @@ def test_a_packed_model_has_neither_predictions_nor_history(tmp_path: Path) -> N
     packed.touch()
     with pytest.raises(InputError) as error:
         make_figure("roc", packed)
-    assert str(error.value) == f"{packed}: is a file; one of `deeprc pack` holds no predictions: give a CONTAINER, too"
-    with pytest.raises(InputError, match=r"is a file; one of `deeprc pack` holds no history$"):
+    assert str(error.value) == f"{packed}: is a file; a packed model holds no predictions: give a CONTAINER, too"
+    with pytest.raises(InputError, match=r"is a file; a packed model holds no history$"):
         make_figure("history", packed)
 
 

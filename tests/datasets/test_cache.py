@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_to(
         assert load_or_compute(dataset, "residues", {}, compute)["number"].tolist() == [8, 3, 0]
     assert compute.calls == 1  # kept in memory
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "cannot keep what was computed there" in caplog.text
+    assert "results cannot be cached there" in caplog.text
     assert numbers(path, compute) == [8, 3, 0]
     assert compute.calls == 2
     assert not path.with_name("c.h5.cache").exists()
@@ -308,4 +308,4 @@ def test_a_link_in_the_place_of_the_folder_is_not_used(
     path.with_name("c.h5.cache").symlink_to(tmp_path / "elsewhere")
     assert numbers(path, Residues()) == [8, 3, 0]
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert "c.h5.cache: cannot keep what was computed there" in caplog.text
+    assert "c.h5.cache: results cannot be cached there" in caplog.text

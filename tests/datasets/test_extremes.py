@@ -152,5 +152,5 @@ def test_a_column_of_genes_that_is_none(tmp_path, write_table):
     write_table(tmp_path / "files" / "a.tsv", ("junction_aa", "v_call"), rows)
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert message(tmp_path) == (
-        f"{tmp_path}/files/a.tsv: a column of genes has more than 65,535 different names; is it one?"
+        f"{tmp_path}/files/a.tsv: a column of genes has more than 65,535 different names; does it really hold genes?"
     )

@@ -325,7 +325,7 @@ def test_a_heap_that_never_ends_is_refused(tmp_path, monkeypatch):
     path = write_published(tmp_path / "d.h5")
     break_heap(path)
     assert is_original_container(path)
-    with pytest.raises(InputError, match=r"d\.h5: to read its texts took more than 0\.5 s"):
+    with pytest.raises(InputError, match=r"d\.h5: reading its texts took more than 0\.5 s"):
         read_original_ids(path)
 
 
@@ -334,7 +334,7 @@ def test_a_heap_of_sequences_that_never_ends_is_refused(tmp_path, monkeypatch):
     path = write_texts(tmp_path / "d.h5")
     break_heap(path)
     assert read_original_ids(path) == tuple(REPERTOIRES)
-    with pytest.raises(InputError, match=r"d\.h5: to read its texts took more than 0\.5 s; repertoire 'rep\.1\.tsv'"):
+    with pytest.raises(InputError, match=r"d\.h5: reading its texts took more than 0\.5 s; repertoire 'rep\.1\.tsv'"):
         next(read_original_container(path))
 
 

@@ -245,7 +245,7 @@ def test_what_was_read_after_a_fault_is_not_read_again(tmp_path, write_table, mo
     seen.clear()
     run(tmp_path, jobs=jobs, progress=lambda done, total: seen.append(done))
     assert seen == [11, 12]
-    assert caplog.messages[-1].endswith("goes on after 11 of 12 files or repertoires, which were read before")
+    assert caplog.messages[-1].endswith("continues after 11 of 12 files or repertoires, which were read before")
     assert (tmp_path / "cohort.h5").read_bytes() == whole
     assert not (tmp_path / ".cohort.h5.partial").exists()
 
@@ -284,14 +284,16 @@ def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
     assert not (cohort / "cohort.h5").exists()
     assert (cohort / ".cohort.h5.partial").is_dir()
     assert caplog.messages == [
-        f"{cohort}/cohort.h5: not written; {cohort}/.cohort.h5.partial keeps what was read, for a call that reads the "
-        "same; it may be deleted"
+        f"{cohort}/cohort.h5: not written. The same command continues from {cohort}/.cohort.h5.partial, with what was "
+        "read; you may delete it"
     ]
     caplog.clear()
     seen = []
     again = run(cohort, progress=lambda done, total: seen.append(done), jobs=jobs)
     assert seen == [2, 3]
-    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 files or repertoires, which were read before"]
+    assert caplog.messages == [
+        f"{cohort}/cohort.h5: continues after 2 of 3 files or repertoires, which were read before"
+    ]
     assert again.to_dict() == report
     assert (cohort / "cohort.h5").read_bytes() == whole
     assert not (cohort / ".cohort.h5.partial").exists()
@@ -384,7 +386,7 @@ def test_a_killed_process_leaves_no_container_and_the_next_goes_on(cohort):
 
 def test_two_at_once_do_not_write_into_each_other(cohort):
     def second(done, total):
-        with pytest.raises(InputError, match=r"partial: another process is writing here; wait for its end"):
+        with pytest.raises(InputError, match=r"partial: another process is writing here; wait until it has ended"):
             run(cohort)
 
     run(cohort, progress=second)
@@ -548,7 +550,7 @@ def test_a_file_of_many_is_never_made_one(tmp_path, write_table):
     write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
     assert fails(tmp_path) == (
         f"{tmp_path}/files/a.tsv: column 'repertoire_id' names 2 repertoires (p, q); the sheet gives the whole file to "
-        "'a'. `split_by=repertoire_id` takes them apart, `split_by=none` keeps them together"
+        "'a'. `split_by=repertoire_id` separates them, `split_by=none` keeps them together"
     )
     run(tmp_path, split_by="none")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")

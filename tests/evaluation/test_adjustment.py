@@ -155,7 +155,7 @@ def test_a_small_side_keeps_most_repertoires_if_a_number_says_nothing(n: int, se
         (("place",), ["status=sick"], "no column 'place' for `adjust_for`; columns: site, age, status, endless"),
         (("status",), ["status=sick"], "`adjust_for=status`: is the target"),
         (("endless",), ["status=sick"], "`adjust_for=endless`: expected finite numbers, found inf"),
-        (("site",), ["status=sick", "age:regression"], "by the label of one target, found status=sick, age"),
+        (("site",), ["status=sick", "age:regression"], "expected one target, found status=sick, age; train each"),
     ],
 )
 def test_columns_that_cannot_be_adjusted_for(columns: tuple[str, ...], targets: list[str], message: str) -> None:
@@ -171,7 +171,7 @@ def test_few_repertoires_are_a_warning() -> None:
     sides = [np.repeat([0, 1], [20, 30]), np.repeat([0, 1], [25, 14])]
     (few,) = find_adjustment_cautions(["site", "age"], "binary", sides)
     assert (few.level, few.details) == ("warning", {"columns": ["site", "age"], "n_kept": 39, "n_smallest": 14})
-    assert "At least 39 training repertoires are left, which is little to learn from." in few.text
+    assert "At least 39 training repertoires are left, which are few to learn from." in few.text
     (note,) = find_adjustment_cautions(["site"], "binary", sides[:1])
     assert note.level == "note"
     assert note.text.startswith("Adjusted for site: ")

@@ -243,9 +243,9 @@ def test_ragged_sets_are_one_set_at_a_time(
 
 def test_wrong_use_of_offsets_is_named() -> None:
     patterns, offsets = draw(0, 1, 4, 3), torch.tensor([0, 4])
-    with pytest.raises(ValueError, match="mask: expected None beside offsets"):
+    with pytest.raises(ValueError, match="mask: expected None with offsets"):
         associate(patterns, patterns, beta=1.0, offsets=offsets, mask=torch.zeros(4, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"3 dimensions with the heads, found \[\(1, 1, 4, 3\), \(1, 4, 3\)"):
+    with pytest.raises(ValueError, match=r"\(H, N, d\), found \[\(1, 1, 4, 3\), \(1, 4, 3\)"):
         associate(patterns[None], patterns, beta=1.0, offsets=offsets)
 
 
@@ -311,7 +311,7 @@ def test_everything_takes_short_numbers_and_a_long_beta(dtype: torch.dtype) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"state_offsets": torch.tensor([0, 3])}, "state_offsets: expected beside offsets"),
+        ({"state_offsets": torch.tensor([0, 3])}, "state_offsets: expected only with offsets"),
         ({"offsets": torch.tensor([0, 7])}, "offsets: expected to rise from 0 to 6 at most, found from 0 to 7"),
         ({"offsets": torch.tensor([2, 6])}, "found from 2 to 6"),
         ({"offsets": torch.tensor([0, 4, 2, 6])}, "found from 0 to 6, falling"),
@@ -323,7 +323,7 @@ def test_everything_takes_short_numbers_and_a_long_beta(dtype: torch.dtype) -> N
             "mask: expected bool or floating-point numbers, found torch.int64",
         ),
         ({"beta": -1.0}, "beta: expected a positive number, found -1.0"),
-        ({"max_updates": 0}, "max_updates: expected a whole number from 1, found 0"),
+        ({"max_updates": 0}, "max_updates: expected a whole number of at least 1, found 0"),
     ],
 )
 def test_what_makes_no_sense_is_named(options: dict[str, Any], message: str) -> None:

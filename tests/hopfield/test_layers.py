@@ -176,11 +176,11 @@ def test_beta_is_fixed_per_head_or_learned_and_positive() -> None:
         ({"beta": 0.0}, "beta: expected a positive number, found 0.0"),
         ({"beta": [1.0, -1.0]}, "beta: expected a positive number"),
         ({"beta": [1.0]}, "beta: expected one number, or one for each of 2 heads, found 1"),
-        ({"max_updates": 0}, "max_updates: expected a whole number from 1, found 0"),
-        ({"max_updates": 1.9}, "max_updates: expected a whole number from 1, found 1.9"),
-        ({"max_updates": float("inf")}, "max_updates: expected a whole number from 1, found inf"),
+        ({"max_updates": 0}, "max_updates: expected a whole number of at least 1, found 0"),
+        ({"max_updates": 1.9}, "max_updates: expected a whole number of at least 1, found 1.9"),
+        ({"max_updates": float("inf")}, "max_updates: expected a whole number of at least 1, found inf"),
         ({"max_updates": [1, 2, 3]}, "max_updates: expected one number, or one for each of 2 heads, found 3"),
-        ({"dropout": 1.0}, "dropout: expected a number from 0, less than 1, found 1.0"),
+        ({"dropout": 1.0}, "dropout: expected a number of at least 0 and less than 1, found 1.0"),
         ({"normalisation": "input"}, "normalisation: expected inputs, projected or none, found 'input'"),
         ({"values": "raws"}, "values: expected projected, raw or associated, found 'raws'"),
     ],
@@ -495,9 +495,9 @@ def test_self_association_of_ragged_sets_takes_either_name() -> None:
         ({"values": "raw", "value_dim": 3}, "value_dim: expected None, since values='raw' have their own dimension"),
         ({"values": "associated", "raw_value_dim": 9}, "raw_value_dim: expected None with values='associated'"),
         ({"project_output": False, "output_dim": 3}, "output_dim: expected None with project_output=False"),
-        ({"n_heads": 0}, "n_heads, key_dim: expected whole numbers from 1, found 0 and None"),
+        ({"n_heads": 0}, "n_heads, key_dim: expected whole numbers of at least 1, found 0 and None"),
         ({"beta": float("inf")}, "beta: expected a positive number, found inf"),
-        ({"tolerance": -1.0}, "tolerance: expected a number from 0, found -1.0"),
+        ({"tolerance": -1.0}, "tolerance: expected a number of at least 0, found -1.0"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
@@ -513,7 +513,7 @@ def test_values_and_masks_that_would_be_ignored_are_refused() -> None:
             layer(stored, values=stored)
     pooling = HopfieldPooling(6)
     for function in (pooling, pooling.association_weights):
-        with pytest.raises(ValueError, match="masks: expected none beside offsets"):
+        with pytest.raises(ValueError, match="masks: expected none with offsets"):
             function(stored, stored_padding_mask=padding, offsets=OFFSETS)
     with pytest.raises(ValueError, match=r"mask: expected bool or floating-point numbers, found torch\.int32"):
         pooling(stored, stored_padding_mask=padding.int())

@@ -321,7 +321,7 @@ def test_both_branches_of_the_storage_dimension() -> None:
 
 
 def test_every_dimension_has_a_larger_base_in_the_example_of_the_corollary() -> None:
-    with pytest.raises(ValueError, match=r"expected a exp\(-b\) of -1 / e at least, found -11.3.*larger than 2"):
+    with pytest.raises(ValueError, match=r"expected a exp\(-b\) of at least -1 / e, found -11.3.*larger than 2"):
         storage_dimension(2.0, beta=1.0, K=3.0, p=0.001)
     assert min(storage_capacity(d, beta=1.0, K=3.0, p=0.001).c for d in range(2, 2000)) > 3
 
@@ -427,7 +427,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=f"index: expected 0 to 2, found {index}"):
             retrieval_error_bound(state, stored, index=index, fixed_point=state, beta=1.0)
     for mask in (~members[:2], members.long(), torch.zeros(3, dtype=torch.bool)):
-        with pytest.raises(ValueError, match=r"members: expected torch.bool \(3,\), one true at least, found"):
+        with pytest.raises(ValueError, match=r"members: expected torch.bool \(3,\), at least one true, found"):
             metastable_sphere(stored, mask, beta=1.0)
 
 

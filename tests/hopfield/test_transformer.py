@@ -145,7 +145,7 @@ def test_wrong_use_is_named() -> None:
     with pytest.raises(ValueError, match="activation: expected relu, gelu or a function, found 'tanh'"):
         HopfieldEncoderLayer(12, 4, activation="tanh")
     layer = HopfieldDecoderLayer(12, 4)
-    with pytest.raises(ValueError, match="memory_mask: expected a mask beside the hint"):
+    with pytest.raises(ValueError, match="memory_mask: expected a mask with the hint"):
         layer(draw(0, 3, 12), draw(1, 5, 12), memory_is_causal=True)
 
 

@@ -108,7 +108,7 @@ def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: Reperto
     (copy / "metrics.json").write_text('{"status=case": {"n": 3, "n_repeats": 1, "auc": 0.5, "auc_ci": [0.1]}}')
     with pytest.raises(InputError, match=r"metrics.json: status=case: expected two limits of an interval"):
         deeprc.report(copy, output=page)
-    with pytest.raises(InputError, match="holds a cross-validation, whose report takes no CONTAINER"):
+    with pytest.raises(InputError, match="the report of a cross-validation takes no CONTAINER"):
         deeprc.report(folder, cohort, output=page)
     assert not page.exists()
 

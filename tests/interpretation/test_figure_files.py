@@ -174,6 +174,6 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="is a folder"):
         check_figure_path(tmp_path / "folder.png")
     (tmp_path / "thesis.pdf").write_text("words")
-    with pytest.raises(InputError, match="exists and is no PDF; choose another `output`"):
+    with pytest.raises(InputError, match="exists and is not a PDF file; choose another `output`"):
         check_figure_path(tmp_path / "thesis.pdf")
     assert (tmp_path / "thesis.pdf").read_text() == "words"

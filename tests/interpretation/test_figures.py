@@ -415,7 +415,7 @@ def test_sequences_are_letters_on_colours() -> None:
     assert len(edges) == 5  # not for 0.05 of 2
     assert all((patch.get_y() % 1 < 0.5) == (to_hex(patch.get_facecolor()) == orange) for patch in edges)
     assert [text.get_text() for text in scale.texts] == ["\u22122", "0", "+2: what a residue adds to the output"]
-    with pytest.raises(InputError, match=r"expected values of \(1, 4 or more\) for as many sequences, found \(1, 3\)"):
+    with pytest.raises(InputError, match=r"values: expected shape \(1, L\) with L of at least 4, found \(1, 3\)"):
         draw_sequence_figure(["CASF"], np.zeros((1, 3)))
 
 

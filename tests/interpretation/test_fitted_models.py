@@ -226,5 +226,5 @@ def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:
 def test_what_is_missing_is_said(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a cohort to report on, found None"):
         deeprc.report(fitted, output=tmp_path / "report.html")
-    with pytest.raises(InputError, match="target and labels are those of a model that was fitted in Python"):
+    with pytest.raises(InputError, match="`target` and `labels` are only for a model that was fitted in Python"):
         deeprc.report(tmp_path, motif_cohort, output=tmp_path / "report.html", target="status")

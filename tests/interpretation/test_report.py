@@ -463,7 +463,7 @@ def test_command(
     launched: list[str] = []
     monkeypatch.setattr("click.launch", launched.append)
     for arguments, message in (
-        ([compared, cohort.container.path], "holds a benchmark, whose report takes no CONTAINER"),
+        ([compared, cohort.container.path], "the report of a benchmark takes no CONTAINER"),
         ([trained.path], "is a run, whose report needs a CONTAINER"),
         ([tmp_path], "is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a benchmark"),
         ([tmp_path, cohort.container.path], "is not a run directory"),

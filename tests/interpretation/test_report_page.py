@@ -73,5 +73,5 @@ def test_only_predictions_without_curves_have_no_picture() -> None:
     alike = pd.DataFrame({"method": "no curve", "fold": 0, "repertoire_id": ["a", "b"], "label": [1, 1]})
     alike = alike.assign(score=[0.0, 1.0], probability=0.5)
     assert make_curves_figures(alike, [MethodInfo("no curve", "A")]) == []
-    with pytest.raises(InputError, match="of methods that are not in the list: no curve"):
+    with pytest.raises(InputError, match="these methods are not in the list: no curve"):
         make_curves_figures(alike, [MethodInfo("b", "B")])

@@ -157,7 +157,7 @@ def test_figures_of_several_runs(
     for arguments, message in (
         (["kernels", *runs, container], "2 runs: each has kernels of its own; give one"),
         (["history", *runs], "2 runs: each has a history of its own; give one"),
-        (["roc", *runs], "2 runs: what several predict together is not stored: give a CONTAINER"),
+        (["roc", *runs], "2 runs: their joint predictions are not stored: give a CONTAINER"),
     ):
         assert call("plot", *arguments, "-o", tmp_path / "other.svg") == 2
         assert message in capsys.readouterr().err

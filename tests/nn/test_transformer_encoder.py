@@ -217,13 +217,13 @@ def test_encoders_without_trained_weights_are_refused_with_all_other_errors() ->
     with pytest.raises(InputError) as caught:
         load_config("deeprc", settings)
     for part in (
-        "network.embedding_weights: expected null beside embedding=convolution, which cannot take over weights, found",
+        "network.embedding_weights: expected null with embedding=convolution, which cannot take over weights, found",
         "training.n_updates: expected at least 1",
         "training.top_number: expected unattended=constant",
         "did you mean 'n_kernels'",
     ):
         assert part in str(caught.value)
-    with pytest.raises(InputError, match="expected null beside embedding=lstm"):
+    with pytest.raises(InputError, match="expected null with embedding=lstm"):
         load_config("deeprc", ["embedding=lstm", "embedding_weights=w.safetensors"])
     with pytest.raises(InputError, match="embedding: expected one of") as caught:  # nothing is said of the default
         load_config("deeprc", ["embedding=lstn", "embedding_weights=w.safetensors"])
@@ -240,9 +240,7 @@ def test_encoders_of_other_packages_refuse_weights_themselves(
 
 
 def test_settings_that_do_not_fit_are_named() -> None:
-    with pytest.raises(
-        InputError, match=r"network\.abundance: expected none beside embedding=transformer, found log1p"
-    ):
+    with pytest.raises(InputError, match=r"network\.abundance: expected none with embedding=transformer, found log1p"):
         load_config("deeprc", ["embedding=transformer", "abundance=log1p"])
     config = load_config("deeprc", {"embedding": "transformer", "embedding_weights": Path("a") / "b"})
     assert config.network.embedding_weights == str(Path("a") / "b")

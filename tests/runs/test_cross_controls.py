@@ -78,7 +78,7 @@ def test_each_site_is_a_test_fold(left_out: CrossValidation, cohort: RepertoireD
 def test_the_same_call_continues_and_another_is_refused(left_out: CrossValidation, cohort: RepertoireDataset) -> None:
     again = leave_out(cohort, left_out.path)
     assert again.metrics == left_out.metrics
-    with pytest.raises(InputError, match="was begun with `left_out=site`; choose another `output`"):
+    with pytest.raises(InputError, match="was started with `left_out=site`; choose another `output`"):
         deeprc.cv(cohort.container.path, left_out.path, targets="status=sick", folds=4, members=1, config=TINY)
 
 

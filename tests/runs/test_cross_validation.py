@@ -138,7 +138,7 @@ def test_another_repeat_is_added_with_other_folds(
     assert len(twice.metrics["status=case"]["auc_by_repeat"]) == 2
     assert "one-repeat" in {each.name for each in plain.cautions}
     assert "one-repeat" not in {each.name for each in twice.cautions}
-    with pytest.raises(InputError, match=r"cv: was begun with `repeats=2`; choose another `output`$"):
+    with pytest.raises(InputError, match=r"cv: was started with `repeats=2`; choose another `output`$"):
         validate(cohort, twice.path, **PLAIN)
 
 
@@ -159,10 +159,11 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
         ({"members": 2}, "members"),
         ({"targets": "grade:multiclass"}, "targets"),
     ):
-        with pytest.raises(InputError, match=rf"cv: was begun with `{name}=.*`; choose another `output`$"):
+        with pytest.raises(InputError, match=rf"cv: was started with `{name}=.*`; choose another `output`$"):
             validate(cohort, tmp_path / "cv", **{**options, **changed})
     with pytest.raises(
-        InputError, match=r"was begun with other settings \(.*n_updates.*\); give the same, or choose another `output`$"
+        InputError,
+        match=r"was started with other settings \(.*n_updates.*\); give the same, or choose another `output`$",
     ):
         validate(cohort, tmp_path / "cv", config=load_config("deeprc", ["n_updates=30"]), **options)
     before = (tmp_path / "cv" / "cv.yaml").read_bytes()

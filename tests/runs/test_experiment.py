@@ -265,7 +265,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
         (tmp_path / "run" / "config.yaml").write_text("of another process")
 
     monkeypatch.setattr(run_start, "write_splits", write_as_another)
-    with pytest.raises(InputError, match="run: another process has begun a run there; choose another `output`"):
+    with pytest.raises(InputError, match="run: another process has started a run; choose another `output`"):
         train_run(
             cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3)
         )
@@ -283,7 +283,7 @@ def test_a_changed_container_is_not_resumed(
     with h5py.File(other, "r+") as file:
         file["residues"][100] = (file["residues"][100] + 1) % 20
     update_checksum(other)
-    with pytest.raises(InputError, match=r"its repertoires or labels are not those that .*run began with"):
+    with pytest.raises(InputError, match=r"its repertoires or labels have changed since .*run was started"):
         resume_run(tmp_path / "run", cohort=other)
     with pytest.raises(InputError, match=r"no repertoire 'rep\.\d+', which .*splits\.json names"):
         resume_run(tmp_path / "run", cohort=cohort_factory(6, 20).container.path)

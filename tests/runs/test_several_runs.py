@@ -128,9 +128,11 @@ def test_the_same_call_continues(
     assert ended == alone[0]
     assert (tmp_path / "runs" / "fold-1" / "checkpoint").exists()
     assert not (tmp_path / "runs" / "fold-2").exists()
-    with pytest.raises(InputError, match=r"fold-0: was begun with another `seed`; choose another `output`$"):
+    with pytest.raises(InputError, match=r"fold-0: was started with a different `seed`; choose another `output`$"):
         train(tmp_path / "runs", seed=1)
-    with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(.*n_updates.*\); give the same, or"):
+    with pytest.raises(
+        InputError, match=r"fold-0: was started with other settings \(.*n_updates.*\); give the same, or"
+    ):
         train(tmp_path / "runs", config=load_config("deeprc", ["n_updates=30"]))
     stamp = (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns
     caplog.clear()
@@ -157,7 +159,9 @@ def test_a_cohort_that_has_changed_is_refused(
     plans = {"fold-0": RunPlan(SplitOptions(folds=3))}
     train_runs(path, tmp_path / "runs", plans, OPTIONS)
     shutil.copy(cohort_factory(seed=5).container.path, path)
-    with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels are not those .*fold-0 began with"):
+    with pytest.raises(
+        InputError, match=r"cohort.h5: its repertoires or labels have changed since .*fold-0 was started"
+    ):
         train_runs(path, tmp_path / "runs", plans, OPTIONS)
 
 
@@ -171,7 +175,7 @@ def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset
         train_runs(cohort.container.path, tmp_path / "runs", plans, options)
 
     train_with("log1p")
-    with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(abundance\)"):
+    with pytest.raises(InputError, match=r"fold-0: was started with other settings \(abundance\)"):
         train_with("log")
 
 
@@ -256,7 +260,7 @@ def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_pa
     train_runs(path, tmp_path / "runs", {"fold-0": plans["fold-0"]}, OPTIONS)
     n = len(cohort)
     with_column(cohort, path, patient_id=[f"q{(7 * i) % n // 2}" for i in range(n)])
-    message = r"runs/fold-0: was begun with another split than .*cohort.h5 gives now: a column of its metadata"
+    message = r"runs/fold-0: was started with a different split than .*cohort.h5 gives now: a column of its metadata"
     with pytest.raises(InputError, match=message):
         train_runs(path, tmp_path / "runs", plans, OPTIONS)
     assert [each.name for each in (tmp_path / "runs").iterdir()] == ["fold-0"]

@@ -110,7 +110,7 @@ def test_another_container_on_the_worker_is_refused(
     shutil.copy(cohort_factory(n_repertoires=10).container.path, tmp_path / "other.h5")  # type: ignore[operator]
     (tmp_path / "other.h5").replace(path)
     expected, found = opened.container.checksum, open_dataset(path).container.checksum
-    told = f"cohort.h5: the worker finds another container there: expected the checksum {expected}, found {found}$"
+    told = f"cohort.h5: the worker finds a different container there: expected the checksum {expected}, found {found}$"
     with pytest.raises(InputError, match=rf"^rep.10 to rep.11: .*{told}"):
         compute_outputs(ensemble, opened[10:], HERE, device="cpu")
 
@@ -126,7 +126,9 @@ def test_another_container_with_the_same_ids_is_refused(
         file["residues"][0] = (file["residues"][0] + 1) % 20
     update_checksum(tmp_path / "other.h5")
     (tmp_path / "other.h5").replace(path)
-    with pytest.raises(InputError, match=r"^rep.0 to rep.1: .*the worker finds another container there: expected the"):
+    with pytest.raises(
+        InputError, match=r"^rep.0 to rep.1: .*the worker finds a different container there: expected the"
+    ):
         compute_outputs(ensemble, opened, HERE, device="cpu")
 
 
@@ -136,7 +138,7 @@ def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: Reper
     opened = load_ensemble([tmp_path / "a"], device="cpu")
     shutil.rmtree(tmp_path / "a")
     (tmp_path / "b").rename(tmp_path / "a")
-    told = r"/a: the worker finds another run there: expected weights [0-9a-f]{16}, found [0-9a-f]{16}$"
+    told = r"/a: the worker finds a different run there: expected weights [0-9a-f]{16}, found [0-9a-f]{16}$"
     with pytest.raises(InputError, match=rf"^rep.0 to rep.1: .*{told}"):
         compute_outputs(opened, cohort, HERE, device="cpu")
 

@@ -90,7 +90,10 @@ def test_damaged_sketches_are_refused(
 
 @pytest.mark.parametrize(
     ("n", "is_sampled", "message"),
-    [(0, [], "of one at least"), (1, [True], "expected hashes of each repertoire that has more than these")],
+    [
+        (0, [], "and at least one repertoire"),
+        (1, [True], "expected at least one hash of each repertoire that is sampled"),
+    ],
 )
 def test_sketches_of_nobody_and_empty_samples_are_refused(
     sketches: Sketches, tmp_path: Path, n: int, is_sampled: list[bool], message: str

@@ -81,7 +81,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "other.tsv"
     path.write_text("junction_aa\tcount\nCASSF\t1\n")
     with pytest.raises(
-        InputError, match=r"other\.tsv: no database of known specificities: .*; found junction_aa, count"
+        InputError, match=r"other\.tsv: not a database of known specificities: .*; found junction_aa, count"
     ):
         read_database(path)
     path.write_text("")

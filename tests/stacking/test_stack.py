@@ -284,7 +284,7 @@ def test_a_member_that_the_cohort_cannot_serve_is_left_out(tmp_path: Path) -> No
     plain = open_dataset(tmp_path / "plain.h5")
     model = Stack(members=["v-gene-usage", "logistic"], n_folds=2).fit(plain, labels(plain))
     assert model.member_names_.tolist() == ["logistic"]
-    with pytest.raises(InputError, match="serves none of the members v-gene-usage"):
+    with pytest.raises(InputError, match="none of the members v-gene-usage can be fitted to it"):
         Stack(members=["v-gene-usage"]).fit(plain, labels(plain))
 
 

@@ -476,9 +476,9 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
     assert describe_start_motifs([], fold, tasks, config()) == (
-        "No short motif was searched, so the kernels start at random: target 'status' has labels of 3 training "
-        "repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and the "
-        "search needs at least 4."
+        "deeprc did not search for short motifs, so the kernels start at random: target 'status' has labels of 3 "
+        "training repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and "
+        "the search needs at least 4."
     )
     assert "target 'status' has labels of 2 donors of training repertoires, and the search needs at least 4;" in (
         describe_start_motifs([], of_two, tasks, config())
@@ -502,7 +502,7 @@ def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_posi
             "start at random."
         )
     else:
-        assert text == f"No short motif was searched, so the kernels start at random: {reason}."
+        assert text == f"deeprc did not search for short motifs, so the kernels start at random: {reason}."
 
 
 def test_settings_without_a_search_are_named(tmp_path: Path) -> None:
@@ -517,4 +517,4 @@ def test_settings_without_a_search_are_named(tmp_path: Path) -> None:
     ):
         assert find_start_motifs(settings, tasks, cohort, seed=0) == []
         text = describe_start_motifs([], cohort, tasks, settings)
-        assert text == f"No short motif was searched, so the kernels start at random: {reason}."
+        assert text == f"deeprc did not search for short motifs, so the kernels start at random: {reason}."

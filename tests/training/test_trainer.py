@@ -142,7 +142,7 @@ def test_a_checkpoint_of_an_earlier_version_calls_start_motifs_seeds() -> None:
     found = {"letters": [1, -1, 2], "output": 0, "correlation": 0.5, "p_value": 0.001}
     for name in ("seeds", "start_motifs"):
         assert parse_state({"update": 5, name: [found]}, 1, "state") == TrainingState(update=5, start_motifs=[found])
-        with pytest.raises(InputError, match="state: start_motifs: expected letters and an output that exist"):
+        with pytest.raises(InputError, match="state: start_motifs: expected valid letters and the index of an output"):
             parse_state({name: [{**found, "output": 1}]}, 1, "state")
 
 

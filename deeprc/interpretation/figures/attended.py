@@ -74,14 +74,14 @@ def draw_metastable_figure(
             if len(sizes):
                 dots = _draw_box(axis, sizes, place + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
                 entries[escape_legend_text(name)] = dots
-    every = pd.concat(parts.values())
-    high = float(every["n_sequences"].max())
-    low = 10.0 ** np.floor(np.log10(float(every["metastable_size"].min())))
+    all_heads = pd.concat(parts.values())
+    high = float(all_heads["n_sequences"].max())
+    low = 10.0 ** np.floor(np.log10(float(all_heads["metastable_size"].min())))
     axis.set(xlim=(-0.55, len(numbers) - 0.45), ylim=(0.8 * low, 1.3 * high))
     set_count_ticks(axis, "y", low, high)
     axis.set_xticks(range(len(numbers)), [str(head) for head in numbers])
     axis.set(xlabel="head", ylabel="sequences with 90% of the attention")
-    _draw_share_lines(axis, float(every["n_sequences"].median()))
+    _draw_share_lines(axis, float(all_heads["n_sequences"].median()))
     draw_legend_below(axis, entries, columns=min(3, len(entries)))
     return figure
 

@@ -149,12 +149,12 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
     kind = "with classes" if column == "probability" else "with numbers (a numeric target)"
     known = [str(name) for name in with_value["target"].unique()]
-    every = ", ".join(map(str, predictions["target"].unique()))
+    all_targets = ", ".join(map(str, predictions["target"].unique()))
     if target is None and len(known) > 1:
         raise InputError(f"expected one target (`target`): {', '.join(known)}")
     if not known or (target is not None and target not in known):
         wanted = "no target" if target is None else f"no target {target!r}"
-        suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {every}"
+        suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {all_targets}"
         raise InputError(f"the predictions have {wanted} {kind}; {suitable}")
     name = known[0] if target is None else target
     rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]

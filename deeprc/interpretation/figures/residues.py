@@ -91,19 +91,21 @@ def draw_logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> F
 
     if not motifs:
         raise InputError("no motif was found, so there is no logo to draw")
-    every = [_validate_heights(motif) for motif in motifs]
+    all_heights = [_validate_heights(motif) for motif in motifs]
     columns = min(columns, len(motifs))
     rows = -(-len(motifs) // columns)
-    width, height, gap, above, left = 0.21 * max(map(len, every)) + 0.2, 1.0, 0.5, 0.62, 0.6
+    width, height, gap, above, left = 0.21 * max(map(len, all_heights)) + 0.2, 1.0, 0.5, 0.62, 0.6
     across, up = left + columns * (width + gap), rows * (height + above) + 0.5
     figure = Figure(figsize=(across, up))
-    for i, (motif, heights) in enumerate(zip(motifs, every, strict=True)):
+    for i, (motif, heights) in enumerate(zip(motifs, all_heights, strict=True)):
         row, column = divmod(i, columns)
         x, y = left + column * (width + gap), up - (row + 1) * (height + above) + 0.2
-        axis = figure.add_axes((x / across, y / up, width * len(heights) / max(map(len, every)) / across, height / up))
+        axis = figure.add_axes(
+            (x / across, y / up, width * len(heights) / max(map(len, all_heights)) / across, height / up)
+        )
         fix_ticks(axis)
         _draw_logo(axis, heights)
-        axis.set_ylim(0, _compute_top(every))
+        axis.set_ylim(0, _compute_top(all_heights))
         axis.set_title(f"{i + 1}  {motif.pattern}", loc="left", fontsize=9, pad=4)
         if column:
             axis.set_ylabel("")
@@ -183,7 +185,7 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", colou
     """
     values = np.asarray(kernels, np.float64)
     if values.ndim != 2 or values.size == 0:
-        raise InputError(f"expected contributions of kernels to sequences, (n, D), found {values.shape}")
+        raise InputError(f"expected contributions of kernels to sequences of shape (n, D), found {values.shape}")
     mean = values.mean(axis=0)
     kept = np.argsort(-np.abs(mean), kind="stable")[:_MAX_KERNELS]
     kept = kept[np.argsort(-mean[kept], kind="stable")]
@@ -229,7 +231,7 @@ def draw_sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, outpu
     longest = max(map(len, sequences), default=0)
     if longest == 0 or numbers.ndim != 2 or len(numbers) != len(sequences) or numbers.shape[1] < longest:
         raise InputError(
-            f"expected values of ({len(sequences)}, {longest} or more) for as many sequences, found {numbers.shape}"
+            f"values: expected shape ({len(sequences)}, L) with L of at least {longest}, found {numbers.shape}"
         )
     known = np.concatenate([numbers[i, : len(sequence)] for i, sequence in enumerate(sequences)])
     strongest = float(np.nanmax(np.abs(known))) or 1.0

@@ -104,11 +104,11 @@ def count_pattern_carriers(
 @njit(nogil=True, inline="always")
 def _match_patterns(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
     """Return the last bits of those patterns of one word that match anywhere in one sequence."""
-    state, seen = np.uint64(0), np.uint64(0)
+    state, ends_reached = np.uint64(0), np.uint64(0)
     for at in range(uint64(start), uint64(stop)):  # unsigned, so that numba omits the code for negative indices
         state = ((state << np.uint64(1)) | first) & letters[residues[at]]
-        seen |= state
-    return seen & last
+        ends_reached |= state
+    return ends_reached & last
 
 
 @njit(nogil=True)
@@ -122,10 +122,10 @@ def _find(
     letters, first, last, bit, members = automaton
     for row in range(len(offsets) - 1):
         for w in range(len(first)):
-            seen = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
-            if seen:
+            matches = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            if matches:
                 for m in range(members[w], members[w + 1]):
-                    if (seen >> bit[m]) & np.uint64(1):
+                    if (matches >> bit[m]) & np.uint64(1):
                         found[row, m] = True
 
 
@@ -143,10 +143,10 @@ def _count(
     own = counts[start // _BLOCK]
     for row in range(start, stop):
         for w in range(len(first)):
-            seen = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
-            if seen:
+            matches = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            if matches:
                 for m in range(members[w], members[w + 1]):
-                    if (seen >> bit[m]) & np.uint64(1):
+                    if (matches >> bit[m]) & np.uint64(1):
                         own[m] += 1
 
 

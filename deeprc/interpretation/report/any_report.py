@@ -76,7 +76,7 @@ def write_any_report(
         and `write_benchmark_report`.
     """
     if not isinstance(source, DeepRCEstimator) and (target is not None or labels is not None):
-        raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
+        raise InputError("`target` and `labels` are only for a model that was fitted in Python: a run knows its own")
     if scheduler is not None:
         check_scheduler(scheduler)
     if isinstance(source, DeepRCEstimator | Run | RunEnsemble):
@@ -146,10 +146,10 @@ def _choose_folder_writer(
         else:
             continue
         if len(folders) > 1:
-            raise InputError(f"{folder}: holds a {kind}, whose report takes no other folder; found {len(folders)}")
+            raise InputError(f"{folder}: the report of a {kind} takes one folder, found {len(folders)}")
         if cohort is not None:
             path = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
-            raise InputError(f"{folder}: holds a {kind}, whose report takes no CONTAINER; found {str(path)!r}")
+            raise InputError(f"{folder}: the report of a {kind} takes no CONTAINER, found {str(path)!r}")
         return writers[kind]
     return None
 

@@ -60,8 +60,8 @@ def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> l
     An older version may have told the same finding in other words.
     """
     texts, details = {each.text for each in known}, [(each.name, each.details) for each in known if each.details]
-    every = [each for run in runs for each in read_cautions(run.path) if each.section == "setup"]
-    return [each for each in every if each.text not in texts and (each.name, each.details) not in details]
+    stored = [each for run in runs for each in read_cautions(run.path) if each.section == "setup"]
+    return [each for each in stored if each.text not in texts and (each.name, each.details) not in details]
 
 
 def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Caution]:

@@ -108,8 +108,8 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
     InputError
         If a run's file is damaged.
     """
-    every = [read_checks(run.path) for run in predictor.runs]
-    return any(kept is not None and not kept.is_current(dataset) for kept in every)
+    stored = [read_checks(run.path) for run in predictor.runs]
+    return any(kept is not None and not kept.is_current(dataset) for kept in stored)
 
 
 def list_flagged_groups(checks: RunChecks) -> list[SimilarGroup]:

@@ -132,6 +132,7 @@ def make_sequence_table(
 def _make_columns(
     context: DirectionContext, top: pd.DataFrame, gene_headings: Sequence[str], has_groups: bool
 ) -> list[Column]:
+    """Return the headings of the table of sequences; `_make_row` has the cells in the same order."""
     direction = context.direction
     response = f"the output for {direction.name} if all attention were on this sequence"
     carried = "number of repertoires of the cohort, and of donors, that have it with the same genes"
@@ -179,6 +180,7 @@ def _make_row(
     genes: Sequence[str],
     carrier_cells: Sequence[Cell],
 ) -> list[Cell]:
+    """Return the cells of one sequence, in the order of `_make_columns`; residues are shaded by their attribution."""
     junction = str(one["junction_aa"])
     source = find_main_source(one, sign) if "through_attention" in one else None
     if source is not None and source[0] == CloneBranch.name:
@@ -211,8 +213,8 @@ def _make_q_cell(q_value: float) -> Cell:
 def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     """Return a cell of the most frequent organism and epitope, and the agreement of entries; empty without a match."""
     match = str(row["specificity_match"])
-    every = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
-    named = ", ".join(names.split("; ")[0] for names in every if names)
+    columns = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
+    named = ", ".join(names.split("; ")[0] for names in columns if names)
     return make_text_cell(f"{named} ({match})" if match else None)
 
 

@@ -276,6 +276,7 @@ def _scale_gradients(
     grad_residue_scale: _Array,
     grad_position_scale: _Array,
 ) -> None:
+    """Write the gradients of the abundance scales of each sequence, (N,) each, from those of the strongest windows."""
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N, D = gradient.shape
     K = weight.shape[2]

@@ -336,12 +336,12 @@ def test_sizes_and_numbers_of_motifs_have_limits(table: CarrierTable) -> None:
     with pytest.raises(InputError, match="s3: expected at most 1,000,000,000 sequences, found 1000 x 2000000"):
         cohort.size(2)
     many = MotifSignal((Motif("WHW"),) * 2501, 0.1)
-    with pytest.raises(InputError, match="at most 2,500 motifs in all, found 2,501"):
+    with pytest.raises(InputError, match="at most 2,500 motifs in total, found 2,501"):
         Cohort(2, background=LOOPS, signals=(many,))
 
 
 def test_more_repertoires_than_rows(table: CarrierTable) -> None:
-    with pytest.raises(InputError, match="has 4 rows, expected at most so many, found 5"):
+    with pytest.raises(InputError, match=r"expected at most 4, the number of rows of .*, found 5$"):
         Cohort(5, background=LOOPS, signals=(table,))
 
 

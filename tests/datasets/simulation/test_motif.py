@@ -73,8 +73,14 @@ def test_places_count_the_patterns_positions() -> None:
         ({"pattern": "SFÉN"}, "expected amino acids"),
         ({"pattern": "LDR", "substitutions": (0.5, 0.5)}, "expected 3 substitutions, one per position, found 2"),
         ({"pattern": "GL-N", "substitutions": (0.6, 0, 0)}, "expected 4 substitutions"),
-        ({"pattern": "LDR", "substitutions": (0.5, 0.4, 0.2)}, "expected substitutions of 0 to 1 in total"),
-        ({"pattern": "LDR", "substitutions": (0.5, -0.1, 0.2)}, "expected substitutions of 0 to 1 in total"),
+        (
+            {"pattern": "LDR", "substitutions": (0.5, 0.4, 0.2)},
+            "expected substitutions of at least 0 that sum to at most 1",
+        ),
+        (
+            {"pattern": "LDR", "substitutions": (0.5, -0.1, 0.2)},
+            "expected substitutions of at least 0 that sum to at most 1",
+        ),
         ({"pattern": "LDR", "noise": 1.5}, "noise: expected 0 to 1, found 1.5"),
         ({"pattern": "LDR", "noise": float("nan")}, "noise: expected 0 to 1, found nan"),
         ({"pattern": "LDR", "alteration_rate": -0.1}, "alteration_rate: expected 0 to 1, found -0.1"),

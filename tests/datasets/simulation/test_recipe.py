@@ -295,7 +295,7 @@ def test_an_override_reaches_into_a_motif_that_is_only_a_pattern() -> None:
 
 def test_the_short_witness_rate_needs_a_single_signal() -> None:
     with pytest.raises(
-        InputError, match=r"witness_rate: the recipe has not one signal; name it: signals\.0\.witness_rate"
+        InputError, match=r"witness_rate: expected a recipe with one signal; name the signal: signals\.0\.witness_rate"
     ):
         load("simulated-0", "signals=[]", "witness_rate=0.1")
     with pytest.raises(InputError, match="witness_rte: no such key; did you mean 'witness_rate'"):
