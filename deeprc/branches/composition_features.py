@@ -1,22 +1,23 @@
 """Features of the branch `composition`, in the form of inner products between repertoires.
 
-There are three kinds of features: k-mers, genes and abundances. The matrix of inner products of each kind is divided by
-the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
+There are four kinds of features: k-mers, genes, abundances and expansion. The matrix of inner products of each kind is
+divided by the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
   4-mers share has a smaller penalty than as many differences of single 4-mers.
 - Each gene's centred log-ratio is divided by its standard deviation.
 - So is each feature of the abundances. A repertoire without known counts has the mean of the others.
+- The k-mers of expanded clones have 1 to 3 residues, and scales as the k-mers have. Unknown counts: as abundances.
 
-Letters: B repertoires, M 4-mers, G genes, Q features of abundances.
+Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,14 @@ from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
+from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
 __all__ = ["CompositionFeatures", "Kind", "LinearFunction"]
 
-Kind = Literal["kmers", "genes", "abundances"]
+Kind = Literal["kmers", "genes", "abundances", "expansion"]
 """A kind of features."""
 
 _N_LETTERS = len(AMINO_ACIDS)
@@ -40,11 +42,56 @@ _N_LETTERS = len(AMINO_ACIDS)
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A linear function of unscaled features: weights of 4-mers, (M,), of genes, (G,), and of abundances, (Q,)."""
+    """A linear function of unscaled features, or their means.
+
+    Attributes
+    ----------
+    kmers, genes, abundances, expansion
+        Weights, or means, of 4-mers, (M,), genes, (G,), abundances, (Q,), and 3-mers of expanded clones, (E,).
+    """
 
     kmers: Floats
     genes: Floats
     abundances: Floats
+    expansion: Floats
+
+
+class _KmerColumns:
+    """The frequencies of k-mers of several lengths, in the form of inner products between repertoires.
+
+    Parameters
+    ----------
+    rows
+        Features of the longest k-mers, (B, 20 ** k) float32.
+    weights
+        Weights of the repertoires, (B,).
+
+    Attributes
+    ----------
+    centre
+        Mean features of the longest k-mers, (20 ** k,).
+    products
+        Inner products between repertoires, (B, B); None if no feature varies.
+    """
+
+    def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
+        self._columns = [Columns(rows, scale="common", weights=weights)]
+        while rows.shape[1] > _N_LETTERS:
+            rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
+            self._columns.append(Columns(rows, scale="common", weights=weights))
+        self.centre = self._columns[0].centre
+        parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._columns]
+        self._scales = [scale / len(parts) for scale, _ in parts]
+        varying = [products for _, products in parts if products is not None]
+        self.products = np.asarray(sum(varying) / len(parts)) if varying else None
+
+    def combine(self, dual: Floats) -> Floats:
+        """Return the sum of the features of the repertoires times their weights, (B,): (20 ** k,)."""
+        total = np.zeros(self._columns[0].shape[1])
+        for columns, scale in zip(self._columns, self._scales, strict=True):
+            weights = scale * columns.factor * columns.products(dual)
+            total += np.repeat(weights, len(total) // len(weights))
+        return total
 
 
 class CompositionFeatures:
@@ -68,13 +115,13 @@ class CompositionFeatures:
         Names of the genes that occur, by field.
     products
         Inner products between repertoires, (B, B), of each kind of features that vary.
-    kmer_centre, gene_centre, abundance_centre
-        Mean features, (M,), (G,) and (Q,), with the weights `size_weights`.
+    centre
+        Mean features, with the weights `size_weights`.
     """
 
     def __init__(self, dataset: RepertoireDataset, *, with_counts: bool = True) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
-        self._kmers = self._count_kmers(dataset)
+        self._kmers = _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), self.size_weights)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         ratios = [
             compute_centred_log_ratios(count_named_genes(dataset, field, names))
@@ -83,30 +130,23 @@ class CompositionFeatures:
         ]
         self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
-        shares = compute_log_top_shares_table(dataset) if with_counts else np.zeros((len(dataset), len(TOP_FRACTIONS)))
-        is_known = ~np.isnan(shares).any(axis=1)
+        shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
+        expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
+        if with_counts:
+            shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
         self.known_weights: dict[Kind, Floats] = dict.fromkeys(get_args(Kind), self.size_weights)
-        self.known_weights["abundances"] = self.size_weights * is_known
+        self.known_weights["abundances"] = self.size_weights * ~np.isnan(shares).any(axis=1)
+        self.known_weights["expansion"] = self.size_weights * ~np.isnan(expansion).any(axis=1)
         self._abundances = Columns(_fill_unknown(shares, self.size_weights), weights=self.size_weights)
-        self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        self.abundance_centre = self._abundances.centre
+        self._expansion = _KmerColumns(_fill_unknown(expansion, self.size_weights), self.size_weights)
+        self.centre = LinearFunction(
+            self._kmers.centre, self._genes.centre, self._abundances.centre, self._expansion.centre
+        )
         self._gene_scale, gene_products = _scale_to_unit_diagonal(self._genes.gram())
         self._abundance_scale, abundance_products = _scale_to_unit_diagonal(self._abundances.gram())
-        parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._kmers]
-        self._kmer_scales = [scale / len(parts) for scale, _ in parts]
-        varying = [products for _, products in parts if products is not None]
-        kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
-        of_kinds = zip(get_args(Kind), (kmer_products, gene_products, abundance_products), strict=True)
+        products = (self._kmers.products, gene_products, abundance_products, self._expansion.products)
+        of_kinds = zip(get_args(Kind), products, strict=True)
         self.products: dict[Kind, Floats] = {kind: found for kind, found in of_kinds if found is not None}
-
-    def _count_kmers(self, dataset: RepertoireDataset) -> list[Columns]:
-        """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
-        rows = np.asarray(compute_kmer_frequencies(dataset, range(K)))
-        columns = [Columns(rows, scale="common", weights=self.size_weights)]
-        while rows.shape[1] > _N_LETTERS:
-            rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
-            columns.append(Columns(rows, scale="common", weights=self.size_weights))
-        return columns
 
     def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
         """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
@@ -118,13 +158,13 @@ class CompositionFeatures:
         shares
             Shares of the kinds of features in the inner products to which the weights belong.
         """
-        kmers = np.zeros(self._kmers[0].shape[1])
-        for columns, scale in zip(self._kmers, self._kmer_scales, strict=True):
-            weights = shares.get("kmers", 0) * scale * columns.factor * columns.products(dual)
-            kmers += np.repeat(weights, len(kmers) // len(weights))
-        genes = shares.get("genes", 0) * self._gene_scale * self._genes.factor * self._genes.products(dual)
-        columns, scale = self._abundances, shares.get("abundances", 0) * self._abundance_scale
-        return LinearFunction(kmers, genes, scale * columns.factor * columns.products(dual))
+        genes, abundances = (each.factor * each.products(dual) for each in (self._genes, self._abundances))
+        return LinearFunction(
+            shares.get("kmers", 0) * self._kmers.combine(dual),
+            shares.get("genes", 0) * self._gene_scale * genes,
+            shares.get("abundances", 0) * self._abundance_scale * abundances,
+            shares.get("expansion", 0) * self._expansion.combine(dual),
+        )
 
     def centre_genes(self, present: NDArray[np.bool_]) -> Floats:
         """Return size_weights * (x - mean), (B, G), for the centred log-ratios x of the genes.
@@ -139,19 +179,22 @@ class CompositionFeatures:
 
     def make_gene_function(self, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
-        return LinearFunction(np.zeros(self._kmers[0].shape[1]), weights, np.zeros(self._abundances.shape[1]))
+        others = self.centre
+        return LinearFunction(
+            np.zeros_like(others.kmers), weights, np.zeros_like(others.abundances), np.zeros_like(others.expansion)
+        )
 
     def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
         """Return the inner products, (B, B), of a mixture of kinds of features, which must vary."""
         return np.asarray(sum(share * self.products[kind] for kind, share in shares.items()))
 
 
-def _fill_unknown(rows: Floats, weights: Floats) -> Floats:
-    """Return rows of features, (B, Q), where rows of NaN have become the mean of the others with weights, (B,)."""
+def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:
+    """Return rows of features, where rows of NaN have become the mean of the others with weights, (B,)."""
     known = np.asarray(~np.isnan(rows).any(axis=1))
     total = weights[known].sum()
     mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])
-    return np.where(known[:, None], rows, mean)
+    return np.where(known[:, None], rows, mean).astype(rows.dtype)
 
 
 def _scale_to_unit_diagonal(gram: Floats) -> tuple[float, Floats | None]:

@@ -97,18 +97,29 @@ def _make_branch(
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
     kinds = {kind for _, model in models for kind in model.kinds}
     branch = CompositionBranch(
-        n_outputs, features.genes if "genes" in kinds else {}, reads_counts="abundances" in kinds
+        n_outputs,
+        features.genes if "genes" in kinds else {},
+        reads_abundances="abundances" in kinds,
+        reads_expansion="expansion" in kinds,
     )
+    centre = features.centre
     for output, model in models:
-        branch.kmer_weights[output] = torch.from_numpy(model.function.kmers).float()
-        rounded = branch.kmer_weights[output].double().numpy()
-        branch.kmer_constants[output] = float(rounded @ features.kmer_centre)
+        _fill_kmers(branch, "kmer", output, model.function.kmers, centre.kmers)
         if "genes" in kinds:
-            _fill_genes(branch, output, model.function.genes, features.gene_centre)
+            _fill_genes(branch, output, model.function.genes, centre.genes)
         if "abundances" in kinds:
             branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
-            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(features.abundance_centre)
+            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
+        if "expansion" in kinds:
+            _fill_kmers(branch, "expansion", output, model.function.expansion, centre.expansion)
     return branch
+
+
+def _fill_kmers(branch: CompositionBranch, name: str, output: int, weights: Floats, centre: Floats) -> None:
+    """Write the weights of the k-mers for one output, and the constant that belongs to their means."""
+    rounded = torch.from_numpy(weights).float()
+    branch.get_buffer(f"{name}_weights")[output] = rounded
+    branch.get_buffer(f"{name}_constants")[output] = float(rounded.double().numpy() @ centre)
 
 
 def _fill_genes(branch: CompositionBranch, output: int, weights: Floats, centre: Floats) -> None:

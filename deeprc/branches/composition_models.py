@@ -35,6 +35,10 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
     ("abundances",),
     ("kmers", "abundances"),
     ("kmers", "genes", "abundances"),
+    ("expansion",),
+    ("kmers", "expansion"),
+    ("abundances", "expansion"),
+    ("kmers", "genes", "abundances", "expansion"),
 )
 """Kinds of features that have equal shares of the inner products. Among equal settings, the first is chosen."""
 

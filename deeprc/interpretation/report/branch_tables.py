@@ -54,6 +54,7 @@ _FEATURES = {
     "k-mers": "how frequent short pieces (k-mers) are",
     "genes": "how frequent genes are",
     "counts": "how unequal counts are",
+    "k-mers weighted by counts": "how frequent k-mers are among expanded clones",
 }
 
 
