@@ -2,7 +2,7 @@
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
 of V and J gene usage (as `VGeneUsage`), how unequal the counts are (`compute_log_top_shares`), and which 3-mers
-expanded clones have (`deeprc.branches.expansion`). With the mean x of the training repertoires, the score is
+and genes expanded clones have (`deeprc.branches.expansion`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
@@ -87,6 +87,26 @@ class _Terms(NamedTuple):
     j_shares: Floats
 
 
+class _ExpansionTerms(NamedTuple):
+    """What the k-mers and genes of one sequence of a repertoire add to the scores because of its expansion.
+
+    Attributes
+    ----------
+    kmer_weights, factors
+        Weights of the 3-mers, (T, E), and the factor of each sequence, (N,).
+    constants
+        Amount that every sequence adds to each score, (T,).
+    v_weights, j_weights
+        Weights of the genes by the code of the gene, (T, vocabulary); (T, 0) if genes have none.
+    """
+
+    kmer_weights: NDArray[np.float32]
+    factors: Floats
+    constants: Floats
+    v_weights: Floats
+    j_weights: Floats
+
+
 class CompositionBranch(Branch):
     """A linear function of the k-mers, the genes and the counts of a repertoire; see the top of this module.
 
@@ -99,7 +119,7 @@ class CompositionBranch(Branch):
     reads_abundances
         Whether the features of how unequal the counts are have weights.
     reads_expansion
-        Whether the 3-mers of expanded clones have weights.
+        Whether the 3-mers and genes of expanded clones have weights.
 
     Attributes
     ----------
@@ -113,9 +133,11 @@ class CompositionBranch(Branch):
         Mean log-ratios of the training repertoires, (G,) float64 each.
     abundance_weights, abundance_centre
         Weights of the features of the counts, (T, Q) float64, and their means, (Q,) float64; absent if they have none.
-    expansion_weights, expansion_constants
-        Weights of the 3-mers of expanded clones, (T, E) float32, and sum of their mean features times their weights,
-        (T,) float64; absent if they have none.
+    expansion_weights, v_call_expansion_weights, j_call_expansion_weights
+        Weights of the 3-mers, (T, E) float32, and genes, (T, G) float64 each, of expanded clones; absent if they have
+        none.
+    expansion_constants
+        Sum of the mean of these features times their weights, (T,) float64.
     """
 
     name: ClassVar[str] = "composition"
@@ -140,12 +162,15 @@ class CompositionBranch(Branch):
             self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
         if reads_abundances:
-            shape = (n_outputs, len(TOP_FRACTIONS))
-            self.register_buffer("abundance_weights", torch.zeros(shape, dtype=torch.float64))
-            self.register_buffer("abundance_centre", torch.zeros(shape[1], dtype=torch.float64))
+            n_features = len(TOP_FRACTIONS)
+            self.register_buffer("abundance_weights", torch.zeros(n_outputs, n_features, dtype=torch.float64))
+            self.register_buffer("abundance_centre", torch.zeros(n_features, dtype=torch.float64))
         if reads_expansion:
             self.register_buffer("expansion_weights", torch.zeros(n_outputs, N_EXPANSION_KMERS))
             self.register_buffer("expansion_constants", torch.zeros(n_outputs, dtype=torch.float64))
+            for field, names in self.genes.items():
+                shape = (n_outputs, len(names))
+                self.register_buffer(f"{field}_expansion_weights", torch.zeros(shape, dtype=torch.float64))
 
     @property
     def reads_counts(self) -> bool:
@@ -155,21 +180,23 @@ class CompositionBranch(Branch):
     @property
     def features(self) -> list[str]:
         """Which features have weights."""
-        has_weights = {
-            "k-mers": bool(self.kmer_weights.any()),
-            "genes": any(self.genes.values()),
-            "counts": self.reads_abundances,
-            "k-mers weighted by counts": self.reads_expansion,
+        buffers = {
+            "k-mers": ("kmer_weights",),
+            "genes": ("v_call_weights", "j_call_weights"),
+            "counts": ("abundance_weights",),
+            "k-mers weighted by counts": ("expansion_weights",),
+            "genes weighted by counts": ("v_call_expansion_weights", "j_call_expansion_weights"),
         }
-        return [name for name, found in has_weights.items() if found]
+        has_weights = {name for name, buffer in self.named_buffers() if bool(buffer.any())}
+        return [feature for feature, names in buffers.items() if not has_weights.isdisjoint(names)]
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
-        The weight of a k-mer belongs to the sequence that has it; that of a k-mer of expanded clones is multiplied by
-        the expansion score of the sequence. The part of a gene is shared by the sequences that have the gene, and by
-        all sequences if none has it. How unequal the counts are, and the part that does not depend on the repertoire,
-        are shared by all sequences. If no count is above 1, both parts of the counts are 0.
+        The weight of a k-mer belongs to the sequence that has it. So does the weight of a k-mer or gene of expanded
+        clones, times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
+        have the gene, and by all sequences if none has it. How unequal the counts are, and the part that does not
+        depend on the repertoire, are shared by all sequences. If no count is above 1, the parts of counts are 0.
 
         Raises
         ------
@@ -183,12 +210,8 @@ class CompositionBranch(Branch):
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
             if self.reads_expansion and repertoire.counts.max() > 1:
-                factors = compute_expansion_scores(repertoire.counts) * terms.scale
-                weights = to_array(self.get_buffer("expansion_weights"))
-                residues, offsets = arrays.residues, arrays.offsets
-                run_in_blocks(_add_expansion, n, _BLOCK, residues, offsets, factors, weights, contributions)
-                constants = to_array(self.get_buffer("expansion_constants"))
-                contributions -= terms.scale * constants[:, None]
+                expansion = self._compute_expansion_terms(repertoire, terms.scale)
+                run_in_blocks(_add_expansion, n, _BLOCK, arrays, expansion, contributions)
         return contributions.T
 
     def _compute_terms(self, repertoire: Repertoire) -> _Terms:
@@ -213,6 +236,25 @@ class CompositionBranch(Branch):
         scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
         v_share, j_share = (share * (n * scale) for share in shares)
         return _Terms(to_array(self.kmer_weights), scale, constants * scale, v_share, j_share)
+
+    def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> _ExpansionTerms:
+        """Return what the k-mers and genes of a sequence add to the scores because of its expansion."""
+        of_genes = []
+        for field, names in self.genes.items():
+            weights = np.zeros((len(self.kmer_constants), 0))
+            if names:
+                calls = repertoire.sequences.genes[field]
+                index_of = {name: index for index, name in enumerate(names)}
+                columns = np.array([index_of.get(name, -1) for name in calls.vocabulary], np.int64)
+                known = to_array(self.get_buffer(f"{field}_expansion_weights"))
+                weights = np.where(columns >= 0, known[:, columns], 0.0)
+            of_genes.append(weights)
+        return _ExpansionTerms(
+            to_array(self.get_buffer("expansion_weights")),
+            compute_expansion_scores(repertoire.counts) * scale,
+            -scale * to_array(self.get_buffer("expansion_constants")),
+            *of_genes,
+        )
 
     def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
         """Return what the inequality of the counts adds to the linear function, (T,): 0 if no count is above 1."""
@@ -299,17 +341,18 @@ def _add_terms(start: int, stop: int, sequences: SequenceArrays, terms: _Terms, 
 
 @njit(nogil=True)
 def _add_expansion(
-    start: int,
-    stop: int,
-    residues: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    factors: Floats,
-    weights: NDArray[np.float32],
-    contributions: Floats,
+    start: int, stop: int, sequences: SequenceArrays, terms: _ExpansionTerms, contributions: Floats
 ) -> None:
-    """Add the weights of each sequence's k-mers, (T, E), times its factor, (N,), to its contributions, (T, N)."""
+    """Add what each sequence from `start` to `stop` adds because of its expansion to its contributions, (T, N)."""
+    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
+    has_v, has_j = terms.v_weights.shape[1] > 0, terms.j_weights.shape[1] > 0
     for output in range(len(contributions)):
+        weights = terms.kmer_weights[output]
         for row in range(start, stop):
             begin, end = offsets[row], offsets[row + 1]
-            weight_sum = _sum_weights(residues, begin, end, weights[output], EXPANSION_K, _N_OTHERS_OF_EXPANSION)
-            contributions[output, row] += factors[row] * weight_sum
+            weight_sum = _sum_weights(residues, begin, end, weights, EXPANSION_K, _N_OTHERS_OF_EXPANSION)
+            if has_v:
+                weight_sum += terms.v_weights[output, v[row]]
+            if has_j:
+                weight_sum += terms.j_weights[output, j[row]]
+            contributions[output, row] += terms.constants[output] + terms.factors[row] * weight_sum

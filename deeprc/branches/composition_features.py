@@ -1,14 +1,16 @@
 """Features of the branch `composition`, in the form of inner products between repertoires.
 
-There are four kinds of features: k-mers, genes, abundances and expansion. The matrix of inner products of each kind is
-divided by the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
+There are five kinds of features: k-mers, genes, abundances, expansion and gene expansion. The matrix of inner products
+of each kind is divided by the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for
+each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
   4-mers share has a smaller penalty than as many differences of single 4-mers.
 - Each gene's centred log-ratio is divided by its standard deviation.
 - So is each feature of the abundances. A repertoire without known counts has the mean of the others.
-- The k-mers of expanded clones have 1 to 3 residues, and scales as the k-mers have. Unknown counts: as abundances.
+- Expansion: the k-mers of expanded clones. They have 1 to 3 residues, and scales as the k-mers have.
+- Gene expansion: the genes of expanded clones, each divided by its standard deviation. Unknown counts: as abundances.
 
 Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
 """
@@ -27,15 +29,18 @@ from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
-from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table
+from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
-__all__ = ["CompositionFeatures", "Kind", "LinearFunction"]
+__all__ = ["CompositionFeatures", "GeneKind", "Kind", "LinearFunction"]
 
-Kind = Literal["kmers", "genes", "abundances", "expansion"]
+Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
+
+GeneKind = Literal["genes", "gene_expansion"]
+"""A kind of features, each of which belongs to a gene."""
 
 _N_LETTERS = len(AMINO_ACIDS)
 
@@ -46,14 +51,17 @@ class LinearFunction:
 
     Attributes
     ----------
-    kmers, genes, abundances, expansion
-        Weights, or means, of 4-mers, (M,), genes, (G,), abundances, (Q,), and 3-mers of expanded clones, (E,).
+    kmers, genes, abundances
+        Weights, or means, of 4-mers, (M,), genes, (G,), and abundances, (Q,).
+    expansion, gene_expansion
+        Weights, or means, of 3-mers, (E,), and genes, (G,), of expanded clones.
     """
 
     kmers: Floats
     genes: Floats
     abundances: Floats
     expansion: Floats
+    gene_expansion: Floats
 
 
 class _KmerColumns:
@@ -128,25 +136,34 @@ class CompositionFeatures:
             for field, names in self.genes.items()
             if names
         ]
-        self._gene_ratios: Floats = np.hstack([np.zeros((len(dataset), 0)), *ratios])
-        self._genes = Columns(self._gene_ratios, scale="standard", weights=self.size_weights)
+        empty = np.zeros((len(dataset), 0))
         shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
         expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
+        gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
         if with_counts:
             shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
-        self.known_weights: dict[Kind, Floats] = dict.fromkeys(get_args(Kind), self.size_weights)
-        self.known_weights["abundances"] = self.size_weights * ~np.isnan(shares).any(axis=1)
-        self.known_weights["expansion"] = self.size_weights * ~np.isnan(expansion).any(axis=1)
-        self._abundances = Columns(_fill_unknown(shares, self.size_weights), weights=self.size_weights)
-        self._expansion = _KmerColumns(_fill_unknown(expansion, self.size_weights), self.size_weights)
-        self.centre = LinearFunction(
-            self._kmers.centre, self._genes.centre, self._abundances.centre, self._expansion.centre
-        )
-        self._gene_scale, gene_products = _scale_to_unit_diagonal(self._genes.gram())
-        self._abundance_scale, abundance_products = _scale_to_unit_diagonal(self._abundances.gram())
-        products = (self._kmers.products, gene_products, abundance_products, self._expansion.products)
-        of_kinds = zip(get_args(Kind), products, strict=True)
-        self.products: dict[Kind, Floats] = {kind: found for kind, found in of_kinds if found is not None}
+            by_field = [compute_gene_expansion_table(dataset, field, names) for field, names in self.genes.items()]
+            gene_expansion = np.hstack([empty, *by_field])
+        is_known = ~np.isnan(shares).any(axis=1)
+        weights, known = self.size_weights, self.size_weights * is_known
+        self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights}
+        self.known_weights |= {"abundances": known, "expansion": known, "gene_expansion": known}
+        self._rows = {
+            "genes": np.hstack([empty, *ratios]),
+            "abundances": _fill_unknown(shares, weights),
+            "gene_expansion": _fill_unknown(gene_expansion, weights),
+        }
+        self._columns = {kind: Columns(rows, weights=weights) for kind, rows in self._rows.items()}
+        scaled = {kind: _scale_to_unit_diagonal(columns.gram()) for kind, columns in self._columns.items()}
+        self._scales = {kind: scale for kind, (scale, _) in scaled.items()}
+        self._expansion = _KmerColumns(_fill_unknown(expansion, weights), weights)
+        kmers = {"kmers": self._kmers, "expansion": self._expansion}
+        self.centre = LinearFunction(**{kind: each.centre for kind, each in (kmers | self._columns).items()})
+        products = {kind: each.products for kind, each in kmers.items()}
+        products |= {kind: found for kind, (_, found) in scaled.items()}
+        self.products: dict[Kind, Floats] = {
+            kind: found for kind in get_args(Kind) if (found := products[kind]) is not None
+        }
 
     def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
         """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
@@ -158,31 +175,29 @@ class CompositionFeatures:
         shares
             Shares of the kinds of features in the inner products to which the weights belong.
         """
-        genes, abundances = (each.factor * each.products(dual) for each in (self._genes, self._abundances))
-        return LinearFunction(
-            shares.get("kmers", 0) * self._kmers.combine(dual),
-            shares.get("genes", 0) * self._gene_scale * genes,
-            shares.get("abundances", 0) * self._abundance_scale * abundances,
-            shares.get("expansion", 0) * self._expansion.combine(dual),
-        )
+        weights = {"kmers": self._kmers.combine(dual), "expansion": self._expansion.combine(dual)}
+        for kind, columns in self._columns.items():
+            weights[kind] = self._scales[kind] * columns.factor * columns.products(dual)
+        return LinearFunction(**{kind: shares.get(kind, 0) * weights[kind] for kind in get_args(Kind)})
 
-    def centre_genes(self, present: NDArray[np.bool_]) -> Floats:
-        """Return size_weights * (x - mean), (B, G), for the centred log-ratios x of the genes.
+    def centre_genes(self, kind: GeneKind, present: NDArray[np.bool_]) -> Floats:
+        """Return known_weights * (x - mean), (B, G), for features x of the genes.
 
         Parameters
         ----------
+        kind
+            `genes`, the centred log-ratios, or `gene_expansion`.
         present
-            Whether each repertoire counts for the mean, which has the weights `size_weights`, (B,).
+            Whether each repertoire counts for the mean, which has the same weights, (B,).
         """
-        centre = Columns(self._gene_ratios, weights=self.size_weights * present).centre
-        return np.asarray(self.size_weights[:, None] * (self._gene_ratios - centre))
+        weights, rows = self.known_weights[kind], self._rows[kind]
+        centre = Columns(rows, weights=weights * present).centre
+        return np.asarray(weights[:, None] * (rows - centre))
 
-    def make_gene_function(self, weights: Floats) -> LinearFunction:
+    def make_gene_function(self, kind: GeneKind, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
-        others = self.centre
-        return LinearFunction(
-            np.zeros_like(others.kmers), weights, np.zeros_like(others.abundances), np.zeros_like(others.expansion)
-        )
+        zeros = {each: np.zeros_like(getattr(self.centre, each)) for each in get_args(Kind)}
+        return LinearFunction(**zeros | {kind: weights})
 
     def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
         """Return the inner products, (B, B), of a mixture of kinds of features, which must vary."""

@@ -98,20 +98,28 @@ def _make_branch(
     kinds = {kind for _, model in models for kind in model.kinds}
     branch = CompositionBranch(
         n_outputs,
-        features.genes if "genes" in kinds else {},
+        features.genes if kinds & {"genes", "gene_expansion"} else {},
         reads_abundances="abundances" in kinds,
-        reads_expansion="expansion" in kinds,
+        reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
     )
     centre = features.centre
     for output, model in models:
         _fill_kmers(branch, "kmer", output, model.function.kmers, centre.kmers)
-        if "genes" in kinds:
-            _fill_genes(branch, output, model.function.genes, centre.genes)
+        for field, part in _divide_genes(branch):
+            branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(model.function.genes[part])
+            branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre.genes[part])
         if "abundances" in kinds:
             branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
             branch.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
-        if "expansion" in kinds:
+        if branch.reads_expansion:
             _fill_kmers(branch, "expansion", output, model.function.expansion, centre.expansion)
+            for field, part in _divide_genes(branch):
+                branch.get_buffer(f"{field}_expansion_weights")[output] = torch.from_numpy(
+                    model.function.gene_expansion[part]
+                )
+            branch.get_buffer("expansion_constants")[output] += float(
+                model.function.gene_expansion @ centre.gene_expansion
+            )
     return branch
 
 
@@ -122,14 +130,10 @@ def _fill_kmers(branch: CompositionBranch, name: str, output: int, weights: Floa
     branch.get_buffer(f"{name}_constants")[output] = float(rounded.double().numpy() @ centre)
 
 
-def _fill_genes(branch: CompositionBranch, output: int, weights: Floats, centre: Floats) -> None:
-    """Write the weights of the genes for one output, V and J end to end, (G,), and the centre of the genes, (G,)."""
-    start = 0
-    for field, names in branch.genes.items():
-        part = slice(start, start + len(names))
-        branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(weights[part])
-        branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre[part])
-        start += len(names)
+def _divide_genes(branch: CompositionBranch) -> list[tuple[str, slice]]:
+    """Return each field of genes with its part of the features, in which V and J are end to end."""
+    n_v, n_j = (len(names) for names in branch.genes.values())
+    return list(zip(branch.genes, (slice(0, n_v), slice(n_v, n_v + n_j)), strict=True))
 
 
 def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:

@@ -160,6 +160,7 @@ def test_repertoires_without_counts_are_named(expanded: RepertoireDataset, caplo
 
 def test_no_sequences_are_ranked_by_a_composition_of_counts_alone() -> None:
     by_counts, by_kmers = CompositionBranch(1, reads_abundances=True), CompositionBranch(1, reads_abundances=True)
+    by_counts.get_buffer("abundance_weights")[:] = 1
     by_kmers.kmer_weights[0, 7] = 1
 
     def find(branch: CompositionBranch) -> CompositionBranch | None:

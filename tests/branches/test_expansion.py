@@ -18,9 +18,14 @@ from deeprc.airr_ml.sequence_scores import compute_sequence_scores
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels
-from deeprc.branches.expansion import compute_expansion_scores, compute_expansion_table
+from deeprc.branches.composition_fit import _make_branch, _Model, fit_composition
+from deeprc.branches.composition_models import DenseModels, SparseGeneModels
+from deeprc.branches.expansion import (
+    compute_expansion_scores,
+    compute_expansion_table,
+    compute_gene_expansion_table,
+)
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
@@ -84,10 +89,26 @@ def test_a_branch_by_hand() -> None:
     np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))
 
 
+def test_genes_by_hand() -> None:
+    """A gene without a weight, and an unknown one, add nothing."""
+    branch = CompositionBranch(1, {"v_call": ["A", "B"], "j_call": ["J"]}, reads_expansion=True)
+    branch.get_buffer("v_call_expansion_weights")[0] = torch.tensor([2.0, 7.0])
+    branch.get_buffer("j_call_expansion_weights")[0] = torch.tensor([3.0])
+    branch.get_buffer("expansion_constants")[0] = 0.25
+    v_call = Categorical(np.array([0, 1, 2, 1], np.uint16), ("B", "A", "C"))
+    j_call = Categorical(np.array([1, 0, 0, 1], np.uint16), ("", "J"))
+    sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WW"]), counts=as_counts(1, 5, 2, 2))
+    found = branch.compute_contributions(repertoire(sequences.with_genes({"v_call": v_call, "j_call": j_call})))
+    scores = np.array([-3 / 4, 13 / 12, -1 / 6, -1 / 6])
+    expected = scores * [7 + 3, 2, 0, 2 + 3] - 0.25
+    np.testing.assert_allclose(found[:, 0] * (4 + NOISE_SEQUENCES), expected, rtol=1e-12)
+    assert branch.features == ["genes weighted by counts"]
+
+
 def test_models_of_earlier_versions_do_not_read_them() -> None:
     branch = CompositionBranch.from_description({"v_call": [], "j_call": [], "abundances": True}, 1, "model")
     assert not branch.reads_expansion
-    assert not any(name.startswith("expansion") for name in branch.state_dict())
+    assert not any("expansion" in name for name in branch.state_dict())
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +174,57 @@ def test_the_branch_is_the_linear_function_of_the_features(expanded: RepertoireD
     table = compute_expansion_table(expanded[2:])
     expected = (table.astype(np.float64) @ weights.double().numpy() - 0.25) * 400 / (400 + NOISE_SEQUENCES)
     np.testing.assert_allclose([branch.score(each)[0] for each in expanded[2:]], expected, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def one_gene(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """60 repertoires of the same sequences, 30 V genes and 2 J genes; in every other one, clones of one V expanded."""
+    rng = np.random.default_rng(5)
+    path = tmp_path_factory.mktemp("genes") / "genes.h5"
+    names = tuple(f"TRBV{number}" for number in range(1, 31))
+    with ContainerWriter(path) as writer:
+        for number in range(60):
+            v, j = rng.integers(30, size=600), rng.integers(2, size=600)
+            counts = np.ceil(np.exp(rng.normal(1, 1, 600) + 1.2 * (number % 2) * (v == 11)))
+            sequences = Sequences(
+                np.tile(np.arange(12, dtype=np.uint8), 600),
+                np.arange(0, 12 * 600 + 1, 12),
+                counts.astype(np.uint32),
+                v_call=Categorical(v.astype(np.uint16), names),
+                j_call=Categorical(j.astype(np.uint16), ("TRBJ1", "TRBJ2")),
+            )
+            writer.append(f"rep.{number}", sequences)
+        writer.finish(pd.DataFrame({"number": np.arange(60)}), source="a test")
+    return open_dataset(path)
+
+
+def test_an_expanded_gene_is_found(one_gene: RepertoireDataset) -> None:
+    labels = (np.arange(60) % 2).astype(np.float64)
+    fitted = fit_composition(TrainingCohort(one_gene, labels[:, None], (STATUS,)))
+    assert fitted is not None
+    branch = cast("CompositionBranch", fitted.branch)
+    assert "genes weighted by counts" in branch.features
+    weights = branch.get_buffer("v_call_expansion_weights")[0]
+    assert branch.genes["v_call"][int(weights.argmax())] == "TRBV12"
+    assert roc_auc_score(labels, fitted.scores[:, 0]) > 0.9
+    assert roc_auc_score(labels, [branch.score(each)[0] for each in one_gene]) > 0.9
+
+
+def test_the_score_is_the_linear_function_of_the_genes(one_gene: RepertoireDataset) -> None:
+    """Against a plain sum; the constant makes the mean of the training repertoires score 0."""
+    labels = (np.arange(60) % 2).astype(np.float64)
+    features = CompositionFeatures(one_gene)
+    function, scores = SparseGeneModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
+    assert not function.genes.any()
+    branch = _make_branch(features, [(0, _Model(function, ("gene_expansion",), scores, 1.0))], 1)
+    np.testing.assert_allclose([branch.score(each)[0] for each in one_gene], scores, atol=1e-9)
+    names = features.genes["v_call"]
+    table = compute_gene_expansion_table(one_gene, "v_call", names)
+    each = one_gene[3]
+    expanded_scores = compute_expansion_scores(each.counts)
+    of_sequences = np.array(each.genes["v_call"].vocabulary)[each.genes["v_call"].codes]
+    expected = [expanded_scores[of_sequences == name].sum() / 600 for name in names]
+    np.testing.assert_allclose(table[3], expected, atol=1e-12)
 
 
 def test_left_out_repertoires_without_counts_score_0(expanded: RepertoireDataset) -> None:
