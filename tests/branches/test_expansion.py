@@ -216,7 +216,7 @@ def test_the_score_is_the_linear_function_of_the_genes(one_gene: RepertoireDatas
     features = CompositionFeatures(one_gene)
     function, scores = SparseGeneModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
     assert not function.genes.any()
-    branch = _make_branch(features, [(0, _Model(function, ("gene_expansion",), scores, 1.0))], 1)
+    branch = _make_branch(features, [(0, _Model(function, ("gene_expansion",), scores, 1.0, True))], 1)
     np.testing.assert_allclose([branch.score(each)[0] for each in one_gene], scores, atol=1e-9)
     names = features.genes["v_call"]
     table = compute_gene_expansion_table(one_gene, "v_call", names)
