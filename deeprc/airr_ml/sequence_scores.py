@@ -17,6 +17,7 @@ from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_of
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.composition import CompositionBranch, K
+from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.branches import to_array
@@ -37,15 +38,14 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
 
     DeepRC has up to three scores, in units that cannot be added: `attention`, the output, up to a constant, if the
     attention branch had this sequence alone; `composition`, if the network reads the composition, the sum of the
-    weights of the 4-mers; and `clones`, if it stores clones, the evidence of those that the sequence matches, -inf for
+    weights of the k-mers; and `clones`, if it stores clones, the evidence of those that the sequence matches, -inf for
     other sequences. Logistic regressions have one score, `coefficients`. `deeprc.airr_ml.ranking` makes lists of them.
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
         composition = _find_composition(estimator)
         if composition is not None:
-            sums = _sum_kmer_coefficients(X[position], [tuple(range(K))], to_array(composition.kmer_weights[:1]))
-            scores[CompositionBranch.name] = np.concatenate([np.zeros(0), *sums])
+            scores[CompositionBranch.name] = _sum_composition(composition, X[position])
         memory = _find_memory(estimator)
         if memory is not None:
             scores[CloneBranch.name] = _retrieve_evidence(*memory, X[position])
@@ -55,17 +55,33 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
     return {ASSOCIATION: np.zeros(len(X[position]))}  # public clones: only for sequences that no other repertoire has
 
 
+def _sum_composition(branch: CompositionBranch, repertoire: Repertoire) -> Floats:
+    """Return the sum of the weights of the k-mers of each sequence for the first output, (N,)."""
+
+    def add(k: int, name: str) -> Floats:
+        weights = to_array(branch.get_buffer(name)[:1])
+        return np.concatenate([np.zeros(0), *_sum_kmer_coefficients(repertoire, [tuple(range(k))], weights)])
+
+    total = add(K, "kmer_weights")
+    if branch.reads_expansion:
+        total += compute_expansion_scores(repertoire.counts) * add(EXPANSION_K, "expansion_weights")
+    return total
+
+
 def has_memory(estimator: RepertoireClassifier) -> bool:
     """Return whether an estimator is DeepRC with a memory of clones that contributes to the positive class."""
     return isinstance(estimator, DeepRCClassifier) and _find_memory(estimator) is not None
 
 
 def _find_composition(estimator: DeepRCClassifier) -> CompositionBranch | None:
-    """Return the branch of the composition, if the network has one whose 4-mers contribute to the first output."""
+    """Return the branch of the composition, if the network has one whose k-mers contribute to the first output."""
     branches = estimator.model_.network.branches
     for gain, branch in () if branches is None else zip(branches.gains[:, 0].tolist(), branches, strict=True):
-        if isinstance(branch, CompositionBranch) and gain > 0 and bool(branch.kmer_weights[0].any()):
-            return branch
+        if isinstance(branch, CompositionBranch) and gain > 0:
+            has_weights = bool(branch.kmer_weights[0].any())
+            if branch.reads_expansion:
+                has_weights |= bool(branch.get_buffer("expansion_weights")[0].any())
+            return branch if has_weights else None
     return None
 
 

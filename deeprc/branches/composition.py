@@ -1,8 +1,8 @@
 """The branch `composition`: a linear function of the 4-mers, the genes and the counts of all sequences of a repertoire.
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
-of V and J gene usage (as `VGeneUsage`), and how unequal the counts are (`compute_log_top_shares`). With the mean x of
-the training repertoires, the score is
+of V and J gene usage (as `VGeneUsage`), how unequal the counts are (`compute_log_top_shares`), and which 3-mers
+and genes expanded clones have (`deeprc.branches.expansion`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
@@ -11,7 +11,8 @@ features are mostly noise. The branch also uses k-mers of one, two and three res
 frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
 `deeprc.branches.composition_fit`).
 
-Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, R residues.
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers,
+R residues.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch import Tensor
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
+from deeprc.branches.expansion import EXPANSION_K, N_EXPANSION_KMERS, compute_expansion_scores
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -50,18 +52,19 @@ NOISE_SEQUENCES = 1000
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
-_N_LAST = _N_LETTERS ** (K - 1)
+_N_OTHERS, _N_OTHERS_OF_EXPANSION = _N_LETTERS ** (K - 1), _N_LETTERS ** (EXPANSION_K - 1)
 _MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
 _BLOCK = 65_536  # number of sequences that one thread reads at a time
 
 
 @dataclass(frozen=True)
 class _Description:
-    """The description that `CompositionBranch.describe` returns: genes with weights, and whether counts have any."""
+    """The description that `CompositionBranch.describe` returns: genes with weights, and what else has weights."""
 
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
     abundances: bool = False  # models of earlier versions do not say it
+    expansion: bool = False
 
 
 class _Terms(NamedTuple):
@@ -84,8 +87,28 @@ class _Terms(NamedTuple):
     j_shares: Floats
 
 
+class _ExpansionTerms(NamedTuple):
+    """What the k-mers and genes of one sequence of a repertoire add to the scores because of its expansion.
+
+    Attributes
+    ----------
+    kmer_weights, factors
+        Weights of the 3-mers, (T, E), and the factor of each sequence, (N,).
+    constants
+        Amount that every sequence adds to each score, (T,).
+    v_weights, j_weights
+        Weights of the genes by the code of the gene, (T, vocabulary); (T, 0) if genes have none.
+    """
+
+    kmer_weights: NDArray[np.float32]
+    factors: Floats
+    constants: Floats
+    v_weights: Floats
+    j_weights: Floats
+
+
 class CompositionBranch(Branch):
-    """A linear function of the 4-mers, the genes and the counts of a repertoire; see the top of this module.
+    """A linear function of the k-mers, the genes and the counts of a repertoire; see the top of this module.
 
     Parameters
     ----------
@@ -93,8 +116,10 @@ class CompositionBranch(Branch):
         Number of outputs, T.
     genes
         Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
-    reads_counts
-        Whether the features of the counts have weights.
+    reads_abundances
+        Whether the features of how unequal the counts are have weights.
+    reads_expansion
+        Whether the 3-mers and genes of expanded clones have weights.
 
     Attributes
     ----------
@@ -108,6 +133,11 @@ class CompositionBranch(Branch):
         Mean log-ratios of the training repertoires, (G,) float64 each.
     abundance_weights, abundance_centre
         Weights of the features of the counts, (T, Q) float64, and their means, (Q,) float64; absent if they have none.
+    expansion_weights, v_call_expansion_weights, j_call_expansion_weights
+        Weights of the 3-mers, (T, E) float32, and genes, (T, G) float64 each, of expanded clones; absent if they have
+        none.
+    expansion_constants
+        Sum of the mean of these features times their weights, (T,) float64.
     """
 
     name: ClassVar[str] = "composition"
@@ -116,37 +146,57 @@ class CompositionBranch(Branch):
     kmer_constants: Tensor
 
     def __init__(
-        self, n_outputs: int, genes: Mapping[str, Sequence[str]] | None = None, *, reads_counts: bool = False
+        self,
+        n_outputs: int,
+        genes: Mapping[str, Sequence[str]] | None = None,
+        *,
+        reads_abundances: bool = False,
+        reads_expansion: bool = False,
     ) -> None:
         super().__init__()
-        self.reads_counts = reads_counts
+        self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
         for field, names in self.genes.items():
             self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
-        if reads_counts:
-            shape = (n_outputs, len(TOP_FRACTIONS))
-            self.register_buffer("abundance_weights", torch.zeros(shape, dtype=torch.float64))
-            self.register_buffer("abundance_centre", torch.zeros(shape[1], dtype=torch.float64))
+        if reads_abundances:
+            n_features = len(TOP_FRACTIONS)
+            self.register_buffer("abundance_weights", torch.zeros(n_outputs, n_features, dtype=torch.float64))
+            self.register_buffer("abundance_centre", torch.zeros(n_features, dtype=torch.float64))
+        if reads_expansion:
+            self.register_buffer("expansion_weights", torch.zeros(n_outputs, N_EXPANSION_KMERS))
+            self.register_buffer("expansion_constants", torch.zeros(n_outputs, dtype=torch.float64))
+            for field, names in self.genes.items():
+                shape = (n_outputs, len(names))
+                self.register_buffer(f"{field}_expansion_weights", torch.zeros(shape, dtype=torch.float64))
+
+    @property
+    def reads_counts(self) -> bool:
+        """Whether the scores depend on the counts of the sequences."""
+        return self.reads_abundances or self.reads_expansion
 
     @property
     def features(self) -> list[str]:
-        """Which of k-mers, genes and counts have weights."""
-        has_weights = {
-            "k-mers": bool(self.kmer_weights.any()),
-            "genes": any(self.genes.values()),
-            "counts": self.reads_counts,
+        """Which features have weights."""
+        buffers = {
+            "k-mers": ("kmer_weights",),
+            "genes": ("v_call_weights", "j_call_weights"),
+            "counts": ("abundance_weights",),
+            "k-mers weighted by counts": ("expansion_weights",),
+            "genes weighted by counts": ("v_call_expansion_weights", "j_call_expansion_weights"),
         }
-        return [name for name, found in has_weights.items() if found]
+        has_weights = {name for name, buffer in self.named_buffers() if bool(buffer.any())}
+        return [feature for feature, names in buffers.items() if not has_weights.isdisjoint(names)]
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
-        The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that
-        have the gene, and by all sequences if none has it. The part of the counts, which is 0 if no count is above 1,
-        and the part that does not depend on the repertoire are shared by all sequences.
+        The weight of a k-mer belongs to the sequence that has it. So does the weight of a k-mer or gene of expanded
+        clones, times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
+        have the gene, and by all sequences if none has it. How unequal the counts are, and the part that does not
+        depend on the repertoire, are shared by all sequences. If no count is above 1, the parts of counts are 0.
 
         Raises
         ------
@@ -159,6 +209,9 @@ class CompositionBranch(Branch):
             terms = self._compute_terms(repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
+            if self.reads_expansion and repertoire.counts.max() > 1:
+                expansion = self._compute_expansion_terms(repertoire, terms.scale)
+                run_in_blocks(_add_expansion, n, _BLOCK, arrays, expansion, contributions)
         return contributions.T
 
     def _compute_terms(self, repertoire: Repertoire) -> _Terms:
@@ -175,15 +228,34 @@ class CompositionBranch(Branch):
                 share, absent_sum = self._share_gene_scores(field, genes[field])
                 constants = constants + absent_sum
             shares.append(share)
-        if self.reads_counts:
-            constants = constants + self._score_counts(repertoire.counts)
+        if self.reads_abundances:
+            constants = constants + self._score_abundances(repertoire.counts)
         n = len(repertoire)
         scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
         v_share, j_share = (share * (n * scale) for share in shares)
         return _Terms(to_array(self.kmer_weights), scale, constants * scale, v_share, j_share)
 
-    def _score_counts(self, counts: NDArray[np.uint32]) -> Floats:
-        """Return what the counts add to the linear function, (T,): 0 if no count is above 1."""
+    def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> _ExpansionTerms:
+        """Return what the k-mers and genes of a sequence add to the scores because of its expansion."""
+        of_genes = []
+        for field, names in self.genes.items():
+            weights = np.zeros((len(self.kmer_constants), 0))
+            if names:
+                calls = repertoire.sequences.genes[field]
+                index_of = {name: index for index, name in enumerate(names)}
+                columns = np.array([index_of.get(name, -1) for name in calls.vocabulary], np.int64)
+                known = to_array(self.get_buffer(f"{field}_expansion_weights"))
+                weights = np.where(columns >= 0, known[:, columns], 0.0)
+            of_genes.append(weights)
+        return _ExpansionTerms(
+            to_array(self.get_buffer("expansion_weights")),
+            compute_expansion_scores(repertoire.counts) * scale,
+            -scale * to_array(self.get_buffer("expansion_constants")),
+            *of_genes,
+        )
+
+    def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
+        """Return what the inequality of the counts adds to the linear function, (T,): 0 if no count is above 1."""
         weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
         return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 
@@ -205,8 +277,9 @@ class CompositionBranch(Branch):
         return shares, gene_scores[:, ~is_present].sum(axis=1)
 
     def describe(self) -> dict[str, Any]:
-        """Return the names of the genes, by field, and whether counts have weights; see `Branch`."""
-        return {**{field: list(names) for field, names in self.genes.items()}, "abundances": self.reads_counts}
+        """Return the names of the genes, by field, and what else has weights; see `Branch`."""
+        genes = {field: list(names) for field, names in self.genes.items()}
+        return {**genes, "abundances": self.reads_abundances, "expansion": self.reads_expansion}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
@@ -218,7 +291,7 @@ class CompositionBranch(Branch):
                 raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
-        return cls(n_outputs, genes, reads_counts=valid.abundances)
+        return cls(n_outputs, genes, reads_abundances=valid.abundances, reads_expansion=valid.expansion)
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""
@@ -228,17 +301,22 @@ class CompositionBranch(Branch):
 
 
 @njit(nogil=True, inline="always")
-def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32]) -> float:
-    """Return the sum of the weights of a sequence's 4-mers. Indices are unsigned, so negative ones need no test."""
+def _sum_weights(
+    residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32], k: int, n_others: int
+) -> float:
+    """Return the sum of the weights of a sequence's k-mers. Indices are unsigned, so negative ones need no test.
+
+    `n_others` is 20 ** (k - 1), the number of k-mers that begin with the same residue.
+    """
     begin, end = uint64(start), uint64(stop)
-    letters, first = uint64(_N_LETTERS), uint64(_N_LAST)
+    letters, first, before = uint64(_N_LETTERS), uint64(n_others), uint64(k - 1)
     total, code = 0.0, uint64(0)
-    for at in range(begin, min(begin + uint64(K - 1), end)):
+    for at in range(begin, min(begin + before, end)):
         code = code * letters + uint64(residues[at])
-    for at in range(begin + uint64(K - 1), end):
+    for at in range(begin + before, end):
         code = code * letters + uint64(residues[at])
         total += weights[code]
-        code -= first * uint64(residues[at - uint64(K - 1)])
+        code -= first * uint64(residues[at - before])
     return total
 
 
@@ -250,10 +328,29 @@ def _add_terms(start: int, stop: int, sequences: SequenceArrays, terms: _Terms, 
     for output in range(len(contributions)):
         weights = terms.kmer_weights[output]
         for row in range(start, stop):
-            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights)
+            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights, K, _N_OTHERS)
             total = terms.constants[output] + terms.scale * weight_sum
             if has_v:
                 total += terms.v_shares[output, v[row]]
             if has_j:
                 total += terms.j_shares[output, j[row]]
             contributions[output, row] = total
+
+
+@njit(nogil=True)
+def _add_expansion(
+    start: int, stop: int, sequences: SequenceArrays, terms: _ExpansionTerms, contributions: Floats
+) -> None:
+    """Add what each sequence from `start` to `stop` adds because of its expansion to its contributions, (T, N)."""
+    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
+    has_v, has_j = terms.v_weights.shape[1] > 0, terms.j_weights.shape[1] > 0
+    for output in range(len(contributions)):
+        weights = terms.kmer_weights[output]
+        for row in range(start, stop):
+            begin, end = offsets[row], offsets[row + 1]
+            weight_sum = _sum_weights(residues, begin, end, weights, EXPANSION_K, _N_OTHERS_OF_EXPANSION)
+            if has_v:
+                weight_sum += terms.v_weights[output, v[row]]
+            if has_j:
+                weight_sum += terms.j_weights[output, j[row]]
+            contributions[output, row] += terms.constants[output] + terms.factors[row] * weight_sum

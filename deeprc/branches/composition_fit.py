@@ -41,13 +41,19 @@ _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 ti
 _N_BINS = 4  # number of bins of numbers, by which folds are stratified
 _MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a branch
 _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
-"""The mean decrease of the loss must exceed (1.5 + 10 / n_cases) standard errors."""
+"""The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_cases) standard errors."""
+
+_MIN_DOUBTFUL_STANDARD_ERRORS = 1.0
+"""The mean decrease of the loss must exceed so many standard errors; see `FittedBranch.is_doubtful`."""
 
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
 def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
     """Fit the branch `composition`; return None if it predicts no output.
+
+    If the evidence is clear for some outputs, it has no weights for others. If it is clear for none, the branch is
+    doubtful.
 
     Parameters
     ----------
@@ -62,13 +68,15 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)
     assert len(models) == n_outputs == get_output_slices(cohort.tasks)[-1].stop
-    used = [(output, model) for output, model in enumerate(models) if model is not None]
-    if not used:
+    found = [(output, model) for output, model in enumerate(models) if model is not None]
+    if not found:
         return None
+    clear = [(output, model) for output, model in found if model.is_clear]
+    used = clear or found
     scores, loss_decreases = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
     for output, model in used:
         scores[:, output], loss_decreases[output] = model.scores, model.loss_decrease
-    return FittedBranch(_make_branch(features, used, n_outputs), scores, loss_decreases)
+    return FittedBranch(_make_branch(features, used, n_outputs), scores, loss_decreases, is_doubtful=not clear)
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,15 @@ class _Model:
         Kinds of the features.
     scores, loss_decrease
         Cross-fitted scores, (B,), and the decrease of the mean loss by them.
+    is_clear
+        Whether the decrease is hardly chance.
     """
 
     function: LinearFunction
     kinds: tuple[Kind, ...]
     scores: Floats
     loss_decrease: float
+    is_clear: bool
 
 
 def _make_branch(
@@ -97,28 +108,43 @@ def _make_branch(
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
     kinds = {kind for _, model in models for kind in model.kinds}
     branch = CompositionBranch(
-        n_outputs, features.genes if "genes" in kinds else {}, reads_counts="abundances" in kinds
+        n_outputs,
+        features.genes if kinds & {"genes", "gene_expansion"} else {},
+        reads_abundances="abundances" in kinds,
+        reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
     )
+    centre = features.centre
     for output, model in models:
-        branch.kmer_weights[output] = torch.from_numpy(model.function.kmers).float()
-        rounded = branch.kmer_weights[output].double().numpy()
-        branch.kmer_constants[output] = float(rounded @ features.kmer_centre)
-        if "genes" in kinds:
-            _fill_genes(branch, output, model.function.genes, features.gene_centre)
+        _fill_kmers(branch, "kmer", output, model.function.kmers, centre.kmers)
+        for field, part in _divide_genes(branch):
+            branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(model.function.genes[part])
+            branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre.genes[part])
         if "abundances" in kinds:
             branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
-            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(features.abundance_centre)
+            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
+        if branch.reads_expansion:
+            _fill_kmers(branch, "expansion", output, model.function.expansion, centre.expansion)
+            for field, part in _divide_genes(branch):
+                branch.get_buffer(f"{field}_expansion_weights")[output] = torch.from_numpy(
+                    model.function.gene_expansion[part]
+                )
+            branch.get_buffer("expansion_constants")[output] += float(
+                model.function.gene_expansion @ centre.gene_expansion
+            )
     return branch
 
 
-def _fill_genes(branch: CompositionBranch, output: int, weights: Floats, centre: Floats) -> None:
-    """Write the weights of the genes for one output, V and J end to end, (G,), and the centre of the genes, (G,)."""
-    start = 0
-    for field, names in branch.genes.items():
-        part = slice(start, start + len(names))
-        branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(weights[part])
-        branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre[part])
-        start += len(names)
+def _fill_kmers(branch: CompositionBranch, name: str, output: int, weights: Floats, centre: Floats) -> None:
+    """Write the weights of the k-mers for one output, and the constant that belongs to their means."""
+    rounded = torch.from_numpy(weights).float()
+    branch.get_buffer(f"{name}_weights")[output] = rounded
+    branch.get_buffer(f"{name}_constants")[output] = float(rounded.double().numpy() @ centre)
+
+
+def _divide_genes(branch: CompositionBranch) -> list[tuple[str, slice]]:
+    """Return each field of genes with its part of the features, in which V and J are end to end."""
+    n_v, n_j = (len(names) for names in branch.genes.values())
+    return list(zip(branch.genes, (slice(0, n_v), slice(n_v, n_v + n_j)), strict=True))
 
 
 def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
@@ -190,12 +216,14 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         found = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
         slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in loss_decreases]))
-        if not _is_clear(loss_decreases[best], problem.groups, n_cases):
+        evidence = _count_standard_errors(loss_decreases[best], problem.groups)
+        if evidence <= _MIN_DOUBTFUL_STANDARD_ERRORS:
             return None
         models, C = [(models, C) for models in kinds for C in models.Cs][best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])
     scores[problem.known] = slopes[best] * found[best]
-    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()))
+    is_clear = evidence > _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
+    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()), is_clear)
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:
@@ -244,8 +272,8 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     return slope, prior - (np.logaddexp(0, odds) - target * odds)
 
 
-def _is_clear(loss_decreases: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
-    """Return whether the mean decrease of the loss is clearly above 0; the repertoires of a donor are one observation.
+def _count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | None) -> float:
+    """Return how many standard errors the mean decrease of the loss is above 0; a donor is one observation.
 
     Parameters
     ----------
@@ -253,12 +281,12 @@ def _is_clear(loss_decreases: Floats, groups: NDArray[np.int64] | None, n_cases:
         Decrease of each repertoire's loss, (n,).
     groups
         Donor of each repertoire, see `_Problem`.
-    n_cases
-        Number of cases, see `count_cases`; with few of them, the mean must be further above 0.
     """
-    mean = loss_decreases.mean()
+    mean = float(loss_decreases.mean())
     donors = renumber_donors(groups, len(loss_decreases))
     sums = np.bincount(donors, loss_decreases)
     residuals = sums - mean * np.bincount(donors)
     standard_error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(loss_decreases)
-    return bool(mean > (_MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases) * standard_error)
+    if standard_error == 0:
+        return np.inf if mean > 0 else 0.0
+    return mean / standard_error

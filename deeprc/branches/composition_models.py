@@ -2,7 +2,8 @@
 
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
   as k-mers, or several kinds in equal parts.
-- `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not.
+- `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not. The features are the usage of
+  the genes or their expansion.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
@@ -16,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from sklearn.linear_model import lasso_path
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
-from deeprc.branches.composition_features import CompositionFeatures, Kind, LinearFunction
+from deeprc.branches.composition_features import CompositionFeatures, GeneKind, Kind, LinearFunction
 
 __all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
 
@@ -35,6 +36,12 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
     ("abundances",),
     ("kmers", "abundances"),
     ("kmers", "genes", "abundances"),
+    ("expansion",),
+    ("kmers", "expansion"),
+    ("abundances", "expansion"),
+    ("gene_expansion",),
+    ("expansion", "gene_expansion"),
+    ("kmers", "genes", "abundances", "expansion", "gene_expansion"),
 )
 """Kinds of features that have equal shares of the inner products. Among equal settings, the first is chosen."""
 
@@ -91,9 +98,7 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
     """
     varying = features.products.keys()
     found: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
-    if "genes" in varying:
-        found.append(SparseGeneModels(features))
-    return found
+    return [*found, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
 
 
 @dataclass(frozen=True)
@@ -157,22 +162,26 @@ class SparseGeneModels(Models):
     ----------
     features
         Features of the B repertoires.
+    kinds
+        The kind of features.
     """
 
     features: CompositionFeatures
-    kinds: tuple[Kind, ...] = field(default=("genes",), init=False)
+    kinds: tuple[GeneKind]
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
 
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        genes = self.features.centre_genes(_mark_present(len(self.features.size_weights), left_out))
+        (kind,) = self.kinds
+        genes = self.features.centre_genes(kind, _mark_present(len(self.features.size_weights), left_out))
         return _fit_lasso_path(genes[learned], target, self.Cs) @ genes[left_out].T
 
     def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
-        genes = self.features.centre_genes(np.ones(len(self.features.size_weights), bool))
+        (kind,) = self.kinds
+        genes = self.features.centre_genes(kind, np.ones(len(self.features.size_weights), bool))
         (weights,) = slope * _fit_lasso_path(genes[learned], target, [C])
-        return FittedFunction(self.features.make_gene_function(weights), genes @ weights)
+        return FittedFunction(self.features.make_gene_function(kind, weights), genes @ weights)
 
 
 def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:

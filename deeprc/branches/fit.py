@@ -27,6 +27,8 @@ _TYPES: Mapping[str, type[Branch]] = {each.name: each for each in (CompositionBr
 def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBranch]:
     """Fit all branches, and return those that predict held-out repertoires; there may be none.
 
+    Doubtful branches are returned only if no branch is clear.
+
     Parameters
     ----------
     config
@@ -38,7 +40,8 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
         fit_composition(cohort, with_counts=config.composition_counts) if config.composition else None,
         fit_clones(cohort) if config.clones else None,
     ]
-    return [each for each in found if each is not None]
+    fitted = [each for each in found if each is not None]
+    return [each for each in fitted if not each.is_doubtful] or fitted
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
@@ -65,7 +68,8 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
             if decrease > 0
         ]
         if useful:
-            used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)})")
+            doubt = ", which may be chance" if each.is_doubtful else ""
+            used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)}{doubt})")
             phrase = "by"
         else:
             used.append(each.branch.name)

@@ -1,10 +1,11 @@
 """Exact attributions of residues through the branch `composition`.
 
-The branch is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor to an output. Its four
-residues share this amount equally. As in integrated gradients (`deeprc.interpretation.attributions`), a sequence is
-compared with average residues: the mean weight of a 4-mer of such residues is subtracted.
+The branch is linear in k-mers, so each k-mer of a sequence adds its weight times a factor to an output. Its residues
+share this amount equally. The k-mers of expanded clones have a second factor, the expansion score of the sequence. As
+in integrated gradients (`deeprc.interpretation.attributions`), a sequence is compared with average residues: the mean
+weight of a k-mer of such residues is subtracted.
 
-Letters: n sequences, L positions of the longest, T outputs, M 4-mers.
+Letters: n sequences, L positions of the longest, T outputs.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import numpy as np
 
 from deeprc.arrays import Floats
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch, K
+from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.training.model import Model, TrainedModel
+from deeprc.nn.branches import to_array
+from deeprc.training.model import Model
 
 __all__ = ["attribute_composition"]
 
@@ -26,8 +29,8 @@ def attribute_composition(
 ) -> Floats:
     """Return what each residue adds to an output through the branch `composition`, (n, L); NaN beyond the end.
 
-    The residues of a sequence sum to the amount of its 4-mers, minus the expected amount in a sequence of average
-    residues. Genes do not change, as in `attribute`.
+    The residues of a sequence sum to the amount of its k-mers, minus the expected amount in a sequence of average
+    residues with the same count. Genes do not change, as in `attribute`.
 
     Parameters
     ----------
@@ -40,50 +43,59 @@ def attribute_composition(
     output
         Index of the output.
     """
-    scales, _ = model.units
-    members = zip(model.members, scales[:, output].tolist(), strict=True)
-    weights = sum(scale * _compute_kmer_weights(member, output) for member, scale in members) / len(model.members)
-    weights = weights - _compute_mean_weight(np.asarray(weights), background)
+    kmers, expansion = (
+        _average_weights(model, output, name, k, background)
+        for name, k in (("kmer_weights", K), ("expansion_weights", EXPANSION_K))
+    )
     found: list[Floats] = [np.zeros(0)] * len(index)
     for position, at in index.group_by_repertoire():
         repertoire = dataset[position]
+        scores = compute_expansion_scores(repertoire.counts) if expansion.any() else np.zeros(len(repertoire))
         for place, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
-            found[place] = _distribute_weights(repertoire, row, weights) / (len(repertoire) + NOISE_SEQUENCES)
+            added = _distribute_weights(repertoire, row, kmers, K)
+            if scores[row] != 0:
+                added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
+            found[place] = added / (len(repertoire) + NOISE_SEQUENCES)
     whole = np.full((len(index), max(map(len, found), default=0)), np.nan)
     for place, own in enumerate(found):
         whole[place, : len(own)] = own
     return whole
 
 
-def _compute_kmer_weights(member: TrainedModel, output: int) -> Floats:
-    """Return the weights of the 4-mers in a network times the gain of the branch, (M,); 0 without this branch."""
-    weights = np.zeros(len(AMINO_ACIDS) ** K)
-    branches = member.network.branches
-    if branches is not None:
-        for branch, gain in zip(branches, branches.gains[:, output].tolist(), strict=True):
-            if isinstance(branch, CompositionBranch):
-                weights += gain * branch.kmer_weights[output].double().cpu().numpy()
-    return weights
+def _average_weights(model: Model, output: int, name: str, k: int, background: Floats) -> Floats:
+    """Return the weights of k-mers times the gain of the branch, (20 ** k,), as the mean of the networks of a model.
+
+    The expected weight of a k-mer of average residues is subtracted. All are 0 if no network has such weights.
+    """
+    scales, _ = model.units
+    total = np.zeros(len(AMINO_ACIDS) ** k)
+    for member, scale in zip(model.members, scales[:, output].tolist(), strict=True):
+        branches = member.network.branches
+        for branch, gain in () if branches is None else zip(branches, branches.gains[:, output].tolist(), strict=True):
+            if isinstance(branch, CompositionBranch) and hasattr(branch, name):
+                total += scale * gain * to_array(branch.get_buffer(name)[output]).astype(np.float64)
+    total /= len(model.members)
+    return total - _compute_mean_weight(total, k, background)
 
 
-def _compute_mean_weight(weights: Floats, background: Floats) -> float:
-    """Return the expected weight of a 4-mer of independent residues with these frequencies, (20,)."""
-    mean = weights.reshape([len(AMINO_ACIDS)] * K)  # (M,) -> (20, 20, 20, 20)
-    for _ in range(K):
+def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:
+    """Return the expected weight of a k-mer of independent residues with these frequencies, (20,)."""
+    mean = weights.reshape([len(AMINO_ACIDS)] * k)  # (20 ** k,) -> (20, 20, ...)
+    for _ in range(k):
         mean = mean @ background
     return float(mean)
 
 
-def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats) -> Floats:
-    """Return the weights of a sequence's 4-mers, divided among their residues, (length,)."""
+def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats, k: int) -> Floats:
+    """Return the weights of a sequence's k-mers, divided among their residues, (length,)."""
     start, stop = repertoire.offsets[row : row + 2].tolist()
     residues = np.asarray(repertoire.residues[start:stop], np.int64)
     added = np.zeros(len(residues))
-    n_kmers = len(residues) - K + 1
+    n_kmers = len(residues) - k + 1
     if n_kmers > 0:
         codes = np.zeros(n_kmers, np.int64)
-        for place in range(K):
+        for place in range(k):
             codes = codes * len(AMINO_ACIDS) + residues[place : place + n_kmers]
-        for place in range(K):
-            added[place : place + n_kmers] += weights[codes] / K
+        for place in range(k):
+            added[place : place + n_kmers] += weights[codes] / k
     return added

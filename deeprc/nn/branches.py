@@ -44,8 +44,10 @@ class Branch(nn.Module):
     name: ClassVar[str]
     """Name of the branch in configurations, files and tables."""
 
-    reads_counts = False
-    """Whether the scores depend on the counts of the sequences."""
+    @property
+    def reads_counts(self) -> bool:
+        """Whether the scores depend on the counts of the sequences."""
+        return False
 
     @property
     def features(self) -> list[str]:

@@ -68,7 +68,7 @@ def test_a_common_factor_and_the_order_change_nothing() -> None:
 
 
 def test_a_branch_by_hand() -> None:
-    branch = CompositionBranch(2, reads_counts=True)
+    branch = CompositionBranch(2, reads_abundances=True)
     branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0], [0, 10, 2]])
     branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2])
     sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=as_counts(1, 5, 2, 2))
@@ -76,7 +76,7 @@ def test_a_branch_by_hand() -> None:
     found = branch.compute_contributions(repertoire(sequences))  # each sequence has an equal share
     np.testing.assert_allclose(found, np.tile(score, (4, 1)) / (4 + NOISE_SEQUENCES), rtol=1e-7)
     assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
-    assert branch.describe() == {"v_call": [], "j_call": [], "abundances": True}
+    assert branch.describe() == {"v_call": [], "j_call": [], "abundances": True, "expansion": False}
     rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
     rebuilt.load_state_dict(branch.state_dict())
     np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))
@@ -115,7 +115,7 @@ def test_a_difference_of_counts_is_found(expanded: RepertoireDataset) -> None:
     fitted = fit_composition(TrainingCohort(expanded, labels[:, None], (STATUS,)))
     assert fitted is not None
     assert isinstance(fitted.branch, CompositionBranch)
-    assert fitted.branch.reads_counts
+    assert fitted.branch.reads_abundances
     assert fitted.branch.features == ["counts"]
     scores = np.array([fitted.branch.score(each)[0] for each in expanded])
     assert scores[:2].tolist() == [0, 0]
@@ -159,7 +159,8 @@ def test_repertoires_without_counts_are_named(expanded: RepertoireDataset, caplo
 
 
 def test_no_sequences_are_ranked_by_a_composition_of_counts_alone() -> None:
-    by_counts, by_kmers = CompositionBranch(1, reads_counts=True), CompositionBranch(1, reads_counts=True)
+    by_counts, by_kmers = CompositionBranch(1, reads_abundances=True), CompositionBranch(1, reads_abundances=True)
+    by_counts.get_buffer("abundance_weights")[:] = 1
     by_kmers.kmer_weights[0, 7] = 1
 
     def find(branch: CompositionBranch) -> CompositionBranch | None:

@@ -116,7 +116,7 @@ def test_scores_are_those_of_models_without_the_fold(
         monkeypatch.setattr(composition_fit, "_MANY", N - 1)
     allow_dense_models_only(monkeypatch, share, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
-    monkeypatch.setattr(composition_fit, "_is_clear", lambda *_: True)
+    monkeypatch.setattr(composition_fit, "_count_standard_errors", lambda *_: 9.0)
     groups = np.arange(N) // 2
     fitted = fit_status(tilted, groups)
     folds = assign_grouped_folds(digest_with_genes(tilted), status().astype(np.int64), n_folds, groups=groups)

@@ -1,15 +1,18 @@
-"""What the log says about branches."""
+"""Which branches are used, and what the log says about them."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pytest
 
-from deeprc.branches.fit import describe_fits
+from deeprc.branches import fit
+from deeprc.branches.cohort import FittedBranch, TrainingCohort
+from deeprc.branches.fit import describe_fits, fit_branches
 from deeprc.config import NetworkConfig
+from deeprc.nn.branches import Branch
 from deeprc.tasks import Task
 
 STATUS, SITE = (
@@ -18,9 +21,11 @@ STATUS, SITE = (
 )
 
 
-def make_fit(name: str, *loss_decreases: float, features: tuple[str, ...] = ()) -> Any:
-    branch = SimpleNamespace(name=name, features=features)
-    return SimpleNamespace(branch=branch, loss_decreases=np.array(loss_decreases))
+def make_fit(
+    name: str, *loss_decreases: float, features: tuple[str, ...] = (), is_doubtful: bool = False
+) -> FittedBranch:
+    branch = cast("Branch", SimpleNamespace(name=name, features=features))
+    return FittedBranch(branch, np.zeros((0, len(loss_decreases))), np.array(loss_decreases), is_doubtful)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +48,30 @@ def make_fit(name: str, *loss_decreases: float, features: tuple[str, ...] = ()) 
             [STATUS],
             "Branches used: composition, clones (lowers the loss on left-out repertoires by 0.100 for status=ill).",
         ),
+        (
+            [make_fit("composition", 0.02, features=("genes",), is_doubtful=True)],
+            [STATUS],
+            "Branches used: composition (lowers the loss on left-out repertoires by 0.020 for status=ill, which may be "
+            "chance). Composition reads genes. Not used: clones.",
+        ),
         ([], [STATUS], "Branches used: only the attention. Not used: composition, clones."),
     ],
 )
-def test_the_branches_in_use_are_named(fitted: list[Any], tasks: list[Task], text: str) -> None:
+def test_the_branches_in_use_are_named(fitted: list[FittedBranch], tasks: list[Task], text: str) -> None:
     assert describe_fits(fitted, NetworkConfig(), tasks) == text
+
+
+@pytest.mark.parametrize("of_clones", [None, make_fit("clones", 0.1)], ids=["alone", "beside clones"])
+def test_a_doubtful_branch_is_used_if_no_other_is(
+    monkeypatch: pytest.MonkeyPatch, of_clones: FittedBranch | None
+) -> None:
+    clear, doubtful = make_fit("composition", 0.1), make_fit("composition", 0.02, is_doubtful=True)
+    monkeypatch.setattr(fit, "fit_clones", lambda _: of_clones)
+    cohort = cast("TrainingCohort", None)
+    monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: doubtful)
+    assert fit_branches(NetworkConfig(), cohort) == [doubtful if of_clones is None else of_clones]
+    monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: clear)
+    assert fit_branches(NetworkConfig(), cohort) == [clear, *([of_clones] if of_clones else [])]
 
 
 def test_no_branch_was_sought() -> None:

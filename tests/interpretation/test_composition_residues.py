@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition
@@ -68,6 +69,27 @@ def test_a_residue_has_a_quarter_of_each_4_mer_that_holds_it(plain: TrainedModel
     expected = np.zeros(len(text))
     expected[start : start + 4] = 1 / (len(cohort[1]) + 1000)
     np.testing.assert_allclose(found[0, : len(text)], expected)
+
+
+def test_kmers_of_expanded_clones_are_weighted_by_the_score_of_the_sequence(
+    plain: TrainedModel, cohort: RepertoireDataset
+) -> None:
+    branch = CompositionBranch(2, reads_expansion=True)
+    weights = branch.get_buffer("expansion_weights")
+    weights.copy_(torch.randn(weights.shape, generator=torch.Generator().manual_seed(0)))
+    model, frequencies = with_branches(plain, branch, gain=2.0), residue_frequencies(cohort)
+    counts = cohort[1].counts
+    rows = np.array([int(counts.argmax()), int(counts.argmin())])
+    assert counts[rows[0]] > counts[rows[1]]
+    index = SequenceIndex(np.array([1, 1]), rows)
+    found = attribute_composition(model, cohort, index, output=1, background=frequencies)
+    by_row = 2.0 * weights[1].double().numpy()
+    mean = by_row @ np.multiply.outer(np.multiply.outer(frequencies, frequencies), frequencies).ravel()
+    through = model.score_sequences(cohort, 1).by_branch["composition"][rows, 1]
+    for place, score in enumerate(compute_expansion_scores(counts)[rows]):
+        length = len(cohort[1].sequences.decode()[rows[place]])
+        baseline = score * (length - 2) * mean / (len(cohort[1]) + 1000)
+        assert found[place, :length].sum() == pytest.approx(through[place] - baseline, rel=1e-5)
 
 
 def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:

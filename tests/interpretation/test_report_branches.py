@@ -70,6 +70,11 @@ def test_the_shares_of_two_outputs() -> None:
             "all sequences: how frequent short pieces (k-mers) are, how frequent genes are and how unequal counts are",
             "k-mers, genes and counts of all sequences",
         ),
+        (
+            ["k-mers weighted by counts", "genes weighted by counts"],
+            "all sequences: which k-mers expanded clones have and which genes expanded clones have",
+            "k-mers weighted by counts and genes weighted by counts of all sequences",
+        ),
     ],
 )
 def test_only_the_features_that_the_model_reads_are_named(features: list[str], uses: str, briefly: str) -> None:
@@ -80,8 +85,10 @@ def test_only_the_features_that_the_model_reads_are_named(features: list[str], u
 
 
 def test_the_features_of_several_models_are_those_of_each(trained: Run) -> None:
-    genes, kmers = CompositionBranch(1, {"v_call": ["TRBV1"]}), CompositionBranch(1, reads_counts=True)
+    genes, kmers = CompositionBranch(1, {"v_call": ["TRBV1"]}), CompositionBranch(1, reads_abundances=True)
+    genes.get_buffer("v_call_weights")[:] = 1
     kmers.kmer_weights[0, 3] = 1
+    kmers.get_buffer("abundance_weights")[:] = 1
     members = [with_branches(trained.model, *branches) for branches in ([genes], [kmers, Clones("KY", [0.5])], [genes])]
     assert Ensemble(trained.tasks, tuple(members)).branch_features == {
         "composition": ["genes", "k-mers", "counts"], "clones": [],

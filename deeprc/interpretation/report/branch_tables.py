@@ -54,6 +54,8 @@ _FEATURES = {
     "k-mers": "how frequent short pieces (k-mers) are",
     "genes": "how frequent genes are",
     "counts": "how unequal counts are",
+    "k-mers weighted by counts": "which k-mers expanded clones have",
+    "genes weighted by counts": "which genes expanded clones have",
 }
 
 

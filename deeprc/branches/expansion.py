@@ -1,0 +1,102 @@
+"""Which k-mers and genes expanded clones have: features of the branch `composition`.
+
+After an infection, some clones expand. A class may then differ in which receptors are abundant, although all receptors
+are as frequent among the different sequences as in the other class. So each sequence has an expansion score, which says
+how high its count ranks in its repertoire. A feature is the mean, over the sequences, of the score times the number of
+occurrences of a k-mer or of a gene (0 or 1). It is above 0 if expanded clones have it more often than others.
+
+The score is the Savage score (Savage 1956), the expected value of the rank in a sample of the exponential distribution
+with mean 1, minus 1. So the most abundant of N sequences has about log(N) - 0.4, the median sequence -0.3, and the mean
+is 0. Sequences with equal counts have the mean of their scores. Nothing changes if a rising function is applied to all
+counts of a repertoire, such as a common factor.
+
+Letters: N sequences of one repertoire, B repertoires, E k-mers, G genes of one field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.kmers import count_kmers
+from deeprc.progress import track
+
+__all__ = [
+    "EXPANSION_K",
+    "N_EXPANSION_KMERS",
+    "compute_expansion_scores",
+    "compute_expansion_table",
+    "compute_gene_expansion_table",
+]
+
+EXPANSION_K = 3
+"""Number of residues of a k-mer: few sequences have expanded, so longer k-mers are too rare among them."""
+
+N_EXPANSION_KMERS = len(AMINO_ACIDS) ** EXPANSION_K
+"""Number of k-mers, E."""
+
+_UNIT = 1 << 20  # scores are rounded to 1 / _UNIT, so that k-mers are counted in whole numbers
+
+
+def compute_expansion_scores(counts: NDArray[np.uint32]) -> Floats:
+    """Return the expansion score of each sequence of a repertoire from the counts, (N,); all are 0 if all are equal."""
+    values, index, n_equal = np.unique(counts, return_inverse=True, return_counts=True)
+    n = len(counts)
+    sums = np.concatenate([[0.0], np.cumsum(np.cumsum(1 / np.arange(n, 0, -1)))])  # sums of the scores of the ranks
+    stop = np.cumsum(n_equal)
+    mean = (sums[stop] - sums[stop - n_equal]) / n_equal - 1 if len(values) > 1 else np.zeros(len(values))
+    return np.asarray(mean[index.reshape(n)])
+
+
+def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:
+    """Return the features of the k-mers, (B, E); they are cached. NaN if no count of a repertoire is above 1."""
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        rows = track(whole.map_repertoires(_compute_row), "reading the k-mers of expanded clones", len(whole))
+        return {"frequencies": np.array(list(rows), np.float32).reshape(len(whole), N_EXPANSION_KMERS)}
+
+    arrays = load_or_compute(dataset, "expansion", {"k": EXPANSION_K}, compute)
+    return np.asarray(arrays["frequencies"][dataset.repertoire_indices])
+
+
+def compute_gene_expansion_table(dataset: RepertoireDataset, field: str, names: Sequence[str]) -> Floats:
+    """Return the features of the named genes, (B, G); NaN if no count of a repertoire is above 1.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires, which have calls of the field.
+    field
+        `v_call` or `j_call`.
+    names
+        Names of the genes.
+    """
+    rows = dataset.map_repertoires(partial(_compute_gene_row, field=field, names=names))
+    return np.array(list(rows)).reshape(len(dataset), len(names))
+
+
+def _compute_gene_row(repertoire: Repertoire, field: str, names: Sequence[str]) -> Floats:
+    if repertoire.counts.max(initial=0) <= 1:
+        return np.full(len(names), np.nan)
+    calls, scores = repertoire.genes[field], compute_expansion_scores(repertoire.counts)
+    sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(repertoire)
+    sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
+    return np.array([sum_of_gene.get(name, 0.0) for name in names])
+
+
+def _compute_row(repertoire: Repertoire) -> NDArray[np.float32]:
+    if repertoire.counts.max(initial=0) <= 1:
+        return np.full(N_EXPANSION_KMERS, np.nan, np.float32)
+    weights = np.rint((compute_expansion_scores(repertoire.counts) + 1) * _UNIT).astype(np.uint32)
+    spacing = tuple(range(EXPANSION_K))
+    weighted, plain = (
+        count_kmers(repertoire.residues, repertoire.lengths, spacing, weights=each) for each in (weights, None)
+    )
+    return ((weighted / _UNIT - plain) / len(repertoire)).astype(np.float32)
