@@ -46,6 +46,9 @@ _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
 _MIN_DOUBTFUL_STANDARD_ERRORS = 1.0
 """The mean decrease of the loss must exceed so many standard errors; see `FittedBranch.is_doubtful`."""
 
+_EXTRA_FOR_EXPANSION = 0.5
+"""Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
+
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
@@ -215,15 +218,50 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     with limit_blas_threads():
         found = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
         slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
-        best = int(np.argmax([each.mean() for each in loss_decreases]))
-        evidence = _count_standard_errors(loss_decreases[best], problem.groups)
+        settings = [(models, C) for models in kinds for C in models.Cs]
+        min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
+        best, evidence = _choose_setting(
+            [models.kinds for models, _ in settings], loss_decreases, problem.groups, min_evidence
+        )
         if evidence <= _MIN_DOUBTFUL_STANDARD_ERRORS:
             return None
-        models, C = [(models, C) for models in kinds for C in models.Cs][best]
+        models, C = settings[best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])
     scores[problem.known] = slopes[best] * found[best]
-    is_clear = evidence > _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
-    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()), is_clear)
+    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()), evidence > min_evidence)
+
+
+def _choose_setting(
+    kinds: Sequence[Sequence[Kind]],
+    loss_decreases: Sequence[Floats],
+    groups: NDArray[np.int64] | None,
+    min_evidence: float,
+) -> tuple[int, float]:
+    """Return the setting that lowers the mean loss most, and the evidence that it does so, in standard errors.
+
+    If it reads features of expanded clones and the evidence is not clear, it may be the best setting without them.
+
+    Parameters
+    ----------
+    kinds, loss_decreases
+        Kinds of features, and decrease of each repertoire's loss, (n,), of each setting.
+    groups
+        Donor of each repertoire, see `_Problem`.
+    min_evidence
+        Evidence above which a setting is clear.
+    """
+    means = np.array([each.mean() for each in loss_decreases])
+    reads_expansion = np.array([not {"expansion", "gene_expansion"}.isdisjoint(each) for each in kinds])
+
+    def measure(setting: int) -> tuple[int, float]:
+        evidence = _count_standard_errors(loss_decreases[setting], groups)
+        return setting, evidence - _EXTRA_FOR_EXPANSION * bool(reads_expansion[setting])
+
+    best = measure(int(np.argmax(means)))
+    if best[1] > min_evidence or reads_expansion.all():
+        return best
+    without = measure(int(np.argmax(np.where(reads_expansion, -np.inf, means))))
+    return max(best, without, key=lambda found: found[1])
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:
