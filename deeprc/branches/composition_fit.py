@@ -43,8 +43,11 @@ _MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts with
 _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
 """The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_cases) standard errors."""
 
-_MIN_DOUBTFUL_STANDARD_ERRORS = 1.0
-"""The mean decrease of the loss must exceed so many standard errors; see `FittedBranch.is_doubtful`."""
+_FEW_CASES, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
+"""With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`FittedBranch`).
+
+So few repertoires are also too few for the search for motifs, and the network would learn from random weights alone.
+"""
 
 _EXTRA_FOR_EXPANSION = 0.5
 """Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
@@ -223,7 +226,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         best, evidence = _choose_setting(
             [models.kinds for models, _ in settings], loss_decreases, problem.groups, min_evidence
         )
-        if evidence <= _MIN_DOUBTFUL_STANDARD_ERRORS:
+        if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_cases < _FEW_CASES else min_evidence):
             return None
         models, C = settings[best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])

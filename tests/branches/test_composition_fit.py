@@ -20,7 +20,7 @@ from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.composition_fit import _choose_setting, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseGeneModels
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
@@ -169,12 +169,44 @@ def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.long)])
-def test_permuted_labels_give_no_branch(tilted: RepertoireDataset, n_labels: int) -> None:
-    found = [
-        fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) is not None
-        for seed in range(n_labels)
-    ]
-    assert sum(found) <= 1
+def test_permuted_labels_give_no_clear_branch(tilted: RepertoireDataset, n_labels: int) -> None:
+    found = [fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) for seed in range(n_labels)]
+    assert sum(each is not None and not each.is_doubtful for each in found) <= 1
+
+
+@pytest.mark.parametrize(
+    ("evidence", "few", "expected"),
+    [(1.8, 50, "clear"), (1.6, 50, "doubtful"), (0.9, 50, "none"), (1.6, N, "none")],
+    ids=["clear", "doubtful", "little", "many repertoires"],
+)
+def test_little_evidence_is_enough_for_few_repertoires(
+    tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, evidence: float, few: int, expected: str
+) -> None:
+    """With 48 repertoires, 1.5 + 10 / 48 = 1.71 standard errors are clear."""
+    allow_dense_models_only(monkeypatch, 1.0, 0.3)
+    monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
+    monkeypatch.setattr(composition_fit, "_FEW_CASES", few)
+    monkeypatch.setattr(composition_fit, "_count_standard_errors", lambda *_: evidence)
+    fitted = fit_status(tilted)
+    assert ("none" if fitted is None else "doubtful" if fitted.is_doubtful else "clear") == expected
+
+
+def test_features_of_expanded_clones_need_more_evidence() -> None:
+    """The decreases have a mean of 1 (2.1 standard errors), 0.9 (1.9) or 0.5 (the largest, 2.4)."""
+    rng = np.random.default_rng(0)
+
+    def draw(mean: float, evidence: float) -> np.ndarray:
+        values = rng.normal(size=30)
+        values = (values - values.mean()) / values.std(ddof=1)
+        return np.asarray(mean + values * mean / evidence * np.sqrt(30))
+
+    expanded, without, less = draw(1.0, 2.1), draw(0.9, 1.9), draw(0.5, 2.4)
+    kinds = [("kmers",), ("kmers", "expansion"), ("genes",)]
+    decreases = [without, expanded, less]
+    assert _choose_setting(kinds, decreases, None, 1.7) == (0, pytest.approx(1.9))
+    assert _choose_setting(kinds, decreases, None, 1.5) == (1, pytest.approx(2.1 - 0.5))
+    assert _choose_setting([("gene_expansion",)] * 3, decreases, None, 1.7) == (1, pytest.approx(1.6))
+    assert _choose_setting([("kmers",)] * 3, decreases, None, 1.7) == (1, pytest.approx(2.1))
 
 
 @pytest.mark.slow
