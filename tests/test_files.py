@@ -148,7 +148,7 @@ def test_a_full_disk_does_not_stop_what_is_only_cached(
     with full_disk():
         found = load_or_compute(dataset, "a", {}, lambda _: {"a": np.zeros(LIMIT)})
     np.testing.assert_array_equal(found["a"], np.zeros(LIMIT))
-    assert "it will be computed again" in caplog.text
+    assert "they will be computed again" in caplog.text
     assert [path.name for path in (tmp_path / "c.h5.cache").iterdir()] == ["content.json"]
 
 

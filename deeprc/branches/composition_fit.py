@@ -10,6 +10,7 @@ Letters: B repertoires, n of them with a label; T outputs, S settings, V values 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -327,7 +328,8 @@ def _count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | N
     donors = renumber_donors(groups, len(loss_decreases))
     sums = np.bincount(donors, loss_decreases)
     residuals = sums - mean * np.bincount(donors)
-    standard_error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(loss_decreases)
+    variance = float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)
+    standard_error = math.sqrt(variance) / len(loss_decreases)
     if standard_error == 0:
-        return np.inf if mean > 0 else 0.0
+        return math.inf if mean > 0 else 0.0
     return mean / standard_error

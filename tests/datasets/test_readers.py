@@ -687,7 +687,7 @@ def test_the_chosen_format_must_fit():
         ({"count_column": "n"}, "`count_column` needs `sequence_column`"),
         ({"v_column": "v"}, "`v_column` needs `sequence_column`"),
         ({"sequence_column": "s", "v_column": "g", "j_column": "g"}, "`v_column` and `j_column` both name 'g'"),
-        ({"reader_format": "airr", "sequence_column": "s"}, "does not go with `reader_format=airr`"),
+        ({"reader_format": "airr", "sequence_column": "s"}, "cannot be combined with `reader_format=airr`"),
         ({"sequence_column": "s", "count_column": "s"}, "both name 's'"),
     ],
 )

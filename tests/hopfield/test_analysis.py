@@ -126,7 +126,7 @@ def test_classes_of_64_patterns(size: float, expected: str) -> None:
 
 @pytest.mark.parametrize(("size", "n"), [(5, 4), (-1, 4), (0, 0), (float("nan"), 4)])
 def test_a_size_is_not_larger_than_the_set(size: float, n: float) -> None:
-    with pytest.raises(ValueError, match="size: expected 0 to n, n more than 0, found"):
+    with pytest.raises(ValueError, match="size: expected 0 to n, with n above 0, found"):
         operating_class(size, n)
 
 

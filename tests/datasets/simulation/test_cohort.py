@@ -422,7 +422,7 @@ NAN = float("nan")
         (lambda: Cohort(2, positive_share=NAN), "positive_share: expected 0 to 1, found nan"),
         (lambda: Cohort(2, test_share=-0.1), "test_share: expected 0 to 1, found -0.1"),
         (lambda: Cohort(2, seeds={"signals": 1}), "seeds: expected some of background, .*found signals"),
-        (lambda: Cohort(2, signals=WHW * 2), "signals: expected a name of its own for each"),
+        (lambda: Cohort(2, signals=WHW * 2), "signals: expected a different name for each"),
         (
             lambda: Cohort(2, signals=(replace(WHW[0], witness_rate=0.6), replace(WHW[0], witness_rate=0.6, name="b"))),
             "the witness rates of the positive class sum to more than 1",
