@@ -142,8 +142,7 @@ class CompositionFeatures:
         gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
         if with_counts:
             shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
-            by_field = [compute_gene_expansion_table(dataset, field, names) for field, names in self.genes.items()]
-            gene_expansion = np.hstack([empty, *by_field])
+            gene_expansion = compute_gene_expansion_table(dataset, self.genes)
         is_known = ~np.isnan(shares).any(axis=1)
         weights, known = self.size_weights, self.size_weights * is_known
         self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights}

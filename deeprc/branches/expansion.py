@@ -10,12 +10,12 @@ with mean 1, minus 1. So the most abundant of N sequences has about log(N) - 0.4
 is 0. Sequences with equal counts have the mean of their scores. Nothing changes if a rising function is applied to all
 counts of a repertoire, such as a common factor.
 
-Letters: N sequences of one repertoire, B repertoires, E k-mers, G genes of one field.
+Letters: N sequences of one repertoire, B repertoires, E k-mers, G genes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -66,29 +66,31 @@ def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:
     return np.asarray(arrays["frequencies"][dataset.repertoire_indices])
 
 
-def compute_gene_expansion_table(dataset: RepertoireDataset, field: str, names: Sequence[str]) -> Floats:
+def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> Floats:
     """Return the features of the named genes, (B, G); NaN if no count of a repertoire is above 1.
 
     Parameters
     ----------
     dataset
-        The repertoires, which have calls of the field.
-    field
-        `v_call` or `j_call`.
-    names
-        Names of the genes.
+        The repertoires.
+    genes
+        Names of the genes by field, `v_call` or `j_call`. The features of the fields are end to end.
     """
-    rows = dataset.map_repertoires(partial(_compute_gene_row, field=field, names=names))
-    return np.array(list(rows)).reshape(len(dataset), len(names))
+    rows = dataset.map_repertoires(partial(_compute_gene_row, genes=genes))
+    return np.array(list(rows)).reshape(len(dataset), sum(map(len, genes.values())))
 
 
-def _compute_gene_row(repertoire: Repertoire, field: str, names: Sequence[str]) -> Floats:
+def _compute_gene_row(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]) -> Floats:
     if repertoire.counts.max(initial=0) <= 1:
-        return np.full(len(names), np.nan)
-    calls, scores = repertoire.genes[field], compute_expansion_scores(repertoire.counts)
-    sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(repertoire)
-    sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
-    return np.array([sum_of_gene.get(name, 0.0) for name in names])
+        return np.full(sum(map(len, genes.values())), np.nan)
+    scores = compute_expansion_scores(repertoire.counts)
+    found: list[float] = []
+    for field, names in genes.items():
+        calls = repertoire.genes[field]
+        sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(repertoire)
+        sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
+        found += [sum_of_gene.get(name, 0.0) for name in names]
+    return np.array(found)
 
 
 def _compute_row(repertoire: Repertoire) -> NDArray[np.float32]:

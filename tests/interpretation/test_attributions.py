@@ -357,7 +357,7 @@ def test_residue_frequencies(cohort: RepertoireDataset) -> None:
     ("repertoire_id", "sequence_id", "message"),
     [
         ("nobody", 1, r"cohort.h5: no repertoire 'nobody'; row 2 of the sequences names it"),
-        ("rep.1", 0, r"sequences, row 2: sequence_id: expected a whole number from 1 to .*, the size of 'rep.1', found 0"),
+        ("rep.1", 0, r"sequences, row 2: sequence_id: .* from 1 to .*, the size of 'rep.1', found 0"),
         ("rep.1", 10_000, r"row 2: .* found 10000"),
         ("rep.1", 1.5, r"row 2: .* found 1.5"),
         ("rep.1", None, r"row 2: sequence_id"),
