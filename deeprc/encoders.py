@@ -57,12 +57,15 @@ def list_encoders() -> list[str]:
 
 @functools.cache
 def _list_installed() -> tuple[str, ...]:
-    """Return the names of the encoders of other packages; finding them takes longer than reading a configuration."""
+    """Return the names of the encoders of other packages that were installed when this process first asked.
+
+    Finding them takes longer than reading a configuration.
+    """
     return tuple(sorted(entry_points(group=_GROUP).names))
 
 
 def may_have_weights(name: str) -> bool:
-    """Return whether the setting `embedding_weights` is possible beside an encoder.
+    """Return whether the setting `embedding_weights` is possible with an encoder.
 
     This is known of the encoders of this package. Another one is asked when the network is built, by its method
     `load_weights`.

@@ -7,7 +7,7 @@ logarithm of the p-value. If several repertoires have a sequence, its highest sc
 repertoire has come last: implanted or selected sequences are in positive repertoires only, and half of those that
 resemble them by chance are not.
 
-If DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers. If it has a memory
+If DeepRC reads the composition, too, a second list has the sequences by the weights of their k-mers. If it has a memory
 of clones, a third list has the sequences that the memory retrieves, and a fourth one all clones by their p-values, also
 those that are not associated enough for the memory. Scores of different lists cannot be compared, but their **excess**
 can: the share of the sequences with such a score that chance does not explain, see `deeprc.evaluation.excess`. The
@@ -18,8 +18,8 @@ A network is partly overfitted to its training repertoires, so its excess there 
 list of DeepRC is multiplied by the share that other repertoires confirm. If the network has a memory of clones, public
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
 motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
-its members by rank, share and excess. The list of the composition ignores the weights of counts, and of genes, because
-thousands of junctions have the same gene.
+its members by rank, share and excess. The list of the composition ignores how unequal the counts are, and the weights
+of genes, because thousands of junctions have the same gene.
 
 Letters: B repertoires, n sequences of a container.
 """

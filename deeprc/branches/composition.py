@@ -30,7 +30,12 @@ from torch import Tensor
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
-from deeprc.branches.expansion import EXPANSION_K, N_EXPANSION_KMERS, compute_expansion_scores
+from deeprc.branches.expansion import (
+    EXPANSION_K,
+    N_EXPANSION_KMERS,
+    compute_expansion_scores,
+    has_known_expansion,
+)
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -196,7 +201,7 @@ class CompositionBranch(Branch):
         The weight of a k-mer belongs to the sequence that has it. So does the weight of a k-mer or gene of expanded
         clones, times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
         have the gene, and by all sequences if none has it. How unequal the counts are, and the part that does not
-        depend on the repertoire, are shared by all sequences. If no count is above 1, the parts of counts are 0.
+        depend on the repertoire, are shared by all sequences. The part of unknown counts is 0.
 
         Raises
         ------
@@ -209,7 +214,7 @@ class CompositionBranch(Branch):
             terms = self._compute_terms(repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
-            if self.reads_expansion and repertoire.counts.max() > 1:
+            if self.reads_expansion and has_known_expansion(repertoire.counts):
                 expansion = self._compute_expansion_terms(repertoire, terms.scale)
                 run_in_blocks(_add_expansion, n, _BLOCK, arrays, expansion, contributions)
         return contributions.T

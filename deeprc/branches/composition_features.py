@@ -10,7 +10,9 @@ each mixture.
 - Each gene's centred log-ratio is divided by its standard deviation.
 - So is each feature of the abundances. A repertoire without known counts has the mean of the others.
 - Expansion: the k-mers of expanded clones. They have 1 to 3 residues, and scales as the k-mers have.
-- Gene expansion: the genes of expanded clones, each divided by its standard deviation. Unknown counts: as abundances.
+- Gene expansion: the genes of expanded clones, with one common scale. If each gene were divided by its own standard
+  deviation, a gene that is hardly seen in training would have huge values in new repertoires. Unknown counts: as
+  abundances.
 
 Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
 """
@@ -143,16 +145,19 @@ class CompositionFeatures:
         if with_counts:
             shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
             gene_expansion = compute_gene_expansion_table(dataset, self.genes)
-        is_known = ~np.isnan(shares).any(axis=1)
-        weights, known = self.size_weights, self.size_weights * is_known
-        self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights}
-        self.known_weights |= {"abundances": known, "expansion": known, "gene_expansion": known}
+        weights = self.size_weights
+        known, ranked = (weights * ~np.isnan(rows).any(axis=1) for rows in (shares, expansion))
+        self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights, "abundances": known}
+        self.known_weights |= {"expansion": ranked, "gene_expansion": ranked}
         self._rows = {
             "genes": np.hstack([empty, *ratios]),
             "abundances": _fill_unknown(shares, weights),
             "gene_expansion": _fill_unknown(gene_expansion, weights),
         }
-        self._columns = {kind: Columns(rows, weights=weights) for kind, rows in self._rows.items()}
+        self._columns = {
+            kind: Columns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
+            for kind, rows in self._rows.items()
+        }
         scaled = {kind: _scale_to_unit_diagonal(columns.gram()) for kind, columns in self._columns.items()}
         self._scales = {kind: scale for kind, (scale, _) in scaled.items()}
         self._expansion = _KmerColumns(_fill_unknown(expansion, weights), weights)

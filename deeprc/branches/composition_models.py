@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
@@ -46,6 +46,7 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
 """Kinds of features that have equal shares of the inner products. Among equal settings, the first is chosen."""
 
 _MIN_SPREAD = 1e-9  # smallest standard deviation of a gene that is not constant but for rounding
+_MIN_SCALE = 0.1  # smallest scale of a gene in the lasso, relative to the root mean square of the standard deviations
 
 
 class FittedFunction(NamedTuple):
@@ -113,18 +114,12 @@ class DenseModels(Models):
         Kinds of features, which have equal shares of the inner products.
     is_number
         Whether a number is predicted.
-    products
-        Inner products of the repertoires, (B, B).
     """
 
     features: CompositionFeatures
     kinds: tuple[Kind, ...]
     is_number: bool
-    products: Floats = field(init=False)
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in range(-2, 5))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "products", self.features.mix_inner_products(self._shares))
 
     @property
     def _shares(self) -> dict[Kind, float]:
@@ -132,7 +127,7 @@ class DenseModels(Models):
 
     def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        present = _mark_present(len(self.products), left_out)
+        present = _mark_present(len(self.features.size_weights), left_out)
         moved = np.asarray(
             sum(
                 share * _centre_products(self.features.products[kind], self.features.known_weights[kind], present)
@@ -144,10 +139,11 @@ class DenseModels(Models):
 
     def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
-        (solution,) = self._path(self.products[np.ix_(learned, learned)], target, [C])
-        dual = np.zeros(len(self.products))
+        products = self.features.mix_inner_products(self._shares)
+        (solution,) = self._path(products[np.ix_(learned, learned)], target, [C])
+        dual = np.zeros(len(products))
         dual[learned] = slope * solution.weights
-        return FittedFunction(self.features.make_linear_function(dual, self._shares), self.products @ dual)
+        return FittedFunction(self.features.make_linear_function(dual, self._shares), products @ dual)
 
     @property
     def _path(self) -> Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]:
@@ -220,7 +216,8 @@ def _fit_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Itera
 def _fit_lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
     """Return the weights of the genes by the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
-    factor = np.where(spread > _MIN_SPREAD, 1 / np.maximum(spread, _MIN_SPREAD), 0)
+    least = max(_MIN_SPREAD, _MIN_SCALE * float(np.sqrt(np.mean(spread**2))))
+    factor = np.where(spread > _MIN_SPREAD, 1 / np.maximum(spread, least), 0)
     alphas = [1 / (C * len(numbers)) for C in Cs]
     _, weights, _ = lasso_path((columns - columns.mean(axis=0)) * factor, numbers - numbers.mean(), alphas=alphas)
     return np.asarray(weights.T * factor)

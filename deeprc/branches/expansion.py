@@ -8,7 +8,8 @@ occurrences of a k-mer or of a gene (0 or 1). It is above 0 if expanded clones h
 The score is the Savage score (Savage 1956), the expected value of the rank in a sample of the exponential distribution
 with mean 1, minus 1. So the most abundant of N sequences has about log(N) - 0.4, the median sequence -0.3, and the mean
 is 0. Sequences with equal counts have the mean of their scores. Nothing changes if a rising function is applied to all
-counts of a repertoire, such as a common factor.
+counts of a repertoire, such as a common factor. If all counts are equal, nothing is known of the expansion. Few reads
+have the same effect in part: most counts are 1 then, and the features are nearer to 0.
 
 Letters: N sequences of one repertoire, B repertoires, E k-mers, G genes.
 """
@@ -34,6 +35,7 @@ __all__ = [
     "compute_expansion_scores",
     "compute_expansion_table",
     "compute_gene_expansion_table",
+    "has_known_expansion",
 ]
 
 EXPANSION_K = 3
@@ -42,7 +44,13 @@ EXPANSION_K = 3
 N_EXPANSION_KMERS = len(AMINO_ACIDS) ** EXPANSION_K
 """Number of k-mers, E."""
 
+_DECIMALS = 12  # if all sequences have one gene, its feature is exactly 0, and not a varying rounding error
 _UNIT = 1 << 20  # scores are rounded to 1 / _UNIT, so that k-mers are counted in whole numbers
+
+
+def has_known_expansion(counts: NDArray[np.uint32]) -> bool:
+    """Return whether the counts of a repertoire, (N,), are not all equal."""
+    return len(counts) > 0 and bool(counts.max() > counts.min())
 
 
 def compute_expansion_scores(counts: NDArray[np.uint32]) -> Floats:
@@ -56,7 +64,7 @@ def compute_expansion_scores(counts: NDArray[np.uint32]) -> Floats:
 
 
 def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:
-    """Return the features of the k-mers, (B, E); they are cached. NaN if no count of a repertoire is above 1."""
+    """Return the features of the k-mers, (B, E); they are cached. NaN if all counts of a repertoire are equal."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
         rows = track(whole.map_repertoires(_compute_row), "reading the k-mers of expanded clones", len(whole))
@@ -67,7 +75,7 @@ def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:
 
 
 def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> Floats:
-    """Return the features of the named genes, (B, G); NaN if no count of a repertoire is above 1.
+    """Return the features of the named genes, (B, G); NaN if all counts of a repertoire are equal.
 
     Parameters
     ----------
@@ -81,7 +89,7 @@ def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str,
 
 
 def _compute_gene_row(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]) -> Floats:
-    if repertoire.counts.max(initial=0) <= 1:
+    if not has_known_expansion(repertoire.counts):
         return np.full(sum(map(len, genes.values())), np.nan)
     scores = compute_expansion_scores(repertoire.counts)
     found: list[float] = []
@@ -90,11 +98,11 @@ def _compute_gene_row(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]
         sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(repertoire)
         sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
         found += [sum_of_gene.get(name, 0.0) for name in names]
-    return np.array(found)
+    return np.round(found, _DECIMALS)
 
 
 def _compute_row(repertoire: Repertoire) -> NDArray[np.float32]:
-    if repertoire.counts.max(initial=0) <= 1:
+    if not has_known_expansion(repertoire.counts):
         return np.full(N_EXPANSION_KMERS, np.nan, np.float32)
     weights = np.rint((compute_expansion_scores(repertoire.counts) + 1) * _UNIT).astype(np.uint32)
     spacing = tuple(range(EXPANSION_K))

@@ -21,13 +21,14 @@ from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _make_branch, _Model, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseGeneModels
 from deeprc.branches.expansion import (
+    _compute_gene_row,
     compute_expansion_scores,
     compute_expansion_table,
     compute_gene_expansion_table,
 )
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.nn.branches import Branches
@@ -80,7 +81,9 @@ def test_a_branch_by_hand() -> None:
     first, second = -3 / 4, 13 / 12
     expected = [[2 * first - 0.5, 3 * first], [2 * second - 0.5, 0], [-0.5, 0], [-0.5, 0]]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1 say nothing
+    for count in (1, 3):  # equal counts say nothing
+        equal = replace(Sequences.encode(["CASSL"] * 9), counts=as_counts(*[count] * 9))
+        assert branch.score(repertoire(equal)).tolist() == [0, 0]
     assert branch.score(repertoire(Sequences.encode([]))).tolist() == [0, 0]
     assert branch.features == ["k-mers weighted by counts"]
     assert branch.reads_counts
@@ -226,6 +229,46 @@ def test_the_score_is_the_linear_function_of_the_genes(one_gene: RepertoireDatas
     of_sequences = np.array(each.genes["v_call"].vocabulary)[each.genes["v_call"].codes]
     expected = [expanded_scores[of_sequences == name].sum() / 600 for name in names]
     np.testing.assert_allclose(table[3, : len(names)], expected, atol=1e-12)
+
+
+def with_genes(dataset: RepertoireDataset, at: int, v_codes: np.ndarray, names: tuple[str, ...]) -> Repertoire:
+    """Return a repertoire of a dataset with other V genes and one J gene."""
+    j_call = Categorical(np.zeros(600, np.uint16), ("TRBJ1",))
+    genes = {"v_call": Categorical(v_codes.astype(np.uint16), names), "j_call": j_call}
+    return repertoire(dataset[at].sequences.with_genes(genes))
+
+
+def test_a_gene_that_all_sequences_have_does_not_vary(one_gene: RepertoireDataset) -> None:
+    """Its feature is the sum of all scores, which is 0 but for rounding."""
+    each = with_genes(one_gene, 3, np.arange(600) % 2, ("A", "B"))
+    row = _compute_gene_row(each, {"v_call": ["A", "B"], "j_call": ["TRBJ1"]})
+    assert row[2] == 0
+    assert row[0] == pytest.approx(-row[1], abs=1e-11)
+    assert abs(row[0]) > 1e-4
+
+
+@pytest.mark.parametrize("models", [DenseModels, SparseGeneModels])
+def test_a_gene_that_was_hardly_seen_cannot_decide(
+    one_gene: RepertoireDataset, models: type[DenseModels | SparseGeneModels], tmp_path: Path
+) -> None:
+    """One training repertoire has one sequence with RARE; a new repertoire has 20, which have expanded."""
+    names = (*(f"TRBV{number}" for number in range(1, 31)), "RARE")
+    path = tmp_path / "rare.h5"
+    with ContainerWriter(path) as writer:
+        for number, each in enumerate(one_gene):
+            codes = np.array(each.genes["v_call"].codes)
+            codes[0] = 30 if number == 0 else codes[0]
+            genes = {"v_call": Categorical(codes, names), "j_call": each.genes["j_call"]}
+            writer.append(each.repertoire_id, each.sequences.with_genes(genes))
+        writer.finish(pd.DataFrame({"number": np.arange(60)}), source="a test")
+    features, labels = CompositionFeatures(open_dataset(path)), (np.arange(60) % 2).astype(np.float64)
+    kinds = ("gene_expansion",)
+    made = models(features, kinds, False) if models is DenseModels else models(features, kinds)
+    function, scores = made.fit(labels, np.arange(60), made.Cs[-1], slope=1.0)
+    branch = _make_branch(features, [(0, _Model(function, kinds, scores, 1.0, True))], 1)
+    codes = np.arange(600) % 30
+    codes[np.argsort(one_gene[5].counts)[-20:]] = 30
+    assert abs(branch.score(with_genes(one_gene, 5, codes, names))[0]) < 3 * np.abs(scores).max()
 
 
 def test_left_out_repertoires_without_counts_score_0(expanded: RepertoireDataset) -> None:

@@ -249,7 +249,7 @@ def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path
     with pytest.raises(Killed):
         train_run(cohort.container.path, tmp_path / "run", progress=second, **arguments)  # type: ignore[arg-type]
     assert refused == [
-        f"{tmp_path}/run: another process is training this run; wait for its end",
+        f"{tmp_path}/run: another process is training this run; wait until it has ended",
         f"{tmp_path}/run: exists already; continue it with `resume_run`, or choose another `output`",
     ]
     resume_run(tmp_path / "run")

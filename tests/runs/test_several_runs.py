@@ -270,7 +270,7 @@ def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_pa
 
 def test_sketches_that_are_not_wanted_are_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
     runs = train(tmp_path / "runs", folds=[0, 1])
-    with pytest.raises(InputError, match=r"fold-0/sketches.safetensors: was kept by an earlier call"):
+    with pytest.raises(InputError, match=r"fold-0/sketches.safetensors: was written by an earlier call"):
         train(tmp_path / "runs", keep_sketches=False, folds=[0, 1])
     for run in runs:
         (run / "sketches.safetensors").unlink()
