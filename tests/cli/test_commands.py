@@ -392,13 +392,13 @@ def test_resume_takes_no_other_option(
 _READS_FOR_EVER = """
 import pathlib, time
 from deeprc.cli import main
-from deeprc.datasets import preprocessing
+from deeprc.datasets import appending
 
 def read(_):
     pathlib.Path("reading").touch()
     time.sleep(600)
 
-preprocessing.read_file = read
+appending.read_file = read
 main()
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.encoders import find_encoder, list_encoders, register_encoder
+from deeprc.encoders import _list_installed, find_encoder, list_encoders, register_encoder
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
@@ -48,7 +49,7 @@ class Composition(SequenceEncoder):
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package with the entry point, as pip would leave it."""
     folder = tmp_path / "site"
     (folder / "composition-1.0.dist-info").mkdir(parents=True)
@@ -59,7 +60,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     entry = "[deeprc.encoders]\ncomposition = composition_encoder:Composition\n"
     (folder / "composition-1.0.dist-info" / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(str(folder))
-    return folder
+    _list_installed.cache_clear()
+    yield folder
+    _list_installed.cache_clear()
 
 
 @pytest.mark.slow
