@@ -8,8 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import FaultGroup, InputError, format_count, quote
@@ -94,7 +92,7 @@ def count_gene_numbers(sequences: Sequences) -> Counter[str]:
     for calls in sequences.genes.values():
         codes = [code for code, name in enumerate(calls.vocabulary) if _NUMBER.fullmatch(name)]
         if codes:
-            n_by_code = np.bincount(calls.codes, minlength=len(calls.vocabulary))
+            n_by_code = calls.count_occurrences()
             numbers.update({calls.vocabulary[code]: int(n_by_code[code]) for code in codes})
     return +numbers
 

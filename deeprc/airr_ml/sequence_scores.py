@@ -7,7 +7,7 @@ Letters: N sequences of a repertoire, P patterns (the positions of a k-mer's res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -58,13 +58,13 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
 def _sum_composition(branch: CompositionBranch, repertoire: Repertoire) -> Floats:
     """Return the sum of the weights of the k-mers of each sequence for the first output, (N,)."""
 
-    def add(k: int, name: str) -> Floats:
-        weights = to_array(branch.get_buffer(name)[:1])
-        return np.concatenate([np.zeros(0), *_sum_kmer_coefficients(repertoire, [tuple(range(k))], weights)])
+    def sum_weights(k: int, name: str) -> Floats:
+        """Return the sum of the weights in a buffer for the k-mers of each sequence, (N,)."""
+        return _sum_kmer_coefficients(repertoire, [tuple(range(k))], to_array(branch.get_buffer(name)[:1]))
 
-    total = add(K, "kmer_weights")
+    total = sum_weights(K, "kmer_weights")
     if branch.reads_expansion:
-        total += compute_expansion_scores(repertoire.counts) * add(EXPANSION_K, "expansion_weights")
+        total += compute_expansion_scores(repertoire.counts) * sum_weights(EXPANSION_K, "expansion_weights")
     return total
 
 
@@ -111,7 +111,7 @@ def _sum_coefficients(estimator: LogisticRegression | GappedKmerLogisticRegressi
     coefficients = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
     coefficients[estimator.features_] = estimator.coef_
     tables = coefficients[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
-    scores = np.concatenate([np.zeros(0), *_sum_kmer_coefficients(repertoire, patterns, tables)])
+    scores = _sum_kmer_coefficients(repertoire, patterns, tables)
     gene_coefficients = coefficients[M * len(patterns) :]
     for field, names in genes.items():
         calls = repertoire.genes.get(field)
@@ -122,17 +122,15 @@ def _sum_coefficients(estimator: LogisticRegression | GappedKmerLogisticRegressi
     return scores
 
 
-def _sum_kmer_coefficients(
-    repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats
-) -> Iterator[Floats]:
-    """Yield, piece by piece, the sum of the coefficients, `tables` (P, M), of each sequence's k-mers."""
-    offsets = repertoire.offsets
+def _sum_kmer_coefficients(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Floats:
+    """Return the sum of the coefficients, `tables` (P, M), of each sequence's k-mers, (N,)."""
+    offsets, scores = repertoire.offsets, np.zeros(len(repertoire))
     for first in range(0, len(repertoire), _PIECE):
         bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]
         residues = np.asarray(repertoire.residues[bounds[0] : bounds[-1]])
         bounds = bounds - bounds[0]
         left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
-        sums = np.zeros(len(bounds) - 1)
+        sums = scores[first : first + len(bounds) - 1]  # a view
         for places, table in zip(patterns, tables, strict=True):
             if not table.any():
                 continue
@@ -143,4 +141,4 @@ def _sum_kmer_coefficients(
             values = np.zeros(len(residues))
             values[starts] = table[codes]
             sums += np.add.reduceat(values, bounds[:-1])
-        yield sums
+    return scores

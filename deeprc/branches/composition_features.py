@@ -138,7 +138,6 @@ class CompositionFeatures:
             for field, names in self.genes.items()
             if names
         ]
-        empty = np.zeros((len(dataset), 0))
         shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
         expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
         gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
@@ -150,7 +149,7 @@ class CompositionFeatures:
         self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights, "abundances": known}
         self.known_weights |= {"expansion": ranked, "gene_expansion": ranked}
         self._rows = {
-            "genes": np.hstack([empty, *ratios]),
+            "genes": np.hstack([np.zeros((len(dataset), 0)), *ratios]),
             "abundances": _fill_unknown(shares, weights),
             "gene_expansion": _fill_unknown(gene_expansion, weights),
         }

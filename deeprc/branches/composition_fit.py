@@ -123,21 +123,19 @@ def _make_branch(
     centre = features.centre
     for output, model in models:
         _fill_kmers(branch, "kmer", output, model.function.kmers, centre.kmers)
-        for field, part in _divide_genes(branch):
-            branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(model.function.genes[part])
-            branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre.genes[part])
         if "abundances" in kinds:
             branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
             branch.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
         if branch.reads_expansion:
             _fill_kmers(branch, "expansion", output, model.function.expansion, centre.expansion)
-            for field, part in _divide_genes(branch):
-                branch.get_buffer(f"{field}_expansion_weights")[output] = torch.from_numpy(
-                    model.function.gene_expansion[part]
-                )
-            branch.get_buffer("expansion_constants")[output] += float(
-                model.function.gene_expansion @ centre.gene_expansion
-            )
+            of_genes = float(model.function.gene_expansion @ centre.gene_expansion)
+            branch.get_buffer("expansion_constants")[output] += of_genes
+        for field, part in _divide_genes(branch):
+            branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(model.function.genes[part])
+            branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre.genes[part])
+            if branch.reads_expansion:
+                weights = torch.from_numpy(model.function.gene_expansion[part])
+                branch.get_buffer(f"{field}_expansion_weights")[output] = weights
     return branch
 
 
