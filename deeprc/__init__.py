@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deeprc.interpretation.cells import annotate_cells
     from deeprc.interpretation.report import Report
     from deeprc.interpretation.report import write_any_report as report
+    from deeprc.runs.composition_table import make_composition_table as composition_table
     from deeprc.runs.cross_validation import cross_validate as cv
     from deeprc.runs.ensemble import evaluate_runs as evaluate
     from deeprc.runs.ensemble import load_ensemble
@@ -53,6 +54,7 @@ __all__ = [
     "benchmark",
     "check",
     "clones",
+    "composition_table",
     "cv",
     "evaluate",
     "from_anndata",
@@ -80,6 +82,7 @@ _WHERE = {
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),
     "clones": ("deeprc.associations", "associate_clones"),
+    "composition_table": ("deeprc.runs.composition_table", "make_composition_table"),
     "cv": ("deeprc.runs.cross_validation", "cross_validate"),
     "evaluate": ("deeprc.runs.ensemble", "evaluate_runs"),
     "from_anndata": ("deeprc.datasets.cells", "from_anndata"),

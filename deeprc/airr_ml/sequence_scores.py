@@ -20,7 +20,6 @@ from deeprc.branches.composition import CompositionBranch, K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
-from deeprc.nn.branches import to_array
 from deeprc.nn.contributions import ATTENTION
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -57,14 +56,11 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
 
 def _sum_composition(branch: CompositionBranch, repertoire: Repertoire) -> Floats:
     """Return the sum of the weights of the k-mers of each sequence for the first output, (N,)."""
-
-    def sum_weights(k: int, name: str) -> Floats:
-        """Return the sum of the weights in a buffer for the k-mers of each sequence, (N,)."""
-        return _sum_kmer_coefficients(repertoire, [tuple(range(k))], to_array(branch.get_buffer(name)[:1]))
-
-    total = sum_weights(K, "kmer_weights")
+    weights = branch.get_linear_function(0)
+    total = _sum_kmer_coefficients(repertoire, [tuple(range(K))], weights.kmers[None])
     if branch.reads_expansion:
-        total += compute_expansion_scores(repertoire.counts) * sum_weights(EXPANSION_K, "expansion_weights")
+        expanded = _sum_kmer_coefficients(repertoire, [tuple(range(EXPANSION_K))], weights.expansion[None])
+        total += compute_expansion_scores(repertoire.counts) * expanded
     return total
 
 
@@ -78,10 +74,8 @@ def _find_composition(estimator: DeepRCClassifier) -> CompositionBranch | None:
     branches = estimator.model_.network.branches
     for gain, branch in () if branches is None else zip(branches.gains[:, 0].tolist(), branches, strict=True):
         if isinstance(branch, CompositionBranch) and gain > 0:
-            has_weights = bool(branch.kmer_weights[0].any())
-            if branch.reads_expansion:
-                has_weights |= bool(branch.get_buffer("expansion_weights")[0].any())
-            return branch if has_weights else None
+            weights = branch.get_linear_function(0)
+            return branch if weights.kmers.any() or weights.expansion.any() else None
     return None
 
 

@@ -18,10 +18,13 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.progress import track
 
-__all__ = ["TOP_FRACTIONS", "compute_log_top_shares", "compute_log_top_shares_table"]
+__all__ = ["TOP_FRACTIONS", "TOP_NAMES", "compute_log_top_shares", "compute_log_top_shares_table"]
 
 TOP_FRACTIONS = (0.5, 0.1, 0.01)
 """Which sequences a feature is about, the most abundant half, tenth and hundredth of them: Q numbers."""
+
+TOP_NAMES = ("half", "tenth", "hundredth")
+"""What tables call these fractions."""
 
 
 def compute_log_top_shares(counts: NDArray[np.uint32]) -> Floats:

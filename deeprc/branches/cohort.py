@@ -56,11 +56,8 @@ class FittedBranch:
     loss_decreases
         Decrease of the mean loss of each output on held-out repertoires by the scores, (T,), in nats or, for a number,
         in half squared standard deviations; 0 for an output that the branch does not predict.
-    is_doubtful
-        Whether the decreases may be chance. A doubtful branch is of use only if the network has no other branch.
     """
 
     branch: Branch
     scores: Floats
     loss_decreases: Floats
-    is_doubtful: bool = False

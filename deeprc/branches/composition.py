@@ -37,6 +37,7 @@ from deeprc.branches.expansion import (
     has_known_expansion,
 )
 from deeprc.branches.genes import check_some_genes_known
+from deeprc.branches.linear_function import KIND_NAMES, LinearFunction
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
@@ -64,12 +65,13 @@ _BLOCK = 65_536  # number of sequences that one thread reads at a time
 
 @dataclass(frozen=True)
 class _Description:
-    """The description that `CompositionBranch.describe` returns: genes with weights, and what else has weights."""
+    """The description that `CompositionBranch.describe` returns: genes with weights, other features, and doubt."""
 
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
     abundances: bool = False  # models of earlier versions do not say it
     expansion: bool = False
+    doubtful: bool = False
 
 
 class _Terms(NamedTuple):
@@ -125,6 +127,8 @@ class CompositionBranch(Branch):
         Whether the features of how unequal the counts are have weights.
     reads_expansion
         Whether the 3-mers and genes of expanded clones have weights.
+    is_doubtful
+        Whether the evidence for the branch is weak, see `Branch.is_doubtful`.
 
     Attributes
     ----------
@@ -157,8 +161,10 @@ class CompositionBranch(Branch):
         *,
         reads_abundances: bool = False,
         reads_expansion: bool = False,
+        is_doubtful: bool = False,
     ) -> None:
         super().__init__()
+        self._is_doubtful = is_doubtful
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
@@ -183,17 +189,38 @@ class CompositionBranch(Branch):
         return self.reads_abundances or self.reads_expansion
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether it may be chance that the branch predicts left-out repertoires, see `Branch`."""
+        return self._is_doubtful
+
+    @property
     def features(self) -> list[str]:
         """Which features have weights."""
-        buffers = {
-            "k-mers": ("kmer_weights",),
-            "genes": ("v_call_weights", "j_call_weights"),
-            "counts": ("abundance_weights",),
-            "k-mers weighted by counts": ("expansion_weights",),
-            "genes weighted by counts": ("v_call_expansion_weights", "j_call_expansion_weights"),
-        }
-        has_weights = {name for name, buffer in self.named_buffers() if bool(buffer.any())}
-        return [feature for feature, names in buffers.items() if not has_weights.isdisjoint(names)]
+        functions = [self.get_linear_function(output) for output in range(len(self.kmer_constants))]
+        return [name for kind, name in KIND_NAMES.items() if any(getattr(each, kind).any() for each in functions)]
+
+    def get_linear_function(self, output: int) -> LinearFunction:
+        """Return the weights of all features for one output in 64 bits; features that are not read have 0.
+
+        The genes of `v_call` and `j_call` are end to end, in the order of `genes`.
+        """
+
+        def take(name: str, n: int) -> Floats:
+            """Return the weights in a buffer, (n,)."""
+            buffer = getattr(self, name, None)
+            return np.zeros(n) if buffer is None else to_array(buffer[output]).astype(np.float64)
+
+        def take_genes(name: str) -> Floats:
+            """Return the weights of the genes of both fields, (G,)."""
+            return np.concatenate([take(f"{field}_{name}", len(names)) for field, names in self.genes.items()])
+
+        return LinearFunction(
+            kmers=take("kmer_weights", _N_KMERS),
+            genes=take_genes("weights"),
+            abundances=take("abundance_weights", len(TOP_FRACTIONS)),
+            expansion=take("expansion_weights", N_EXPANSION_KMERS),
+            gene_expansion=take_genes("expansion_weights"),
+        )
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
@@ -282,9 +309,10 @@ class CompositionBranch(Branch):
         return shares, gene_scores[:, ~is_present].sum(axis=1)
 
     def describe(self) -> dict[str, Any]:
-        """Return the names of the genes, by field, and what else has weights; see `Branch`."""
+        """Return the names of the genes, by field, what else has weights, and doubt; see `Branch`."""
         genes = {field: list(names) for field, names in self.genes.items()}
-        return {**genes, "abundances": self.reads_abundances, "expansion": self.reads_expansion}
+        reads = {"abundances": self.reads_abundances, "expansion": self.reads_expansion}
+        return {**genes, **reads, "doubtful": self.is_doubtful}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
@@ -296,7 +324,8 @@ class CompositionBranch(Branch):
                 raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
-        return cls(n_outputs, genes, reads_abundances=valid.abundances, reads_expansion=valid.expansion)
+        reads = {"reads_abundances": valid.abundances, "reads_expansion": valid.expansion}
+        return cls(n_outputs, genes, **reads, is_doubtful=valid.doubtful)
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""

@@ -20,8 +20,7 @@ Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,38 +31,14 @@ from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
+from deeprc.branches.linear_function import GeneKind, Kind, LinearFunction
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
-__all__ = ["CompositionFeatures", "GeneKind", "Kind", "LinearFunction"]
-
-Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
-"""A kind of features."""
-
-GeneKind = Literal["genes", "gene_expansion"]
-"""A kind of features, each of which belongs to a gene."""
+__all__ = ["CompositionFeatures"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-
-
-@dataclass(frozen=True)
-class LinearFunction:
-    """A linear function of unscaled features, or their means.
-
-    Attributes
-    ----------
-    kmers, genes, abundances
-        Weights, or means, of 4-mers, (M,), genes, (G,), and abundances, (Q,).
-    expansion, gene_expansion
-        Weights, or means, of 3-mers, (E,), and genes, (G,), of expanded clones.
-    """
-
-    kmers: Floats
-    genes: Floats
-    abundances: Floats
-    expansion: Floats
-    gene_expansion: Floats
 
 
 class _KmerColumns:

@@ -24,9 +24,10 @@ from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
-from deeprc.branches.composition_features import CompositionFeatures, Kind, LinearFunction
+from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_cases, renumber_donors
+from deeprc.branches.linear_function import Kind, LinearFunction
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.outputs import get_output_slices
@@ -45,7 +46,7 @@ _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
 """The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_cases) standard errors."""
 
 _FEW_CASES, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
-"""With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`FittedBranch`).
+"""With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
 
 So few repertoires are usually too few for the search for motifs, and the network would learn from random weights alone.
 """
@@ -83,7 +84,7 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     scores, loss_decreases = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
     for output, model in used:
         scores[:, output], loss_decreases[output] = model.scores, model.loss_decrease
-    return FittedBranch(_make_branch(features, used, n_outputs), scores, loss_decreases, is_doubtful=not clear)
+    return FittedBranch(_make_branch(features, used, n_outputs, is_doubtful=not clear), scores, loss_decreases)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class _Model:
 
 
 def _make_branch(
-    features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int
+    features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int, *, is_doubtful: bool = False
 ) -> CompositionBranch:
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
     kinds = {kind for _, model in models for kind in model.kinds}
@@ -119,6 +120,7 @@ def _make_branch(
         features.genes if kinds & {"genes", "gene_expansion"} else {},
         reads_abundances="abundances" in kinds,
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
+        is_doubtful=is_doubtful,
     )
     centre = features.centre
     for output, model in models:

@@ -25,7 +25,8 @@ from sklearn.linear_model import lasso_path
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
-from deeprc.branches.composition_features import CompositionFeatures, GeneKind, Kind, LinearFunction
+from deeprc.branches.composition_features import CompositionFeatures
+from deeprc.branches.linear_function import GeneKind, Kind, LinearFunction
 
 __all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
 

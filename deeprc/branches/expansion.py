@@ -23,10 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
+from deeprc.baselines.gene_usage import list_genes
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
+from deeprc.errors import InputError
 from deeprc.progress import track
 
 __all__ = [
@@ -65,17 +68,11 @@ def compute_expansion_scores(counts: NDArray[np.uint32]) -> Floats:
 
 def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:
     """Return the features of the k-mers, (B, E); they are cached. NaN if all counts of a repertoire are equal."""
-
-    def compute(whole: RepertoireDataset) -> Arrays:
-        rows = track(whole.map_repertoires(_compute_row), "reading the k-mers of expanded clones", len(whole))
-        return {"frequencies": np.array(list(rows), np.float32).reshape(len(whole), N_EXPANSION_KMERS)}
-
-    arrays = load_or_compute(dataset, "expansion", {"k": EXPANSION_K}, compute)
-    return np.asarray(arrays["frequencies"][dataset.repertoire_indices])
+    return np.asarray(_load_tables(dataset)["kmers"][dataset.repertoire_indices])
 
 
 def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> Floats:
-    """Return the features of the named genes, (B, G); NaN if all counts of a repertoire are equal.
+    """Return the features of the named genes, (B, G); NaN if all counts of a repertoire are equal. They are cached.
 
     Parameters
     ----------
@@ -83,28 +80,61 @@ def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str,
         The repertoires.
     genes
         Names of the genes by field, `v_call` or `j_call`. The features of the fields are end to end.
+
+    Raises
+    ------
+    InputError
+        If the container has no calls of a field with names.
     """
-    rows = dataset.map_repertoires(partial(_compute_gene_row, genes=genes))
-    return np.array(list(rows)).reshape(len(dataset), sum(map(len, genes.values())))
-
-
-def _compute_gene_row(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]) -> Floats:
-    if not has_known_expansion(repertoire.counts):
-        return np.full(sum(map(len, genes.values())), np.nan)
-    scores = compute_expansion_scores(repertoire.counts)
-    found: list[float] = []
+    tables, found = _load_tables(dataset), [np.zeros((len(dataset), 0))]
     for field, names in genes.items():
-        calls = repertoire.genes[field]
-        sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(repertoire)
-        sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
-        found += [sum_of_gene.get(name, 0.0) for name in names]
-    return np.round(found, _DECIMALS)
+        if names and field not in dataset.gene_fields:
+            raise InputError(f"{dataset.container.path}: has no {field}")
+        if names:
+            rows = tables[field][dataset.repertoire_indices]
+            absent = np.where(np.isnan(rows).any(axis=1, keepdims=True), np.nan, 0.0)
+            index_of = {name: index for index, name in enumerate(tables[f"{field}_names"].tolist())}
+            found.append(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
+    return np.hstack(found)
 
 
-def _compute_row(repertoire: Repertoire) -> NDArray[np.float32]:
+def _load_tables(dataset: RepertoireDataset) -> Arrays:
+    """Return the features of all repertoires of a container: `kmers`, (B, E), and those of the genes by field."""
+
+    def compute(whole: RepertoireDataset) -> Arrays:
+        genes = {field: list_genes(whole, field) for field in whole.gene_fields}
+        computed = whole.map_repertoires(partial(_compute_rows, genes=genes))
+        rows = list(track(computed, "reading expanded clones", len(whole)))
+        n, kmers = len(whole), [each for each, _ in rows]
+        arrays: Arrays = {"kmers": np.array(kmers, np.float32).reshape(n, N_EXPANSION_KMERS)}
+        for field, names in genes.items():
+            arrays[field] = np.array([by_field[field] for _, by_field in rows]).reshape(n, len(names))
+            arrays[f"{field}_names"] = np.array(names, np.str_)
+        return arrays
+
+    return load_or_compute(dataset, "expanded-clones", {"k": EXPANSION_K}, compute)
+
+
+def _compute_rows(
+    repertoire: Repertoire, genes: Mapping[str, Sequence[str]]
+) -> tuple[NDArray[np.float32], dict[str, Floats]]:
+    """Return the features of the k-mers, (E,), and of the genes by field, (G,) each."""
     if not has_known_expansion(repertoire.counts):
-        return np.full(N_EXPANSION_KMERS, np.nan, np.float32)
-    weights = np.rint((compute_expansion_scores(repertoire.counts) + 1) * _UNIT).astype(np.uint32)
+        unknown = {field: np.full(len(names), np.nan) for field, names in genes.items()}
+        return np.full(N_EXPANSION_KMERS, np.nan, np.float32), unknown
+    scores = compute_expansion_scores(repertoire.counts)
+    by_field = {field: _sum_by_gene(repertoire.genes[field], scores, names) for field, names in genes.items()}
+    return _count_weighted_kmers(repertoire, scores), by_field
+
+
+def _sum_by_gene(calls: Categorical, scores: Floats, names: Sequence[str]) -> Floats:
+    sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(scores)
+    sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
+    return np.round([sum_of_gene.get(name, 0.0) for name in names], _DECIMALS)
+
+
+def _count_weighted_kmers(repertoire: Repertoire, scores: Floats) -> NDArray[np.float32]:
+    weights = np.rint((scores + 1) * _UNIT).astype(np.uint32)
     spacing = tuple(range(EXPANSION_K))
     weighted, plain = (
         count_kmers(repertoire.residues, repertoire.lengths, spacing, weights=each) for each in (weights, None)

@@ -41,7 +41,7 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
         fit_clones(cohort) if config.clones else None,
     ]
     fitted = [each for each in found if each is not None]
-    return [each for each in fitted if not each.is_doubtful] or fitted
+    return [each for each in fitted if not each.branch.is_doubtful] or fitted
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
@@ -68,7 +68,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
             if decrease > 0
         ]
         if useful:
-            doubt = ", which may be chance" if each.is_doubtful else ""
+            doubt = ", which may be chance" if each.branch.is_doubtful else ""
             used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)}{doubt})")
             phrase = "by"
         else:

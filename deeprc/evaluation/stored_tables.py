@@ -17,6 +17,7 @@ __all__ = [
     "read_choices",
     "read_clones",
     "read_comparison",
+    "read_composition",
     "read_fold_metrics",
     "read_history",
     "read_method_predictions",
@@ -111,6 +112,15 @@ _CLONES = {
     "p_value": _SHARE,
     "q_value": _SHARE,
 }
+_COMPOSITION = {
+    "output": Column(),
+    "direction": Column(choices=("up", "down")),
+    "kind": Column(),
+    "feature": Column(),
+    "effect": Column("number"),
+    "mean_positive": _NUMBER_OR_NONE,
+    "mean_negative": _NUMBER_OR_NONE,
+}
 _RESULTS = {"method": Column(), "fold": _COUNT, "metric": Column(), "value": _NUMBER_OR_NONE}
 
 
@@ -188,6 +198,11 @@ def read_clones(path: Path) -> pd.DataFrame:
         expected = "exact, one substitution, or any residue at position 7 (or another)"
         raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
     return table
+
+
+def read_composition(path: Path) -> pd.DataFrame:
+    """Read a run's `composition.tsv`, see `make_composition_table`. Errors: see `read_table`."""
+    return read_table(path, _COMPOSITION)
 
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:

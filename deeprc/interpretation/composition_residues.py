@@ -18,7 +18,6 @@ from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.nn.branches import to_array
 from deeprc.training.model import Model
 
 __all__ = ["attribute_composition"]
@@ -44,8 +43,8 @@ def attribute_composition(
         Index of the output.
     """
     kmers, expansion = (
-        _average_weights(model, output, name, k, background)
-        for name, k in (("kmer_weights", K), ("expansion_weights", EXPANSION_K))
+        weights - _compute_mean_weight(weights, k, background)
+        for weights, k in zip(_average_weights(model, output), (K, EXPANSION_K), strict=True)
     )
     found: list[Floats] = [np.zeros(0)] * len(index)
     for position, at in index.group_by_repertoire():
@@ -62,20 +61,21 @@ def attribute_composition(
     return whole
 
 
-def _average_weights(model: Model, output: int, name: str, k: int, background: Floats) -> Floats:
+def _average_weights(model: Model, output: int) -> tuple[Floats, Floats]:
     """Return the weights of k-mers times the gain of the branch, (20 ** k,), as the mean of the networks of a model.
 
-    The expected weight of a k-mer of average residues is subtracted. All are 0 if no network has such weights.
+    The second result is those of the k-mers of expanded clones. All are 0 if no network has such weights.
     """
     scales, _ = model.units
-    total = np.zeros(len(AMINO_ACIDS) ** k)
+    kmers, expansion = np.zeros(len(AMINO_ACIDS) ** K), np.zeros(len(AMINO_ACIDS) ** EXPANSION_K)
     for member, scale in zip(model.members, scales[:, output].tolist(), strict=True):
         branches = member.network.branches
         for branch, gain in () if branches is None else zip(branches, branches.gains[:, output].tolist(), strict=True):
-            if isinstance(branch, CompositionBranch) and hasattr(branch, name):
-                total += scale * gain * to_array(branch.get_buffer(name)[output]).astype(np.float64)
-    total /= len(model.members)
-    return total - _compute_mean_weight(total, k, background)
+            if isinstance(branch, CompositionBranch):
+                weights, factor = branch.get_linear_function(output), scale * gain / len(model.members)
+                kmers += factor * weights.kmers
+                expansion += factor * weights.expansion
+    return kmers, expansion
 
 
 def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:

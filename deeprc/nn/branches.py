@@ -54,6 +54,14 @@ class Branch(nn.Module):
         """What the branch reads, such as k-mers and genes; empty if that is always the same."""
         return []
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may be chance that the branch predicts left-out repertoires.
+
+        A doubtful branch is of use only if the network has no other branch.
+        """
+        return False
+
     @abstractmethod
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); their sum is `score`.

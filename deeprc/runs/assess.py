@@ -22,7 +22,11 @@ from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata, f
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
-from deeprc.runs.model_cautions import find_packed_cautions, find_unused_attention_cautions
+from deeprc.runs.model_cautions import (
+    find_doubtful_branch_cautions,
+    find_packed_cautions,
+    find_unused_attention_cautions,
+)
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
@@ -146,6 +150,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *find_packed_cautions(predictor.runs, performance.parts.tolist()),
         *find_run_cautions(performance, controls, metadata=dataset.metadata, within=within),
         *find_unused_attention_cautions(predictor.runs),
+        *find_doubtful_branch_cautions(predictor.model),
     ]
     if any(each.measures for each in controls):
         cautions += find_target_like_cautions(columns)

@@ -20,11 +20,15 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.runs.cross_plan import PreparedCrossValidation
+from deeprc.runs.model_cautions import DOUBTFUL_BRANCH
 from deeprc.runs.run import read_splits
 from deeprc.runs.split_cautions import ONE_CLASS_PART
 from deeprc.tasks import encode_labels
 
-__all__ = ["find_cross_validation_cautions", "find_one_class_run_cautions"]
+__all__ = ["find_cautions_of_runs", "find_cross_validation_cautions"]
+
+_OF_RUNS = (ONE_CLASS_PART, DOUBTFUL_BRANCH)
+"""Names of the warnings of runs that are also warnings of the cross-validation."""
 
 
 def find_cross_validation_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
@@ -38,7 +42,7 @@ def find_cross_validation_cautions(prepared: PreparedCrossValidation) -> list[Ca
             "folds. The same call with `repeats=3` adds two repeats."
         )
         cautions.append(Caution("note", text, "performance", "one-repeat"))
-    return [*cautions, *find_one_class_run_cautions(list(prepared.run_folders))]
+    return [*cautions, *find_cautions_of_runs(list(prepared.run_folders))]
 
 
 def _find_check_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
@@ -82,9 +86,9 @@ def _find_adjustment_cautions(prepared: PreparedCrossValidation) -> list[Caution
     return find_adjustment_cautions(prepared.header.adjust_for, prepared.tasks[0].kind, training_labels)
 
 
-def find_one_class_run_cautions(runs: Sequence[Path]) -> list[Caution]:
-    """Return the warnings of runs whose training or validation repertoires have one class, with how many have each."""
-    found = [each for run in runs for each in read_cautions(run) if each.name == ONE_CLASS_PART]
+def find_cautions_of_runs(runs: Sequence[Path]) -> list[Caution]:
+    """Return the warnings of runs about parts with one class and doubtful branches, with how many runs have each."""
+    found = [each for run in runs for each in read_cautions(run) if each.name in _OF_RUNS]
     counts = Counter(each.text for each in found)
     return [
         replace(each, text=f"{counts[each.text]} of {len(runs)} runs: {each.text}")

@@ -36,6 +36,7 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
+from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
@@ -56,6 +57,8 @@ __all__ = ["describe_end", "resume_run", "train_run"]
 Progress = Callable[[TrainingState, Tensor], None]
 
 _logger = logging.getLogger(__name__)
+
+_N_COMPOSITION = 200  # number of features of each output, direction and kind in `composition.tsv`
 
 
 def train_run(
@@ -307,9 +310,11 @@ def _describe_choice(state: TrainingState) -> str:
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputParts) -> None:
-    """Write predictions, warnings and metrics; the metrics are last, as the sign that the run has ended."""
+    """Write predictions, composition, warnings and, as the sign that the run has ended, metrics."""
     assessment = assess_outputs(run, dataset, output_parts)
     save_predictions(run.path / "predictions.tsv", assessment.performance.predictions_with_donors)
+    learned = dataset[np.flatnonzero(np.isin(assessment.performance.parts.tolist(), ("train", "validation")))]
+    _write_table(run.path / "composition.tsv", make_composition_table(run.model, learned, top=_N_COMPOSITION))
     one_class = find_one_class_cautions(assessment.performance)
     write_cautions(run.path, [*one_class, *assessment.cautions])
     write_text(run.path / "metrics.json", json.dumps(assessment.metrics, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Warnings about what a model knows and uses: packed models, and attention that adds nothing."""
+"""Warnings about what a model knows and uses: packed models, attention that adds nothing, and doubtful branches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW
 from deeprc.training.history import find_kept_update
+from deeprc.training.model import Model
 
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["UNUSED_ATTENTION", "find_packed_cautions", "find_unused_attention_cautions"]
+__all__ = [
+    "DOUBTFUL_BRANCH",
+    "UNUSED_ATTENTION",
+    "find_doubtful_branch_cautions",
+    "find_packed_cautions",
+    "find_unused_attention_cautions",
+]
+
+DOUBTFUL_BRANCH = "doubtful-branch"
+"""Name of the warning about a branch for which there is little evidence."""
 
 UNUSED_ATTENTION = "unused-attention"
 """Name of the warning about attention that adds nothing to the outputs."""
@@ -83,3 +93,21 @@ def _reads_only_branches(run: Run) -> bool:
     ):
         return False
     return find_kept_update(history) == 0
+
+
+def find_doubtful_branch_cautions(model: Model) -> Iterator[Caution]:
+    """Yield a warning if it may be chance that a branch of a model predicts anything, see `Branch.is_doubtful`."""
+    members = [
+        [branch.name for branch in member.network.branches or () if branch.is_doubtful] for member in model.members
+    ]
+    names, n = list(dict.fromkeys(name for each in members for name in each)), sum(map(bool, members))
+    if not n:
+        return
+    where = f"In {n} of {len(members)} models, the" if len(members) > 1 else "The"
+    text = (
+        f"{where} evidence for the branch {' and '.join(names)} is weak: with so few training donors, it may be chance "
+        "that it predicts left-out repertoires. Of cohorts with fewer than 50 donors and without any signal, about one "
+        "in three gets such a branch."
+    )
+    details = {"n": n, "n_models": len(members), "branches": names}
+    yield Caution("warning", text, "branches", DOUBTFUL_BRANCH, details)

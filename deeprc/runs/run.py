@@ -1,8 +1,8 @@
 """The run directory: one trained model with everything needed to use it again.
 
 It has `config.yaml` (all settings), `model.safetensors` (weights, and names of genes if the network reads them),
-`splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`,
-`warnings.json`, `checks.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
+`splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `composition.tsv`, `history.tsv`,
+`metrics.json`, `warnings.json`, `checks.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 
@@ -26,7 +26,7 @@ from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, PARTS, Split
-from deeprc.evaluation.stored_tables import read_clones, read_history, read_start_motifs
+from deeprc.evaluation.stored_tables import read_clones, read_composition, read_history, read_start_motifs
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
@@ -125,6 +125,11 @@ class Run:
         file = self.path / "clones.tsv"
         with name_bundle_in_errors(self.bundle):
             return read_clones(file) if file.exists() else pd.DataFrame()
+
+    def composition(self) -> pd.DataFrame:
+        """Return `composition.tsv`, what the branch `composition` reads; empty for a run that lacks the file."""
+        file = self.path / "composition.tsv"
+        return read_composition(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the part of the split in which each repertoire was when the run was trained, or "new", (B,).

@@ -123,6 +123,30 @@ def test_a_description_and_the_buffers_rebuild_a_branch() -> None:
     assert {buffer.dtype for buffer in branch.buffers()} <= {torch.float32, torch.float64, torch.int64}
 
 
+def test_a_linear_function_has_all_weights_of_an_output() -> None:
+    branch = random_branch()
+    function = branch.get_linear_function(1)
+    np.testing.assert_array_equal(function.kmers, branch.kmer_weights[1].double().numpy())
+    genes = [branch.get_buffer(f"{field}_weights")[1].numpy() for field in ("v_call", "j_call")]
+    np.testing.assert_array_equal(function.genes, np.concatenate(genes))
+    assert [len(each) for each in (function.abundances, function.expansion, function.gene_expansion)] == [3, 8000, 5]
+    assert not any(each.any() for each in (function.abundances, function.expansion, function.gene_expansion))
+    branch = CompositionBranch(1, {"v_call": ["A"]}, reads_abundances=True, reads_expansion=True)
+    for name, buffer in branch.named_buffers():
+        buffer.fill_(len(name))
+    function = branch.get_linear_function(0)
+    assert set(function.abundances) == {len("abundance_weights")}
+    assert set(function.expansion) == {len("expansion_weights")}
+    assert function.gene_expansion.tolist() == [len("v_call_expansion_weights")]
+
+
+def test_doubt_is_stored() -> None:
+    doubtful = CompositionBranch(1, is_doubtful=True)
+    assert CompositionBranch.from_description(doubtful.describe(), 1, "model").is_doubtful
+    assert not CompositionBranch.from_description(CompositionBranch(1).describe(), 1, "model").is_doubtful
+    assert not CompositionBranch.from_description({"v_call": [], "j_call": []}, 1, "model").is_doubtful  # older
+
+
 @pytest.mark.parametrize(
     ("description", "message"),
     [

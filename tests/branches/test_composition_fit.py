@@ -171,7 +171,7 @@ def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> Non
 @pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.long)])
 def test_permuted_labels_give_no_clear_branch(tilted: RepertoireDataset, n_labels: int) -> None:
     found = [fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) for seed in range(n_labels)]
-    assert sum(each is not None and not each.is_doubtful for each in found) <= 1
+    assert sum(each is not None and not each.branch.is_doubtful for each in found) <= 1
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
     monkeypatch.setattr(composition_fit, "_FEW_CASES", few)
     monkeypatch.setattr(composition_fit, "_count_standard_errors", lambda *_: evidence)
     fitted = fit_status(tilted)
-    assert ("none" if fitted is None else "doubtful" if fitted.is_doubtful else "clear") == expected
+    assert ("none" if fitted is None else "doubtful" if fitted.branch.is_doubtful else "clear") == expected
 
 
 def test_features_of_expanded_clones_need_more_evidence() -> None:

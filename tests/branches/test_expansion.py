@@ -21,7 +21,7 @@ from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _make_branch, _Model, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseGeneModels
 from deeprc.branches.expansion import (
-    _compute_gene_row,
+    _compute_rows,
     compute_expansion_scores,
     compute_expansion_table,
     compute_gene_expansion_table,
@@ -31,6 +31,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
 from deeprc.nn.branches import Branches
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
@@ -241,10 +242,21 @@ def with_genes(dataset: RepertoireDataset, at: int, v_codes: np.ndarray, names: 
 def test_a_gene_that_all_sequences_have_does_not_vary(one_gene: RepertoireDataset) -> None:
     """Its feature is the sum of all scores, which is 0 but for rounding."""
     each = with_genes(one_gene, 3, np.arange(600) % 2, ("A", "B"))
-    row = _compute_gene_row(each, {"v_call": ["A", "B"], "j_call": ["TRBJ1"]})
-    assert row[2] == 0
-    assert row[0] == pytest.approx(-row[1], abs=1e-11)
-    assert abs(row[0]) > 1e-4
+    _, row = _compute_rows(each, {"v_call": ["A", "B"], "j_call": ["TRBJ1"]})
+    assert row["j_call"] == [0]
+    assert row["v_call"][0] == pytest.approx(-row["v_call"][1], abs=1e-11)
+    assert abs(row["v_call"][0]) > 1e-4
+
+
+def test_genes_of_another_container_are_looked_up_by_name(
+    one_gene: RepertoireDataset, expanded: RepertoireDataset
+) -> None:
+    table = compute_gene_expansion_table(one_gene[::2], {"v_call": ["TRBV2", "new", "TRBV1"], "j_call": []})
+    ordered = compute_gene_expansion_table(one_gene, {"v_call": ["TRBV1", "TRBV2"]})
+    np.testing.assert_array_equal(table, np.stack([ordered[::2, 1], np.zeros(30), ordered[::2, 0]], axis=1))
+    assert compute_gene_expansion_table(expanded, {"v_call": [], "j_call": []}).shape == (48, 0)
+    with pytest.raises(InputError, match=r"expanded\.h5: has no v_call$"):
+        compute_gene_expansion_table(expanded, {"v_call": ["TRBV1"]})
 
 
 @pytest.mark.parametrize("models", [DenseModels, SparseGeneModels])

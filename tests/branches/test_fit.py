@@ -24,8 +24,8 @@ STATUS, SITE = (
 def make_fit(
     name: str, *loss_decreases: float, features: tuple[str, ...] = (), is_doubtful: bool = False
 ) -> FittedBranch:
-    branch = cast("Branch", SimpleNamespace(name=name, features=features))
-    return FittedBranch(branch, np.zeros((0, len(loss_decreases))), np.array(loss_decreases), is_doubtful)
+    branch = cast("Branch", SimpleNamespace(name=name, features=features, is_doubtful=is_doubtful))
+    return FittedBranch(branch, np.zeros((0, len(loss_decreases))), np.array(loss_decreases))
 
 
 @pytest.mark.parametrize(

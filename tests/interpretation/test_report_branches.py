@@ -17,11 +17,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.branch_tables import (
-    _name_directions,
     find_main_source,
     make_clone_tables,
     make_variation_sentence,
     make_variation_table,
+    name_directions,
 )
 from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.sequences import SHOWN
@@ -102,14 +102,14 @@ def test_directions_have_the_same_names_in_all_tables() -> None:
     case = Task("status=case", "status", "binary", ("healthy", "case"))
     grade = Task("grade", "grade", "multiclass", ("low", "mid", "high"))
     age = Task("age", "age", "regression")
-    names = _name_directions([severe, case, grade, age])
+    names = name_directions([severe, case, grade, age])
     directions = list_directions([severe, case, grade, age])
     assert {name for name in names.values() if "not" not in name} == {each.name for each in directions}
     assert names["status=case", "up"] == "status=case: case"
     assert names["status=severe", "down"] == "status=severe: healthy"
     assert (names["grade:mid", "up"], names["grade:mid", "down"]) == ("grade: mid", "grade: not mid")
     assert names["age", "down"] == "age: lower"
-    assert _name_directions([case]) == {("status=case", "up"): "case", ("status=case", "down"): "healthy"}
+    assert name_directions([case]) == {("status=case", "up"): "case", ("status=case", "down"): "healthy"}
 
 
 def test_clones_of_each_model(trained: Run) -> None:

@@ -97,7 +97,7 @@ def test_a_resumed_run_has_the_same_files(trained: Run, train: Callable[..., Run
     with pytest.raises(Killed):
         train(tmp_path / "run", progress=killing(12))
     assert train(tmp_path / "run", resumed=True).path == tmp_path / "run"
-    for name in ("predictions.tsv", "metrics.json", "clones.tsv"):
+    for name in ("predictions.tsv", "metrics.json", "clones.tsv", "composition.tsv"):
         assert (tmp_path / "run" / name).read_text() == (trained.path / name).read_text()
 
 
@@ -134,8 +134,12 @@ def test_a_run_without_clones(cohort: RepertoireDataset, tmp_path: Path) -> None
     run = train_run(cohort.container.path, tmp_path / "run", targets="status=case", config=config, device="cpu")
     assert run.clones().empty
     assert list(run.clones()) == list(pd.read_csv(run.path / "clones.tsv", sep="\t"))
-    (run.path / "clones.tsv").unlink()  # as of an earlier version
+    assert run.composition().empty
+    assert list(run.composition()) == list(pd.read_csv(run.path / "composition.tsv", sep="\t"))
+    for name in ("clones.tsv", "composition.tsv"):
+        (run.path / name).unlink()  # as of an earlier version
     assert load_run(run.path, device="cpu").clones().empty
+    assert load_run(run.path, device="cpu").composition().empty
 
 
 @pytest.mark.parametrize(

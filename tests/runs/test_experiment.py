@@ -46,8 +46,8 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_the_run_directory_is_complete(run: Run) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
-        "checks.json", "clones.tsv", "config.yaml", "environment.json", "history.tsv", "metrics.json",
-        "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
+        "checks.json", "clones.tsv", "composition.tsv", "config.yaml", "environment.json", "history.tsv",
+        "metrics.json", "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
         "splits.json", "warnings.json",
     ]  # fmt: skip
     config = yaml.safe_load((run.path / "config.yaml").read_text())

@@ -76,6 +76,7 @@ def test_a_run_on_parts_is_that_on_the_copy(tmp_path: Path) -> None:
         "splits.json",
         "seeds.tsv",
         "clones.tsv",
+        "composition.tsv",
         "shift.json",
         "attention.tsv",
     ):

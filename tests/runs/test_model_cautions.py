@@ -1,4 +1,4 @@
-"""Warnings about packed models, and about attention that adds nothing."""
+"""Warnings about packed models, about attention that adds nothing, and about doubtful branches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.inference import Inference
-from deeprc.runs.model_cautions import find_packed_cautions, find_unused_attention_cautions
+from deeprc.runs.model_cautions import (
+    find_doubtful_branch_cautions,
+    find_packed_cautions,
+    find_unused_attention_cautions,
+)
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.motif_start import start_network
@@ -78,6 +82,28 @@ def test_a_start_without_motifs_that_no_update_improved() -> None:
 )
 def test_other_networks_use_their_attention_or_it_is_not_known(run: Any) -> None:
     assert not list(find_unused_attention_cautions([run]))
+
+
+def make_doubtful_model(*is_doubtful: bool | None) -> Any:
+    """Return a model with one network for each value; None: it has no branch."""
+    branches = [
+        None if each is None else [SimpleNamespace(name="composition", is_doubtful=each)] for each in is_doubtful
+    ]
+    return SimpleNamespace(members=[SimpleNamespace(network=SimpleNamespace(branches=each)) for each in branches])
+
+
+def test_a_branch_with_weak_evidence() -> None:
+    (caution,) = find_doubtful_branch_cautions(make_doubtful_model(True))
+    assert caution.text == (
+        "The evidence for the branch composition is weak: with so few training donors, it may be chance that it "
+        "predicts left-out repertoires. Of cohorts with fewer than 50 donors and without any signal, about one in "
+        "three gets such a branch."
+    )
+    assert (caution.level, caution.section, caution.name) == ("warning", "branches", "doubtful-branch")
+    (caution,) = find_doubtful_branch_cautions(make_doubtful_model(True, None, False))
+    assert caution.text.startswith("In 1 of 3 models, the evidence for the branch composition is weak:")
+    assert caution.details == {"n": 1, "n_models": 3, "branches": ["composition"]}
+    assert not list(find_doubtful_branch_cautions(make_doubtful_model(None, False)))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.runs.controls import Controls, _find_problem
-from deeprc.runs.cross_cautions import find_one_class_run_cautions
+from deeprc.runs.cross_cautions import find_cautions_of_runs
 from deeprc.runs.performance import Contrast, Performance
 from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
 from deeprc.runs.split_cautions import find_one_class_cautions
@@ -83,15 +83,18 @@ def test_a_new_cohort_with_a_few_training_repertoires_does_not_judge_the_split()
     assert "one-class-part" not in [each.name for each in found]
 
 
-def test_a_cross_validation_tells_how_many_runs_have_a_part_with_one_class(tmp_path: Path) -> None:
+def test_a_cross_validation_tells_how_many_runs_have_a_warning(tmp_path: Path) -> None:
+    doubtful = Caution("warning", "The evidence is weak.", "branches", "doubtful-branch", {"n": 1})
     one_class = Caution("warning", "The validation repertoires have only one class.", "setup", "one-class-part")
     other = Caution("warning", "Something else.", "setup", "shift")
-    for name, cautions in {"a": [one_class, other], "b": [other], "c": [one_class]}.items():
+    for name, cautions in {"a": [one_class, other], "b": [other], "c": [one_class, doubtful]}.items():
         (tmp_path / name).mkdir()
         write_cautions(tmp_path / name, cautions)
-    (found,) = find_one_class_run_cautions([tmp_path / name for name in ("a", "b", "c")])
-    assert found.text == "2 of 3 runs: The validation repertoires have only one class."
-    assert (found.level, found.name) == ("warning", "one-class-part")
+    first, second = find_cautions_of_runs([tmp_path / name for name in ("a", "b", "c")])
+    assert first.text == "2 of 3 runs: The validation repertoires have only one class."
+    assert (first.level, first.name, first.section) == ("warning", "one-class-part", "setup")
+    assert second.text == "1 of 3 runs: The evidence is weak."
+    assert (second.name, second.section) == ("doubtful-branch", "branches")
 
 
 def make_controls(*, network: tuple[float, float], control: tuple[float, float], p_value: float) -> Controls:

@@ -32,8 +32,11 @@ __all__ = [
     "find_main_source",
     "is_mainly_stored_clones",
     "make_clone_tables",
+    "make_gene_name_cell",
     "make_variation_sentence",
     "make_variation_table",
+    "name_classes",
+    "name_directions",
 ]
 
 _SHOWN = 20  # number of clones in a table; all are in the file that can be saved
@@ -151,8 +154,8 @@ def make_clone_tables(model: Model) -> list[Table]:
 
 
 def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, whose: str) -> Table:
-    directions = _name_directions(tasks)
-    positive, negative = _name_classes(tasks)
+    directions = name_directions(tasks)
+    positive, negative = name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}
     carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
     carriers["carriers"] = "Carriers"
@@ -194,7 +197,7 @@ def _make_clone_row(
     junction = str(row["junction_aa"])
     return [
         Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
-        *(_make_gene_name_cell(row[name]) for name in genes),
+        *(make_gene_name_cell(row[name]) for name in genes),
         make_text_cell(directions[row["output"], row["direction"]]),
         make_text_cell(row["match"]),
         *(make_number_cell(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
@@ -203,12 +206,12 @@ def _make_clone_row(
     ]
 
 
-def _make_gene_name_cell(name: str) -> Cell:
+def make_gene_name_cell(name: str) -> Cell:
     """Return a cell of a gene whose name is never divided between two lines."""
     return Cell(Markup('<span class="line">{}</span>').format(name), name) if name else make_text_cell(None)
 
 
-def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
+def name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     """Return the name of each output's direction, up or down; down is "not" the class for one of several classes."""
     outputs, directions = list_output_names(tasks), list_directions(tasks)
     names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
@@ -217,7 +220,7 @@ def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     return names
 
 
-def _name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
+def name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
     """Return what the table calls repertoires of the class of an output, and all other repertoires."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative

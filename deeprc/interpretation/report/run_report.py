@@ -33,6 +33,7 @@ from deeprc.interpretation.report import origin, page_figures
 from deeprc.interpretation.report.antigens import AntigenSection, annotate_survey, make_antigen_sections
 from deeprc.interpretation.report.branch_tables import is_mainly_stored_clones, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.cautions import collect_cautions
+from deeprc.interpretation.report.composition_tables import make_composition_tables
 from deeprc.interpretation.report.directions import DirectionSection, make_direction_sections
 from deeprc.interpretation.report.findings import (
     SimilarGroup,
@@ -275,6 +276,7 @@ def _make_branches_section(results: _ReportResults) -> dict[str, Any]:
         "has_stored_clones": CloneBranch.name in features,
         "is_mainly_stored_clones": is_mainly_stored_clones(results.assessment.variation),
         "clones": make_clone_tables(results.predictor.model),
+        "composition": make_composition_tables(results.predictor.model, results.dataset),
     }
 
 

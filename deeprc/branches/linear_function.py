@@ -1,0 +1,48 @@
+"""The kinds of features of the branch `composition`, and a linear function of them.
+
+Letters: M 4-mers, G genes, Q features of abundances, E 3-mers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from deeprc.arrays import Floats
+
+__all__ = ["KIND_NAMES", "GeneKind", "Kind", "LinearFunction"]
+
+Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
+"""A kind of features."""
+
+GeneKind = Literal["genes", "gene_expansion"]
+"""A kind of features, each of which belongs to a gene."""
+
+KIND_NAMES: Mapping[Kind, str] = {
+    "kmers": "k-mers",
+    "genes": "genes",
+    "abundances": "counts",
+    "expansion": "k-mers weighted by counts",
+    "gene_expansion": "genes weighted by counts",
+}
+"""What logs and tables call the kinds of features."""
+
+
+@dataclass(frozen=True)
+class LinearFunction:
+    """A linear function of unscaled features, or their means.
+
+    Attributes
+    ----------
+    kmers, genes, abundances
+        Weights, or means, of 4-mers, (M,), genes, (G,), and abundances, (Q,).
+    expansion, gene_expansion
+        Weights, or means, of 3-mers, (E,), and genes, (G,), of expanded clones.
+    """
+
+    kmers: Floats
+    genes: Floats
+    abundances: Floats
+    expansion: Floats
+    gene_expansion: Floats

@@ -1,0 +1,130 @@
+"""Tables of the features of the branch `composition` in a report: one for each kind of features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from markupsafe import Markup
+
+from deeprc.branches.linear_function import KIND_NAMES
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.report.branch_tables import make_gene_name_cell, name_classes, name_directions
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Table,
+    make_download_link,
+    make_number_cell,
+    make_percent_cell,
+    make_text_cell,
+)
+from deeprc.runs.composition_table import make_composition_table
+from deeprc.tasks import Task
+from deeprc.training.model import Model
+
+__all__ = ["make_composition_tables"]
+
+_SAVED = 200  # number of features of each output, direction, kind and length that can be saved
+_SHOWN, _SHOWN_KMERS = 20, 5  # number of them that are shown; k-mers have up to four lengths
+_PER = 1000  # number of sequences for which a mean is given: 4-mers are rare
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the table of a kind of features says: its caption, the heading of the features, and what a mean is."""
+
+    caption: str
+    feature: str
+    mean: str
+    is_share: bool = False
+    is_kmer: bool = False
+
+
+_KINDS: Mapping[str, _Kind] = {
+    KIND_NAMES["genes"]: _Kind("Genes", "Gene", "mean share of the sequences with a known gene", is_share=True),
+    KIND_NAMES["kmers"]: _Kind("k-mers", "k-mer", f"mean number in {_PER:,} sequences", is_kmer=True),
+    KIND_NAMES["abundances"]: _Kind("Inequality of the counts", "Feature", "mean share of all counts", is_share=True),
+    KIND_NAMES["gene_expansion"]: _Kind(
+        "Genes of expanded clones", "Gene", f"mean sum of the expansion scores in {_PER:,} sequences"
+    ),
+    KIND_NAMES["expansion"]: _Kind(
+        "k-mers of expanded clones",
+        "k-mer",
+        f"mean sum of the expansion scores in {_PER:,} sequences",
+        is_kmer=True,
+    ),
+}
+
+
+def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Table]:
+    """Return a table for each kind of features that the composition reads; empty if it reads none.
+
+    Raises
+    ------
+    InputError
+        As `make_composition_table`.
+    """
+    features = make_composition_table(model, dataset, top=_SAVED)
+    found = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
+    return [_make_table(kind, rows, model.tasks) for kind, rows in found if len(rows)]
+
+
+def _make_table(kind: _Kind, features: pd.DataFrame, tasks: Sequence[Task]) -> Table:
+    """Return the table of the features of one kind."""
+    directions = name_directions(tasks)
+    first, second = _name_groups(tasks)
+    shown = _choose_shown(features, kind.is_kmer)
+    columns = [
+        Column(kind.feature, False),
+        Column("Evidence for", False),
+        Column("Effect", note="what one standard deviation of the feature adds to the output"),
+        Column(f"Mean: {first}", note=kind.mean),
+        Column(f"Mean: {second}"),
+    ]
+    rows = [
+        [
+            _make_name_cell(row["feature"], kind),
+            make_text_cell(directions[row["output"], row["direction"]]),
+            make_number_cell(row["effect"], "+,.3f"),
+            *(_make_mean_cell(row[name], kind) for name in ("mean_positive", "mean_negative")),
+        ]
+        for row in shown.to_dict("records")
+    ]
+    quantity = f"{len(shown):,} of {len(features):,}, " if len(shown) < len(features) else ""
+    name = f"composition-{kind.caption.lower().replace(' ', '-')}"
+    return Table(
+        name,
+        f"{kind.caption}: {quantity}largest effect first; press a heading to sort by it",
+        columns,
+        rows,
+        sortable=True,
+        download=make_download_link(
+            features.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(features):,} (TSV)"
+        ),
+    )
+
+
+def _choose_shown(features: pd.DataFrame, is_kmer: bool) -> pd.DataFrame:
+    """Return the first rows of each output and direction, and, if the features are k-mers, of each length."""
+    keys = [features["output"], features["direction"], features["feature"].str.len() if is_kmer else features["kind"]]
+    shown = features[features.groupby(keys).cumcount() < (_SHOWN_KMERS if is_kmer else _SHOWN)]
+    return shown.loc[shown["effect"].abs().sort_values(ascending=False, kind="stable").index]
+
+
+def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
+    """Return what the table calls the two groups of repertoires that it compares."""
+    if all(task.kind == "regression" for task in tasks):
+        return "higher half", "lower half"
+    return name_classes(tasks)
+
+
+def _make_name_cell(name: str, kind: _Kind) -> Cell:
+    if kind.is_kmer:
+        return Cell(Markup('<span class="residues">{}</span>').format(name), name)
+    return make_gene_name_cell(name) if kind.feature == "Gene" else make_text_cell(name)
+
+
+def _make_mean_cell(mean: float, kind: _Kind) -> Cell:
+    return make_percent_cell(mean, 2) if kind.is_share else make_number_cell(mean * _PER, ",.2f")

@@ -1,0 +1,329 @@
+"""The table of the features of the branch `composition`, by how much each moves the outputs over a cohort.
+
+The branch is linear. So if a feature is one standard deviation higher, and the others stay the same, an output changes
+by the gain of the branch times the weight of the feature times this standard deviation: the effect of the feature.
+(Small repertoires are moved less, by the factor n / (n + m) of `deeprc.branches.composition`.)
+
+The weights of k-mers with fewer than 4 residues are part of the weights of the 4-mers that begin with them. The
+frequency of such a k-mer is the sum of those of its 4-mers. So its effect is the sum over its 4-mers of weight times
+frequency, regressed on its frequency over the repertoires, times the standard deviation of its frequency. For a single
+4-mer, this is the effect above.
+
+Letters: B repertoires, T outputs, F features of one kind, M k-mers, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
+from deeprc.branches.abundances import TOP_NAMES, compute_log_top_shares_table
+from deeprc.branches.composition import CompositionBranch, K
+from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
+from deeprc.branches.genes import check_some_genes_known
+from deeprc.branches.linear_function import KIND_NAMES, Kind, LinearFunction
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.representations import compute_kmer_frequencies
+from deeprc.outputs import list_output_names
+from deeprc.progress import track
+from deeprc.training.model import Model
+
+__all__ = ["make_composition_table"]
+
+_COLUMNS = ("output", "direction", "kind", "feature", "effect", "mean_positive", "mean_negative")
+_N_LETTERS = len(AMINO_ACIDS)
+_MIN_SPREAD = 1e-12  # smallest standard deviation of a feature that is not constant but for rounding
+
+
+def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int | None = 20) -> pd.DataFrame:
+    """Return the features of the branch `composition` that move the outputs of a model most over a cohort.
+
+    Parameters
+    ----------
+    model
+        A trained model, or an ensemble, whose effects are the means of its members in common units.
+    dataset
+        The cohort; repertoires without sequences are ignored.
+    top
+        Number of features of each output, direction and kind; None: all that have an effect. The k-mers of each
+        length count as a kind.
+
+    Returns
+    -------
+    One row per feature and output, in the order of the outputs, and by falling size of the effect. It is empty if the
+    model has no such branch, or if no feature with a weight differs between the repertoires. The columns are
+
+    - output: name of the output, as in `clones.tsv`;
+    - direction: `up` if the output is higher where the feature is higher, else `down`;
+    - kind: `k-mers`, `genes`, `counts`, `k-mers weighted by counts`, or `genes weighted by counts`;
+    - feature: the k-mer, the gene, or which share of the counts it is;
+    - effect: change of the output, in units of contributions, if the feature is one standard deviation of these
+      repertoires higher, and the features of which it is no sum stay the same;
+    - mean_positive, mean_negative: mean of the feature over the repertoires of the output's class, and over those of
+      other classes; NaN if there are none. For a number, over the repertoires whose number is above the median, and
+      over the others. The feature is, by its kind,
+
+      - the number of occurrences of the k-mer in a sequence, on average over the sequences. A k-mer of fewer than 4
+        residues is counted as the beginning of 4-mers, so not where fewer than 4 residues are left;
+      - the share of the gene among the sequences whose gene is known;
+      - the share of all counts;
+      - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
+        average over the sequences. These k-mers have at most 3 residues.
+
+    Raises
+    ------
+    InputError
+        If the model needs genes that the cohort lacks.
+    """
+    dataset = dataset[np.flatnonzero(dataset.n_sequences)]
+    members = _list_weighted_branches(model)
+    groups = _divide_repertoires(model, dataset)
+    found: list[pd.DataFrame] = []
+    if members and len(dataset):
+        _check_genes(members, dataset)
+        effects = [*_measure_kmers(members, dataset, groups), *_measure_abundances(members, dataset, groups)]
+        effects += [*_measure_genes(members, dataset, groups), *_measure_gene_expansion(members, dataset, groups)]
+        names = list_output_names(model.tasks)
+        found = [each.list_top(output, name, top) for each in effects for output, name in enumerate(names)]
+    found = [each for each in found if len(each)]
+    if not found:
+        return pd.DataFrame(columns=list(_COLUMNS))
+    table = pd.concat(found, ignore_index=True)
+    order = {name: index for index, name in enumerate(list_output_names(model.tasks))}
+    keys = pd.DataFrame({"output": table["output"].map(order), "size": -table["effect"].abs()})
+    return table.loc[keys.sort_values(["output", "size"], kind="stable").index].reset_index(drop=True)
+
+
+class _WeightedBranch(NamedTuple):
+    """The branch of one member, and for each output its weights, times what they count for in the model."""
+
+    branch: CompositionBranch
+    factors: Sequence[float]
+    functions: Sequence[LinearFunction]
+
+    def weigh(self, kind: Kind) -> Floats:
+        """Return the weights of the features of a kind, (T, F)."""
+        weights = np.stack([getattr(function, kind) for function in self.functions])
+        return np.asarray(np.array(self.factors)[:, None] * weights)
+
+
+class _Effects(NamedTuple):
+    """Features of one kind: their names, (F,), their effects, (T, F), and their means in two groups, (2, T, F)."""
+
+    kind: Kind
+    names: Sequence[str]
+    effects: Floats
+    means: Floats
+
+    def list_top(self, output: int, output_name: str, top: int | None) -> pd.DataFrame:
+        """Return the rows of the table for one output."""
+        effects = self.effects[output]
+        order = np.argsort(-np.abs(effects), kind="stable")
+        chosen = np.concatenate([order[effects[order] > 0][:top], order[effects[order] < 0][:top]])
+        columns = {
+            "output": output_name,
+            "direction": np.where(effects[chosen] > 0, "up", "down"),
+            "kind": KIND_NAMES[self.kind],
+            "feature": [self.names[index] for index in chosen.tolist()],
+            "effect": effects[chosen],
+            "mean_positive": self.means[0, output, chosen],
+            "mean_negative": self.means[1, output, chosen],
+        }
+        return pd.DataFrame(columns, columns=list(_COLUMNS))
+
+
+def _list_weighted_branches(model: Model) -> list[_WeightedBranch]:
+    scales, _ = model.units
+    found = []
+    for member, own in zip(model.members, scales.tolist(), strict=True):
+        branches = member.network.branches
+        for branch, gains in () if branches is None else zip(branches, branches.gains.tolist(), strict=True):
+            if isinstance(branch, CompositionBranch):
+                factors = [scale * gain / len(model.members) for scale, gain in zip(own, gains, strict=True)]
+                functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]
+                found.append(_WeightedBranch(branch, factors, functions))
+    return found
+
+
+def _check_genes(members: Sequence[_WeightedBranch], dataset: RepertoireDataset) -> None:
+    """Raise InputError if the container lacks genes that a branch needs, or names them in another way."""
+    for member in members:
+        for field, names in member.branch.genes.items():
+            if names:
+                check_some_genes_known(dataset.container.path, field, names, list_genes(dataset.whole(), field))
+
+
+def _divide_repertoires(model: Model, dataset: RepertoireDataset) -> NDArray[np.bool_]:
+    """Return which repertoires are of the class of each output, and which of others, (2, T, B); see the table."""
+    groups: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = []
+    for task, labels in zip(model.tasks, model.encode_labels(dataset).T, strict=True):
+        is_known = ~np.isnan(labels)
+        if task.kind == "regression":
+            median = float(np.median(labels[is_known])) if is_known.any() else 0.0
+            groups.append((labels > median, labels <= median))
+        elif task.kind == "binary":
+            groups.append((labels == 1, labels == 0))
+        else:
+            groups += [(labels == c, is_known & (labels != c)) for c in range(len(task.classes))]
+    return np.stack([np.stack(pair) for pair in groups], axis=1)
+
+
+def _measure_kmers(
+    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the k-mers of each length, and of those of expanded clones."""
+    kmers = sum(member.weigh("kmers") for member in members)
+    if np.any(kmers):
+
+        def read_kmers(start: int, stop: int) -> Floats:
+            """Return some columns, because all together may be many gigabytes."""
+            return np.asarray(compute_kmer_frequencies(dataset, range(K), kmers=np.arange(start, stop)), np.float64)
+
+        yield from _measure_nested("kmers", K, read_kmers, np.asarray(kmers), groups)
+    expansion = sum(member.weigh("expansion") for member in members)
+    if np.any(expansion):
+        table = compute_expansion_table(dataset)
+        is_known = ~np.isnan(table[:, 0])
+        if is_known.any():
+            known = table[is_known].astype(np.float64)
+
+            def read_expansion(start: int, stop: int) -> Floats:
+                return known[:, start:stop]
+
+            yield from _measure_nested(
+                "expansion", EXPANSION_K, read_expansion, np.asarray(expansion), groups[..., is_known]
+            )
+
+
+def _measure_nested(
+    kind: Kind, k: int, read: Callable[[int, int], Floats], weights: Floats, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the k-mers of each length, shortest first.
+
+    Parameters
+    ----------
+    kind, k
+        Kind of the features, and number of residues of the longest k-mers.
+    read
+        Function that returns the frequencies of the longest k-mers from an index to another, (B, n).
+    weights
+        Weights of the longest k-mers, (T, M).
+    groups
+        Groups of repertoires, see `_divide_repertoires`.
+    """
+    found: list[list[tuple[Floats, Floats]]] = [[] for _ in range(k)]
+    width = weights.shape[1] // _N_LETTERS  # number of k-mers that begin with one residue
+    for start in track(range(0, weights.shape[1], width), "weighing k-mers", _N_LETTERS):
+        features = read(start, start + width)
+        parts = weights[:, None, start : start + width] * features  # (T, B, width)
+        for length in range(k, 0, -1):
+            found[length - 1].append(_measure(features, parts, groups))
+            if length > 1:
+                features, parts = _sum_last_residue(features), _sum_last_residue(parts)
+    for length, blocks in enumerate(found, start=1):
+        effects, means = (np.concatenate(part, axis=-1) for part in zip(*blocks, strict=True))
+        yield _Effects(kind, list_kmers(length), effects, means)
+
+
+def _sum_last_residue(columns: Floats) -> Floats:
+    """Return the sums over the k-mers that differ in their last residue alone, (..., M) to (..., M / 20)."""
+    return np.asarray(columns.reshape(*columns.shape[:-1], -1, _N_LETTERS).sum(axis=-1))
+
+
+def _measure(features: Floats, parts: Floats, groups: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return the effects of features, (T, F), and their means in the groups, (2, T, F).
+
+    Parameters
+    ----------
+    features
+        Features of the repertoires, (B, F).
+    parts
+        What is added to each output with a feature, up to a constant, (T, B, F).
+    groups
+        Groups of repertoires, see `_divide_repertoires`.
+    """
+    centred = features - features.mean(axis=0)
+    spread = np.sqrt(np.mean(centred**2, axis=0))
+    varies = spread > _MIN_SPREAD
+    covariance = np.einsum("bf,tbf->tf", centred, parts) / len(features)
+    return np.where(varies, covariance / np.where(varies, spread, 1), 0.0), _average(features, groups)
+
+
+def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:
+    """Return the mean of each feature in the groups, (2, T, F); NaN for a group without repertoires."""
+    unknown = np.full(features.shape[1], np.nan)
+    return np.array([[features[rows].mean(axis=0) if rows.any() else unknown for rows in group] for group in groups])
+
+
+def _measure_abundances(
+    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    weights = np.asarray(sum(member.weigh("abundances") for member in members))
+    if weights.any():
+        logarithms = compute_log_top_shares_table(dataset)
+        is_known = ~np.isnan(logarithms[:, 0])
+        if is_known.any():
+            features = logarithms[is_known]
+            effects, _ = _measure(features, weights[:, None] * features, groups[..., is_known])
+            names = [f"share of the counts of the most abundant {name}" for name in TOP_NAMES]
+            yield _Effects("abundances", names, effects, _average(np.exp(features), groups[..., is_known]))
+
+
+def _measure_genes(
+    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone."""
+    found: list[_Effects] = []
+    for member in members:
+        weights, start = member.weigh("genes"), 0
+        for field, names in member.branch.genes.items():
+            own, start = weights[:, start : start + len(names)], start + len(names)
+            if own.any():
+                counts = count_named_genes(dataset, field, names)
+                features = compute_centred_log_ratios(counts)
+                effects, _ = _measure(features, own[:, None] * features, groups)
+                n_known = count_named_genes(dataset, field, list_genes(dataset, field)).sum(axis=1)
+                is_known = n_known > 0
+                shares = counts[is_known] / n_known[is_known, None]
+                found.append(_Effects("genes", names, effects, _average(shares, groups[..., is_known])))
+    yield from _add_members(found)
+
+
+def _measure_gene_expansion(
+    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    found: list[_Effects] = []
+    for member in members:
+        weights = member.weigh("gene_expansion")
+        if weights.any():
+            names = [name for names in member.branch.genes.values() for name in names]
+            table = compute_gene_expansion_table(dataset, member.branch.genes)
+            is_known = ~np.isnan(table).any(axis=1)
+            if is_known.any():
+                features = table[is_known]
+                measured = _measure(features, weights[:, None] * features, groups[..., is_known])
+                found.append(_Effects("gene_expansion", names, *measured))
+    yield from _add_members(found)
+
+
+def _add_members(found: Sequence[_Effects]) -> Iterator[_Effects]:
+    """Yield the sums of the effects of genes by name; the means do not depend on the member."""
+    if not found:
+        return
+    names = list(dict.fromkeys(name for each in found for name in each.names))
+    index_of = {name: index for index, name in enumerate(names)}
+    effects = np.zeros((len(found[0].effects), len(names)))
+    means = np.zeros((2, *effects.shape))
+    for each in found:
+        columns = [index_of[name] for name in each.names]
+        effects[:, columns] += each.effects
+        means[..., columns] = each.means
+    yield _Effects(found[0].kind, names, effects, means)

@@ -1,0 +1,283 @@
+"""The table of the features of composition: effects and means by hand, in which order, and of which repertoires."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.branches.cohort import TrainingCohort
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.expansion import compute_expansion_scores
+from deeprc.config import load_config
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.nn.branches import Branch
+from deeprc.runs.composition_table import make_composition_table
+from deeprc.tasks import Task
+from deeprc.training.building import build_network
+from deeprc.training.model import Ensemble, TrainedModel
+from tests.conftest import random_sequences
+from tests.toys.toy_branches import Composition, with_branches
+
+STATUS = Task("status=ill", "status", "binary", ("well", "ill"))
+SITE = Task("site", "site", "multiclass", ("gut", "lung", "skin"))
+AGE = Task("age", "age", "regression", mean=50.0, scale=10.0)
+AT = {name: index for index, name in enumerate(list_kmers(4))}
+SHEET = pd.DataFrame(
+    {"status": ["ill", "ill", "well", "well"], "site": ["gut", "lung", "skin", "skin"], "age": [70, 60, 50, 40]}
+)
+
+
+def write(
+    path: Path,
+    repertoires: list[list[str]],
+    sheet: pd.DataFrame,
+    *,
+    v: list[list[str]] | None = None,
+    counts: list[list[int]] | None = None,
+) -> RepertoireDataset:
+    """Write repertoires, with V genes and counts if they are given."""
+    with ContainerWriter(path) as writer:
+        for number, junctions in enumerate(repertoires):
+            sequences = Sequences.encode(junctions)
+            if counts is not None:
+                sequences = Sequences(sequences.residues, sequences.offsets, np.array(counts[number], np.uint32))
+            if v is not None:
+                sequences = sequences.with_genes({"v_call": Categorical.encode(v[number])})
+            writer.append(f"r{number}", sequences)
+        writer.finish(sheet, source="a test")
+    return open_dataset(path)
+
+
+def make_model(tasks: tuple[Task, ...], *branches: Branch, gain: float = 1.0) -> TrainedModel:
+    config = load_config("deeprc", ["n_kernels=8"])
+    network = build_network(config, tasks, seed=0, device=torch.device("cpu"))
+    model = TrainedModel(tasks, network, config)
+    return with_branches(model, *branches, gain=gain) if branches else model
+
+
+def kmer_branch(weights: dict[str, float], *, output: int = 0, n_outputs: int = 1) -> CompositionBranch:
+    branch = CompositionBranch(n_outputs)
+    for name, weight in weights.items():
+        branch.kmer_weights[output, AT[name]] = weight
+    return branch
+
+
+@pytest.fixture
+def kmers(tmp_path: Path) -> RepertoireDataset:
+    """Four repertoires with 2, 2, 0 and 0 of CASS and with 0, 0, 1 and 1 of WWWW in two sequences."""
+    return write(tmp_path / "k.h5", [["CASS", "CASS"], ["CASS", "CASS"], ["WWWW", "HHH"], ["WWWW", "HHH"]], SHEET)
+
+
+def row(table: pd.DataFrame, feature: str, output: str = "status=ill") -> dict[str, Any]:
+    (found,) = table[(table["feature"] == feature) & (table["output"] == output)].to_dict("records")
+    return {str(name): value for name, value in found.items()}
+
+
+def test_4_mers_by_hand(kmers: RepertoireDataset) -> None:
+    """CASS occurs 1, 1, 0, 0 times per sequence (standard deviation 1/2), WWWW half as often."""
+    model = make_model((STATUS,), kmer_branch({"CASS": 3.0, "WWWW": 8.0, "HHHH": 100.0}), gain=2.0)
+    table = make_composition_table(model, kmers)
+    assert list(table["feature"]) == ["W", "WW", "WWW", "WWWW", "C", "CA", "CAS", "CASS"]  # HHHH does not occur
+    assert row(table, "CASS") == {
+        "output": "status=ill", "direction": "up", "kind": "k-mers", "feature": "CASS", "effect": pytest.approx(3),
+        "mean_positive": 1.0, "mean_negative": 0.0,
+    }  # fmt: skip
+    assert row(table, "WWWW")["effect"] == pytest.approx(2 * 8 / 4)
+    assert (row(table, "WWWW")["mean_positive"], row(table, "WWWW")["mean_negative"]) == (0.0, 0.5)
+
+
+def test_a_shorter_k_mer_has_the_sum_of_its_4_mers(tmp_path: Path) -> None:
+    """All k-mers that begin with CAS: weights 1 and 3, in repertoires with 1 and 0, 0 and 1, 1 and 1, none of them."""
+    repertoires = [["CASS", "HHHH"], ["CASF", "HHHH"], ["CASS", "CASF"], ["HHHH", "HHHH"]]
+    table = make_composition_table(
+        make_model((STATUS,), kmer_branch({"CASS": 1.0, "CASF": 3.0})), write(tmp_path / "k.h5", repertoires, SHEET)
+    )
+    frequency, part = np.array([0.5, 0.5, 1, 0]), np.array([0.5, 1.5, 2, 0])
+    slope = np.polyfit(frequency, part, 1)[0]
+    for name in ("C", "CA", "CAS"):
+        assert row(table, name)["effect"] == pytest.approx(slope * frequency.std())
+        assert (row(table, name)["mean_positive"], row(table, name)["mean_negative"]) == (0.5, 0.5)
+    assert row(table, "CASF")["effect"] == pytest.approx(3 / 4)
+    assert len(table) == 5
+
+
+def test_the_weights_of_a_residue_are_found_again(tmp_path: Path) -> None:
+    """If all 4-mers that begin with W have one weight, the effect of W is this weight times its deviation."""
+    rng = np.random.default_rng(0)
+    dataset = write(tmp_path / "k.h5", [random_sequences(rng, 30) for _ in range(4)], SHEET)
+    branch = kmer_branch({name: -2.0 for name in AT if name.startswith("W")})
+    table = make_composition_table(make_model((STATUS,), branch), dataset, top=None)
+    frequency = np.array([sum(text[:-3].count("W") for text in each.sequences.decode()) / 30 for each in dataset])
+    assert row(table, "W")["effect"] == pytest.approx(-2 * frequency.std())
+    assert row(table, "W")["direction"] == "down"
+    assert row(table, "W")["mean_positive"] == pytest.approx(frequency[:2].mean())
+    assert len(make_composition_table(make_model((STATUS,), branch), dataset, top=3)) == 1 + 3 * 3
+
+
+def test_several_classes_and_numbers(kmers: RepertoireDataset) -> None:
+    """The outputs are gut, lung, skin and age; CASS speaks for lung and for a higher age, WWWW against gut."""
+    branch = kmer_branch({"CASS": 3.0}, output=1, n_outputs=4)
+    branch.kmer_weights[3, AT["CASS"]] = 1.0
+    branch.kmer_weights[0, AT["WWWW"]] = -4.0
+    table = make_composition_table(make_model((SITE, AGE), branch), kmers)
+    assert list(dict.fromkeys(table["output"])) == ["site:gut", "site:lung", "age"]
+    found = row(table, "CASS", "site:lung")
+    assert (found["effect"], found["mean_positive"], found["mean_negative"]) == (1.5, 1.0, pytest.approx(1 / 3))
+    found = row(table, "WWWW", "site:gut")
+    assert (found["direction"], found["mean_positive"], found["mean_negative"]) == ("down", 0.0, pytest.approx(1 / 3))
+    found = row(table, "CASS", "age")  # 70 and 60 are above the median
+    assert (found["effect"], found["mean_positive"], found["mean_negative"]) == (0.5, 1.0, 0.0)
+
+
+def test_several_models_have_the_mean_in_common_units(kmers: RepertoireDataset) -> None:
+    wide = Task("age", "age", "regression", mean=50.0, scale=30.0)
+    one = make_model((AGE,), kmer_branch({"CASS": 2.0}), gain=3.0)
+    other = make_model((wide,), kmer_branch({"CASS": 4.0, "WWWW": 1.0}))
+    table = make_composition_table(Ensemble.of([one, other, make_model((AGE,))]), kmers)
+    common = (10 + 30 + 10) / 3
+    assert row(table, "CASS", "age")["effect"] == pytest.approx((6 * 10 + 4 * 30) / common / 3 / 2)
+    assert row(table, "WWWW", "age")["effect"] == pytest.approx(30 / common / 3 / 4)
+
+
+V_GENES = [["A"] * 6 + ["B"] * 2, ["A"] * 5 + ["B"] * 2 + [""], ["A"] * 2 + ["B"] * 6, ["A"] * 4 + ["B"] * 4]
+
+
+@pytest.fixture
+def genes(tmp_path: Path) -> RepertoireDataset:
+    return write(tmp_path / "g.h5", [["CASSF"] * 8] * 4, SHEET, v=V_GENES)
+
+
+def gene_branch(names: list[str], weights: list[float], **settings: bool) -> CompositionBranch:
+    branch = CompositionBranch(1, {"v_call": names}, **settings)
+    branch.get_buffer("v_call_weights")[0] = torch.tensor(weights)
+    return branch
+
+
+def test_genes_by_hand(genes: RepertoireDataset) -> None:
+    table = make_composition_table(make_model((STATUS,), gene_branch(["A", "B", "new"], [2.0, 0.0, 0.0])), genes)
+    logs = np.log(np.array([[6, 2, 0], [5, 2, 0], [2, 6, 0], [4, 4, 0]]) + 0.5)
+    ratio = logs[:, 0] - logs.mean(axis=1)
+    (found,) = table.to_dict("records")
+    assert found == {
+        "output": "status=ill", "direction": "up", "kind": "genes", "feature": "A",
+        "effect": pytest.approx(2 * ratio.std()),
+        "mean_positive": pytest.approx((6 / 8 + 5 / 7) / 2), "mean_negative": pytest.approx((2 / 8 + 4 / 8) / 2),
+    }  # fmt: skip
+
+
+def test_models_that_know_other_genes(genes: RepertoireDataset) -> None:
+    """The log-ratios of a model depend on the genes that it knows, so each model has its own effect."""
+    few, many = gene_branch(["A", "B"], [2.0, 0.0]), gene_branch(["A", "B", "new"], [1.0, -1.0, 0.0])
+    alone = [make_composition_table(make_model((STATUS,), each), genes) for each in (few, many)]
+    both = make_composition_table(Ensemble.of([make_model((STATUS,), each) for each in (few, many)]), genes)
+    effect = sum(row(table, "A")["effect"] for table in alone) / 2
+    assert row(both, "A")["effect"] == pytest.approx(effect)
+    assert row(both, "B") == {**row(alone[1], "B"), "effect": pytest.approx(row(alone[1], "B")["effect"] / 2)}
+
+
+def test_counts_by_hand(tmp_path: Path) -> None:
+    """The most abundant half has 3/4 and 2/3 of the counts; the counts of the third repertoire are unknown."""
+    counts = [[6, 2], [2, 1], [1, 1], [3, 1]]
+    dataset = write(tmp_path / "c.h5", [["CASSF", "CASF"]] * 4, SHEET, counts=counts)
+    branch = CompositionBranch(1, reads_abundances=True)
+    branch.get_buffer("abundance_weights")[0, 0] = -3.0
+    table = make_composition_table(make_model((STATUS,), branch), dataset)
+    assert row(table, "share of the counts of the most abundant half") == {
+        "output": "status=ill", "direction": "down", "kind": "counts",
+        "feature": "share of the counts of the most abundant half",
+        "effect": pytest.approx(-3 * np.log([3 / 4, 2 / 3, 3 / 4]).std()),
+        "mean_positive": pytest.approx((3 / 4 + 2 / 3) / 2), "mean_negative": pytest.approx(3 / 4),
+    }  # fmt: skip
+    without = write(tmp_path / "w.h5", [["CASSF", "CASF"]] * 4, SHEET)
+    assert make_composition_table(make_model((STATUS,), branch), without).empty
+
+
+def test_expanded_clones_by_hand(tmp_path: Path) -> None:
+    """The first sequence is the more abundant one in two repertoires, the second one in the others."""
+    counts = [[6, 2], [2, 1], [1, 2], [1, 3]]
+    dataset = write(tmp_path / "e.h5", [["CAS", "HHH"]] * 4, SHEET, counts=counts, v=[["A", "B"]] * 4)
+    branch = gene_branch(["A", "B"], [0.0, 0.0], reads_expansion=True)
+    branch.get_buffer("v_call_expansion_weights")[0, 1] = 5.0
+    at = {name: index for index, name in enumerate(list_kmers(3))}
+    branch.get_buffer("expansion_weights")[0, at["CAS"]] = 4.0
+    high, low = compute_expansion_scores(np.array([2, 1], np.uint32)) / 2
+    table = make_composition_table(make_model((STATUS,), branch), dataset)
+    assert list(table["feature"]) == ["B", "C", "CA", "CAS"]
+    spread = np.array([high, high, low, low]).std()
+    found = row(table, "CAS")
+    assert found["kind"] == "k-mers weighted by counts"
+    assert [found["effect"], found["mean_positive"], found["mean_negative"]] == pytest.approx([4 * spread, high, low])
+    found = row(table, "B")
+    assert found["kind"] == "genes weighted by counts"
+    assert [found["effect"], found["mean_positive"], found["mean_negative"]] == pytest.approx([5 * spread, low, high])
+
+
+def test_only_repertoires_with_sequences_and_a_label_count(tmp_path: Path) -> None:
+    sheet = pd.concat([SHEET, pd.DataFrame({"status": ["ill", None]})], ignore_index=True)
+    repertoires = [["CASS", "CASS"], ["CASS", "CASS"], ["WWWW", "HHH"], ["WWWW", "HHH"], [], ["HHHH"]]
+    dataset = write(tmp_path / "k.h5", repertoires, sheet)
+    model = make_model((STATUS,), kmer_branch({"CASS": 3.0}))
+    found = row(make_composition_table(model, dataset), "CASS")
+    assert found["effect"] == pytest.approx(3 * np.array([1, 1, 0, 0, 0]).std())  # that without a label also varies
+    assert (found["mean_positive"], found["mean_negative"]) == (1.0, 0.0)
+    found = row(make_composition_table(model, dataset[[0, 5]]), "CASS")
+    assert found["mean_positive"] == 1.0
+    assert np.isnan(found["mean_negative"])
+
+
+def test_the_table_may_be_empty(kmers: RepertoireDataset) -> None:
+    columns = ["output", "direction", "kind", "feature", "effect", "mean_positive", "mean_negative"]
+    models = [
+        make_model((STATUS,)),
+        make_model((STATUS,), Composition("A", [1.0])),
+        make_model((STATUS,), CompositionBranch(1)),
+        make_model((STATUS,), kmer_branch({"CASS": 1.0}), gain=0.0),
+    ]
+    for model in models:
+        table = make_composition_table(model, kmers)
+        assert table.empty
+        assert list(table) == columns
+    model = make_model((STATUS,), kmer_branch({"CASS": 1.0}))
+    assert make_composition_table(model, kmers[:1]).empty  # nothing differs
+    assert make_composition_table(model, kmers[:0]).empty
+
+
+def test_a_cohort_without_the_genes_is_refused(kmers: RepertoireDataset, genes: RepertoireDataset) -> None:
+    with pytest.raises(InputError, match=r"k\.h5: has no v_call$"):
+        make_composition_table(make_model((STATUS,), gene_branch(["A"], [1.0])), kmers)
+    with pytest.raises(InputError, match=r"g\.h5: v_call: expected genes named as in training, such as 'TRBV1'"):
+        make_composition_table(make_model((STATUS,), gene_branch(["TRBV1"], [1.0])), genes)
+
+
+@pytest.mark.parametrize("task", [STATUS, AGE], ids=["class", "number"])
+def test_a_fitted_branch_names_the_gene_that_differs(tmp_path: Path, task: Task) -> None:
+    """Of 20 V genes, the usage of one differs: half as frequent again in the ill, who are also older."""
+    rng, names = np.random.default_rng(0), [f"TRBV{i}" for i in range(1, 21)]
+    n, v = 80, []
+    for number in range(n):
+        usage = np.full(20, 0.05)
+        usage[10] *= 1.5 if number % 2 else 1.0
+        v.append(rng.choice(names, 2000, p=usage / usage.sum()).tolist())
+    sheet = pd.DataFrame(
+        {"status": ["well", "ill"] * (n // 2), "age": [40 + rng.normal(), 60 + rng.normal()] * (n // 2)}
+    )
+    dataset = write(tmp_path / "v.h5", [random_sequences(rng, 2000, low=12, high=15) for _ in range(n)], sheet, v=v)
+    labels = make_model((task,)).encode_labels(dataset)
+    fitted = fit_composition(TrainingCohort(dataset, labels, (task,)))
+    assert fitted is not None
+    table = make_composition_table(make_model((task,), fitted.branch), dataset)
+    first = table.iloc[0]
+    assert (first["feature"], first["direction"], first["kind"]) == ("TRBV11", "up", "genes")
+    assert first["mean_positive"] == pytest.approx(1.5 / 20.5, abs=0.002)
+    assert first["mean_negative"] == pytest.approx(0.05, abs=0.002)
