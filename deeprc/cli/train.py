@@ -36,6 +36,8 @@ __all__ = ["train"]
 
 Fold = int | Literal["all"]
 
+_N_FEATURES = 5  # number of features of the composition that are named
+
 
 @contextmanager
 def _show_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
@@ -298,7 +300,7 @@ def _show_results(run: Path) -> None:
         return
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.stored_tables import read_clones, read_start_motifs
+    from deeprc.evaluation.stored_tables import read_clones, read_composition, read_start_motifs
     from deeprc.training.motif_search import MOTIF_LEVEL
 
     start_motifs = read_start_motifs(run / "seeds.tsv")
@@ -310,6 +312,10 @@ def _show_results(run: Path) -> None:
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
         click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")
+    composition = read_composition(run / "composition.tsv")
+    if len(composition):
+        largest = composition.loc[composition["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
+        click.echo(f"largest effects of the composition: {', '.join(largest)}, see {run / 'composition.tsv'}")
     click.echo(format_metrics(read_json(run / "metrics.json")))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)

@@ -21,6 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.evaluation.stored_tables import read_composition
 from deeprc.nn.branches import Branch
 from deeprc.runs.composition_table import make_composition_table
 from deeprc.tasks import Task
@@ -281,3 +282,13 @@ def test_a_fitted_branch_names_the_gene_that_differs(tmp_path: Path, task: Task)
     assert (first["feature"], first["direction"], first["kind"]) == ("TRBV11", "up", "genes")
     assert first["mean_positive"] == pytest.approx(1.5 / 20.5, abs=0.002)
     assert first["mean_negative"] == pytest.approx(0.05, abs=0.002)
+
+
+def test_a_file_is_read_again(kmers: RepertoireDataset, tmp_path: Path) -> None:
+    table = make_composition_table(make_model((STATUS,), kmer_branch({"CASS": 3.0})), kmers[:3])
+    file = tmp_path / "composition.tsv"
+    file.write_text(table.to_csv(sep="\t", index=False))
+    pd.testing.assert_frame_equal(read_composition(file), table, check_dtype=False)
+    file.write_text(table.assign(direction="left").to_csv(sep="\t", index=False))
+    with pytest.raises(InputError, match="expected one of up, down, found 'left'"):
+        read_composition(file)

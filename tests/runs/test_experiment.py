@@ -24,6 +24,7 @@ from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.runs import run_start
+from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.runs.run_start import check_output
@@ -44,12 +45,16 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
-def test_the_run_directory_is_complete(run: Run) -> None:
+def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
         "checks.json", "clones.tsv", "composition.tsv", "config.yaml", "environment.json", "history.tsv",
         "metrics.json", "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
         "splits.json", "warnings.json",
     ]  # fmt: skip
+    learned = np.isin(cohort.repertoire_ids.astype(str), run.splits["train"] + run.splits["validation"])
+    table = make_composition_table(run.model, cohort[np.flatnonzero(learned)], top=200)
+    assert len(table) > 0
+    pd.testing.assert_frame_equal(run.composition(), table, check_dtype=False)
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     assert config["network"]["n_kernels"] == 8
     assert config["targets"] == list(TARGETS)
