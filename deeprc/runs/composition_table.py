@@ -219,42 +219,42 @@ def _measure_nested(
     groups
         Groups of repertoires, see `_divide_repertoires`.
     """
-    found: list[list[tuple[Floats, Floats]]] = [[] for _ in range(k)]
+    lengths = range(k, 0, -1)
+    effects = {length: np.zeros((len(weights), _N_LETTERS**length)) for length in lengths}
+    means = {length: np.zeros((2, *effects[length].shape)) for length in lengths}
     width = weights.shape[1] // _N_LETTERS  # number of k-mers that begin with one residue
-    for start in track(range(0, weights.shape[1], width), "weighing k-mers", _N_LETTERS):
-        features = read(start, start + width)
-        parts = weights[:, None, start : start + width] * features  # (T, B, width)
-        for length in range(k, 0, -1):
-            found[length - 1].append(_measure(features, parts, groups))
-            if length > 1:
-                features, parts = _sum_last_residue(features), _sum_last_residue(parts)
-    for length, blocks in enumerate(found, start=1):
-        effects, means = (np.concatenate(part, axis=-1) for part in zip(*blocks, strict=True))
-        yield _Effects(kind, list_kmers(length), effects, means)
+    for first in track(range(_N_LETTERS), "weighing k-mers", _N_LETTERS):
+        features = read(first * width, (first + 1) * width)
+        nested = dict(zip(lengths, _sum_last_residues(features), strict=True))
+        blocks = {length: slice(first * each.shape[1], (first + 1) * each.shape[1]) for length, each in nested.items()}
+        for length, each in nested.items():
+            means[length][..., blocks[length]] = _average(each, groups)
+        for output, own in enumerate(weights[:, blocks[k]]):
+            for length, parts in zip(lengths, _sum_last_residues(features * own), strict=True):
+                effects[length][output, blocks[length]] = _compute_effects(nested[length], parts)
+    for length in reversed(lengths):
+        yield _Effects(kind, list_kmers(length), effects[length], means[length])
 
 
-def _sum_last_residue(columns: Floats) -> Floats:
-    """Return the sums over the k-mers that differ in their last residue alone, (..., M) to (..., M / 20)."""
-    return np.asarray(columns.reshape(*columns.shape[:-1], -1, _N_LETTERS).sum(axis=-1))
+def _sum_last_residues(columns: Floats) -> Iterator[Floats]:
+    """Yield columns of k-mers with one first residue, (B, n), then their sums for each shorter length, to (B, 1)."""
+    yield columns
+    while columns.shape[1] > 1:
+        columns = columns.reshape(len(columns), -1, _N_LETTERS).sum(axis=2)  # (B, n) -> (B, n / 20)
+        yield columns
 
 
-def _measure(features: Floats, parts: Floats, groups: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Return the effects of features, (T, F), and their means in the groups, (2, T, F).
+def _measure(features: Floats, weights: Floats) -> Floats:
+    """Return the effects, (T, F), of features, (B, F), with these weights, (T, F)."""
+    return np.stack([_compute_effects(features, features * own) for own in weights])
 
-    Parameters
-    ----------
-    features
-        Features of the repertoires, (B, F).
-    parts
-        What is added to each output with a feature, up to a constant, (T, B, F).
-    groups
-        Groups of repertoires, see `_divide_repertoires`.
-    """
+
+def _compute_effects(features: Floats, parts: Floats) -> Floats:
+    """Return the effects on one output, (F,), of features, (B, F), with which these amounts are added to it, (B, F)."""
     centred = features - features.mean(axis=0)
     spread = np.sqrt(np.mean(centred**2, axis=0))
     varies = spread > _MIN_SPREAD
-    covariance = np.einsum("bf,tbf->tf", centred, parts) / len(features)
-    return np.where(varies, covariance / np.where(varies, spread, 1), 0.0), _average(features, groups)
+    return np.where(varies, (centred * parts).mean(axis=0) / np.where(varies, spread, 1), 0.0)
 
 
 def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:
@@ -272,7 +272,7 @@ def _measure_abundances(
         is_known = ~np.isnan(logarithms[:, 0])
         if is_known.any():
             features = logarithms[is_known]
-            effects, _ = _measure(features, weights[:, None] * features, groups[..., is_known])
+            effects = _measure(features, weights)
             names = [f"share of the counts of the most abundant {name}" for name in TOP_NAMES]
             yield _Effects("abundances", names, effects, _average(np.exp(features), groups[..., is_known]))
 
@@ -289,7 +289,7 @@ def _measure_genes(
             if own.any():
                 counts = count_named_genes(dataset, field, names)
                 features = compute_centred_log_ratios(counts)
-                effects, _ = _measure(features, own[:, None] * features, groups)
+                effects = _measure(features, own)
                 n_known = count_named_genes(dataset, field, list_genes(dataset, field)).sum(axis=1)
                 is_known = n_known > 0
                 shares = counts[is_known] / n_known[is_known, None]
@@ -309,8 +309,8 @@ def _measure_gene_expansion(
             is_known = ~np.isnan(table).any(axis=1)
             if is_known.any():
                 features = table[is_known]
-                measured = _measure(features, weights[:, None] * features, groups[..., is_known])
-                found.append(_Effects("gene_expansion", names, *measured))
+                means = _average(features, groups[..., is_known])
+                found.append(_Effects("gene_expansion", names, _measure(features, weights), means))
     yield from _add_members(found)
 
 
