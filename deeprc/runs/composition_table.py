@@ -252,9 +252,10 @@ def _measure(features: Floats, weights: Floats) -> Floats:
 def _compute_effects(features: Floats, parts: Floats) -> Floats:
     """Return the effects on one output, (F,), of features, (B, F), with which these amounts are added to it, (B, F)."""
     centred = features - features.mean(axis=0)
-    spread = np.sqrt(np.mean(centred**2, axis=0))
+    variance, covariance = (np.einsum("bf,bf->f", centred, each) / len(features) for each in (centred, parts))
+    spread = np.sqrt(variance)
     varies = spread > _MIN_SPREAD
-    return np.where(varies, (centred * parts).mean(axis=0) / np.where(varies, spread, 1), 0.0)
+    return np.where(varies, covariance / np.where(varies, spread, 1), 0.0)
 
 
 def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:

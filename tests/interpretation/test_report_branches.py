@@ -96,6 +96,14 @@ def test_the_features_of_several_models_are_those_of_each(trained: Run) -> None:
     assert trained.model.branch_features == {}
 
 
+def test_a_doubtful_branch_is_a_warning(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    for is_doubtful in (True, False):
+        branch = CompositionBranch(1, is_doubtful=is_doubtful)
+        run = replace(trained, model=with_branches(trained.model, branch))
+        cautions = {each.name: each for each in assess_predictor(run, motif_cohort).cautions}
+        assert ("doubtful-branch" in cautions) == is_doubtful
+
+
 def test_directions_have_the_same_names_in_all_tables() -> None:
     """With two targets of one column, the name of the target tells them apart."""
     severe = Task("status=severe", "status", "binary", ("healthy", "severe"))
