@@ -1,3 +1,4 @@
+import importlib
 import json
 import logging
 from collections.abc import Callable
@@ -64,6 +65,15 @@ def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> N
     assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
     packages = json.loads((run.path / "environment.json").read_text())["packages"]
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
+
+
+def test_train_names_the_largest_effects_of_the_composition(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    importlib.import_module("deeprc.cli.train")._show_results(run.path)
+    table = run.composition()
+    largest = sorted(zip(-table["effect"].abs(), table.index, table["feature"], strict=True))[:5]
+    names = ", ".join(name for _, _, name in largest)
+    expected = f"largest effects of the composition: {names}, see {run.path / 'composition.tsv'}\n"
+    assert expected in capsys.readouterr().out
 
 
 def test_only_repertoires_that_the_run_has_not_used_have_intervals(run: Run, cohort: RepertoireDataset) -> None:
