@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from deeprc.arrays import Floats
-from deeprc.documents import abbreviate, read_json, validate
+from deeprc.documents import check_format, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import write_text
 from deeprc.shift.feature_table import ASPECTS, MIN_SD, Feature, FeatureTable, list_features
@@ -325,9 +325,7 @@ def read_reference(folder: Path) -> Reference | None:
     if not file.exists():
         return None
     content = validate(read_json(file), dict[str, Any], str(file))
-    form = (content.pop("format", None), content.pop("version", None))
-    if form != (_FORMAT, _VERSION):
-        raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found {abbreviate(form)}")
+    check_format((content.pop("format", None), content.pop("version", None)), _FORMAT, _VERSION, str(file))
     stored: _StoredReference = validate(content, _StoredReference, str(file))
     reference = stored.to_reference()
     _check_reference(reference, file)

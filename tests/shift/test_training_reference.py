@@ -146,7 +146,7 @@ def test_a_reference_is_read_as_it_was_written(reference: Reference, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "expected 'deeprc-shift' version 1"),
+        ({"version": 2}, "expected format 'deeprc-shift' version 1, found 'deeprc-shift' version 2"),
         ({"centre": [0.0]}, "means, variances and limits, one for each feature"),
         ({"level": 0.0}, "level: expected"),
         ({"limits": {"depth:max": 1.0}}, "limits: expected numbers from 1 to 1e"),
