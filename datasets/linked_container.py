@@ -178,7 +178,7 @@ class LinkedContainer:
         return self.take(rows).arrays(fields), np.arange(len(rows))
 
     def arrays(self, fields: Collection[str]) -> LinkedSequences:
-        """Return all sequences, with these genes, for compiled code."""
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `fields` names."""
         return LinkedSequences(self, fields)
 
     def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any fields)

@@ -66,10 +66,10 @@ class OnDemandContainer(ABC):
         return self.take(rows).arrays(fields), np.arange(len(rows))
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays | OnDemandSequences:
-        """Return all sequences, with these genes, for compiled code.
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `fields` names.
 
-        Without genes they are made when they are read. With genes all of them are made at once, because a gene may have
-        a different code in each repertoire that is made.
+        Without genes, sequences are made when they are read. With genes, all of them are made at once, because a gene
+        may have a different code in each repertoire that is made.
         """
         if not fields:
             return OnDemandSequences(self)

@@ -94,7 +94,10 @@ class CohortContainer(Protocol):
         """Return arrays that contain the sequences at `rows`, (n,), and the index of each in these arrays, (n,)."""
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays | SequencesInParts:
-        """Return all sequences, with these genes, for compiled code: in one array, or in parts."""
+        """Return all sequences as arrays for compiled code, in one piece or in parts.
+
+        `fields` names the genes whose codes they have, `v_call` or `j_call` or both.
+        """
 
     def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
         """Return how many sequences, at least `minimum`, should be hashed at a time.
@@ -200,7 +203,7 @@ class SingleStoreContainer:
         return self.sequences.arrays(fields), rows
 
     def arrays(self, fields: Collection[str]) -> SequenceArrays:
-        """Return all sequences, with these genes, for compiled code."""
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `fields` names."""
         return self.sequences.arrays(fields)
 
     def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)

@@ -50,7 +50,7 @@ class SimilarPair:
     pair
         The numbers of sequences that were compared, and the number that both have.
     usual
-        The overlap of the median pair of the cohort.
+        The overlap of the median pair of the cohort, from 0 to 1; see `Pair.overlap`.
     """
 
     names: tuple[str, str]
