@@ -95,7 +95,7 @@ class NestedPlan:
 
     def list_settings(self, method: Method, fold: int) -> list[Setting]:
         """Return the settings to try for a method when `fold` is the test fold; each fold has its own random draws."""
-        return method.search.settings([self.seed, fold])
+        return method.search.list_settings([self.seed, fold])
 
     def make_search_jobs(self, method: Method, fold: int) -> list[Job]:
         """Return the jobs that measure the settings of a method on the validation fold, when `fold` is the test fold.

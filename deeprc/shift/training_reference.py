@@ -154,7 +154,7 @@ class Reference:
             file_properties={name: tuple(sorted(set(texts))) for name, texts in table.file_properties.items()},
         )
 
-    def deviations(self, table: FeatureTable) -> Deviations:
+    def compute_deviations(self, table: FeatureTable) -> Deviations:
         """Return the deviations of repertoires, whose features were computed with the vocabulary of this reference."""
         assert table.features == self.features
         moments = _Moments(np.array(self.mean), np.array(self.variance_between), np.array(self.variance_of_mean))

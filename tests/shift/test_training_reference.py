@@ -50,7 +50,7 @@ def draw(tmp_path: Path) -> Callable[..., RepertoireDataset]:
 
 def far(reference: Reference, dataset: RepertoireDataset) -> tuple[np.ndarray, list[list[tuple[str, str]]]]:
     table = compute_features(dataset, reference.vocabulary)
-    deviations = reference.deviations(table)
+    deviations = reference.compute_deviations(table)
     return deviations.distance / reference.threshold, name_reasons(reference, table, deviations)
 
 
@@ -171,8 +171,8 @@ def test_what_no_training_repertoire_has_does_not_count(training: RepertoireData
     values[:, column] = np.nan
     reference = Reference.of(replace(known, values=values, sampling_variance=sampling_variance), vocabulary)
     assert reference is not None
-    expected = reference.deviations(replace(known, values=values.copy(), sampling_variance=sampling_variance))
+    expected = reference.compute_deviations(replace(known, values=values.copy(), sampling_variance=sampling_variance))
     values[:, column] = convert_to_scale("share", np.array(0.05))
     sampling_variance[:, column] = 1 / 5000
-    found = reference.deviations(replace(known, values=values, sampling_variance=sampling_variance))
+    found = reference.compute_deviations(replace(known, values=values, sampling_variance=sampling_variance))
     np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-3)

@@ -206,6 +206,6 @@ def _select_independent(samples: ComparedSequences, found: Sequence[FoundPattern
 
 def _is_specific(samples: ComparedSequences, masks: Masks) -> bool:
     """Return whether a pattern is much more frequent in attended sequences than in the background, and rare there."""
-    n_with, others_with = samples.counts([masks])[:, 0].tolist()
+    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
     odds = odds_ratio(n_with, samples.n, others_with, samples.others)
     return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others

@@ -197,7 +197,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
     samples, masks = data.samples, pattern.masks
     matrix, start = make_matrix(data, masks)
-    n_with, others_with = samples.counts([masks])[:, 0].tolist()
+    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(
         pattern=format_pattern(masks),
