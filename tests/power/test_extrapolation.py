@@ -72,7 +72,7 @@ def test_a_curve_that_rises_late_is_recovered(curve: LateCurve) -> None:
     assert [found.predict_auc(n) for n in N] == pytest.approx(auc[0].tolist(), abs=0.01)
     assert found.predict_auc(2560) == pytest.approx(curve.predict_auc(2560), abs=0.03)
     if curve.steepness > 0.5:
-        assert fit_power_law(N, auc[0], np.ones(5)).auc(2560) < curve.predict_auc(2560) - 0.02
+        assert fit_power_law(N, auc[0], np.ones(5)).predict_auc(2560) < curve.predict_auc(2560) - 0.02
 
 
 def test_the_difference_of_means_has_a_late_curve() -> None:
@@ -82,4 +82,4 @@ def test_the_difference_of_means_has_a_late_curve() -> None:
         learned = rng.normal(0.2, (4 / n) ** 0.5, (20_000, 50))  # difference of the class means
         separation = learned.sum(axis=1) * 0.2 / np.linalg.norm(learned, axis=1) / 2**0.5
         expected = LateCurve(0.2 * 50**0.5 / 2**0.5, 4 / 0.2**2, 0.5)
-        assert norm.cdf(separation).mean() == pytest.approx(expected.auc(n), abs=0.005)
+        assert norm.cdf(separation).mean() == pytest.approx(expected.predict_auc(n), abs=0.005)
