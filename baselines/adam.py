@@ -80,9 +80,10 @@ class AdamState:
 
 
 def draw_batches(n_rows: int, batch_size: int, n_batches: int, seed: int) -> NDArray[np.int64]:
-    """Return the indices of the rows of each batch, (n_batches, n).
+    """Return the indices of the rows of each batch, (n_batches, batch_size).
 
-    The batches are cut from random permutations of all rows. A larger `n_batches` only appends batches.
+    The batches are cut from random permutations of all rows, whose random numbers depend on `seed`. A larger
+    `n_batches` only appends batches.
     """
     rng = np.random.default_rng(seed)
     n_permutations = -(-n_batches * batch_size // n_rows)

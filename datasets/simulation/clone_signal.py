@@ -114,7 +114,7 @@ class CloneSignal:
         return _scale_incidences(weights, burden)
 
     def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
+        """Return which of the P clones are in one repertoire, as indices (K,); see `CloneSource.draw_clones`."""
         z = float(draw_standard_normals(derive_key(key, _BURDEN), np.array([repertoire]))[0])
         burden = self.compute_mean_burden(carries, is_test=is_test) * self.compute_burden_factor(z)
         u = draw_uniforms(derive_key(key, _CARRIED, repertoire), np.arange(self.n_clones))
@@ -140,10 +140,22 @@ class CloneSource(Protocol):
         """Probability that a carrier has a variant of the clone."""
 
     def make_pool(self, background: Background, key: int) -> Sequences:
-        """Return the P clones."""
+        """Return the P clones of a cohort, whose random numbers depend on `key`."""
 
     def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
+        """Return which of the P clones are in one repertoire, as indices (K,).
+
+        Parameters
+        ----------
+        key
+            Key of the cohort, on which the random numbers depend.
+        repertoire
+            Index of the repertoire.
+        carries
+            Whether the repertoire carries the signal.
+        is_test
+            Whether it is of the test part.
+        """
 
 
 class CarriedClones(NamedTuple):

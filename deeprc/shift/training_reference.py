@@ -118,7 +118,8 @@ class Reference:
     ) -> Reference | None:
         """Return what is usual among training repertoires, (B,); None if they have fewer than `MIN_DONORS` donors.
 
-        `donors` is the index of each repertoire's donor, (B,); None: each repertoire has its own donor.
+        `vocabulary` has the names of the V and J genes whose shares are features of the table. `donors` is the index of
+        each repertoire's donor, (B,); None: each repertoire has its own donor.
         """
         donor_of = np.arange(len(table)) if donors is None else np.unique(donors, return_inverse=True)[1]
         n_donors = len(np.unique(donor_of))

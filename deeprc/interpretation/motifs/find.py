@@ -40,7 +40,7 @@ from deeprc.interpretation.motifs.carriers import (
     count_carrying_sequences,
     tabulate_carriers,
 )
-from deeprc.interpretation.motifs.enrichment import odds_ratio
+from deeprc.interpretation.motifs.enrichment import compute_odds_ratio
 from deeprc.interpretation.motifs.matrices import compute_information
 from deeprc.interpretation.motifs.patterns import compute_pattern_cost, format_pattern
 from deeprc.training.model import Model
@@ -212,7 +212,7 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
         n_attended_with=n_with,
         n_background=samples.others,
         n_background_with=others_with,
-        enrichment=odds_ratio(n_with, samples.n, others_with, samples.others),
+        enrichment=compute_odds_ratio(n_with, samples.n, others_with, samples.others),
         enrichment_log10_p=log_p / log(10),
         enrichment_log10_p_adjusted=min(0.0, (log_p + compute_pattern_cost(masks)) / log(10)),
         donors=test.donors,
