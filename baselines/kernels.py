@@ -81,10 +81,9 @@ def compute_dataset_kernel(
     *,
     weighted: bool = False,
 ) -> Floats:
-    """Return the kernel between the A repertoires of one dataset and the B repertoires of another, (A, B).
+    """Return the kernel between the A and the B repertoires of two datasets, (A, B), cached if they share a container.
 
-    If both are of the same container, the kernel of all its repertoires is computed once and cached. For the other
-    parameters see `compute_cross_kernel` and `compute_kmer_frequencies`.
+    For the other parameters see `compute_cross_kernel` and `compute_kmer_frequencies`.
     """
     if _are_of_same_container(first, second):
         container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
