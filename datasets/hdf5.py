@@ -257,7 +257,7 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
 
 
 def _get_file_size(member: h5py.Group | h5py.Dataset) -> int:
-    return int(h5py.h5i.get_file_id(member.id).get_filesize())  # `member.file` takes much longer
+    return int(member.file.id.get_filesize())
 
 
 def _open_attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:
