@@ -80,9 +80,10 @@ class AdamState:
 
 
 def draw_batches(n_rows: int, batch_size: int, n_batches: int, seed: int) -> NDArray[np.int64]:
-    """Return the indices of the rows of each batch, (n_batches, n).
+    """Return the indices of the rows of each batch, (n_batches, batch_size).
 
-    The batches are cut from random permutations of all rows. A larger `n_batches` only appends batches.
+    The batches are cut from random permutations of all rows, whose random numbers depend on `seed`. A larger
+    `n_batches` only appends batches.
     """
     rng = np.random.default_rng(seed)
     n_permutations = -(-n_batches * batch_size // n_rows)
@@ -183,19 +184,18 @@ def _begin(
 
 
 @njit(nogil=True)
+def _take_four_rows(matrix: NDArray[Any], rows: NDArray[np.int64], columns: slice) -> tuple[NDArray[Any], ...]:
+    return matrix[rows[0], columns], matrix[rows[1], columns], matrix[rows[2], columns], matrix[rows[3], columns]
+
+
+@njit(nogil=True)
 def _add_rows(
     matrix: NDArray[Any], rows: NDArray[np.int64], columns: slice, factors: NDArray[Any], total: NDArray[Any]
 ) -> None:
     """Add rows times factors to the total, four rows at a time: four streams keep the memory busy."""
     i = 0
     while i + 4 <= len(rows):
-        p, q, r, s = (
-            matrix[rows[i], columns],
-            matrix[rows[i + 1], columns],
-            matrix[rows[i + 2], columns],
-            matrix[rows[i + 3], columns],
-        )
-        add_four_rows((p, q, r, s), factors[i : i + 4], total)
+        add_four_rows(_take_four_rows(matrix, rows[i : i + 4], columns), factors[i : i + 4], total)
         i += 4
     while i < len(rows):
         add_row(matrix[rows[i], columns], factors[i], total)
@@ -229,12 +229,7 @@ def _dot_rows(
     """Add the product of each row with the weights to the total, (n,)."""
     i = 0
     while i + 4 <= len(rows):
-        p, q, r, s = (
-            matrix[rows[i], columns],
-            matrix[rows[i + 1], columns],
-            matrix[rows[i + 2], columns],
-            matrix[rows[i + 3], columns],
-        )
+        p, q, r, s = _take_four_rows(matrix, rows[i : i + 4], columns)
         a, b, c, d = _dot_four(p, q, r, s, weight)
         total[i] += a
         total[i + 1] += b

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations_with_replacement
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,14 @@ _BLOCK = 16_384  # number of columns that one thread reads at a time: long runs 
 _GRAM_BLOCK, _GRAM_ROWS = 4096, 256  # columns, and rows, whose inner products are computed at once
 _MIN_WEIGHT = 1e-300  # smallest sum of weights that is divided by
 _CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # standard deviation / mean of a constant column
+
+
+class _SparseColumns(NamedTuple):
+    """The values that a sparse matrix stores, their rows, (V,) each, and where each column begins in them, (M + 1,)."""
+
+    values: NDArray[Any]
+    rows: NDArray[Any]
+    starts: NDArray[Any]
 
 
 class Columns:
@@ -110,23 +118,21 @@ class Columns:
         """Return the product of each column x, neither centred nor scaled, with a vector, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
-            sparse = self._sparse
-            run_in_blocks(
-                _compute_sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total
-            )
+            run_in_blocks(_compute_sparse_products, len(total), _BLOCK, self._arrays(), vector, total)
         else:
             run_in_blocks(_compute_dense_products, len(total), _BLOCK, self._dense, vector, total)
         return total
+
+    def _arrays(self) -> _SparseColumns:
+        return _SparseColumns(self._sparse.data, self._sparse.indices, self._sparse.indptr)
 
     def _squares(self) -> Floats:
         """Return the sum of (weight * (x - centre))^2 over the rows, for each column, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
-            arrays = self._sparse.data, self._sparse.indices, self._sparse.indptr
             squared = self.weights**2
-            run_in_blocks(
-                _compute_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total
-            )
+            weights = squared, squared.sum()
+            run_in_blocks(_compute_sparse_squares, len(total), _BLOCK, self._arrays(), self.centre, *weights, total)
         else:
             run_in_blocks(_compute_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
         return total
@@ -189,27 +195,17 @@ def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats
 
 
 @njit(nogil=True)
-def _compute_sparse_products(
-    start: int,
-    stop: int,
-    data: NDArray[Any],
-    rows: NDArray[Any],
-    starts: NDArray[Any],
-    vector: Floats,
-    total: Floats,
-) -> None:
+def _compute_sparse_products(start: int, stop: int, columns: _SparseColumns, vector: Floats, total: Floats) -> None:
     for column in range(start, stop):
-        for at in range(starts[column], starts[column + 1]):
-            total[column] += data[at] * vector[rows[at]]
+        for at in range(columns.starts[column], columns.starts[column + 1]):
+            total[column] += columns.values[at] * vector[columns.rows[at]]
 
 
 @njit(nogil=True)
 def _compute_sparse_squares(
     start: int,
     stop: int,
-    data: NDArray[Any],
-    rows: NDArray[Any],
-    starts: NDArray[Any],
+    columns: _SparseColumns,
     centre: Floats,
     squared_weights: Floats,
     sum_of_squared_weights: float,
@@ -218,8 +214,8 @@ def _compute_sparse_squares(
     """Write the sum over the rows of squared weight * (x - centre)^2, (M,)."""
     for column in range(start, stop):
         weight_of_zeros = sum_of_squared_weights
-        for at in range(starts[column], starts[column + 1]):
-            weight_of_zeros -= squared_weights[rows[at]]
+        for at in range(columns.starts[column], columns.starts[column + 1]):
+            weight_of_zeros -= squared_weights[columns.rows[at]]
         total[column] = weight_of_zeros * centre[column] ** 2
-        for at in range(starts[column], starts[column + 1]):
-            total[column] += squared_weights[rows[at]] * (data[at] - centre[column]) ** 2
+        for at in range(columns.starts[column], columns.starts[column + 1]):
+            total[column] += squared_weights[columns.rows[at]] * (columns.values[at] - centre[column]) ** 2

@@ -132,7 +132,7 @@ class WorkArrays(NamedTuple):
 
     @classmethod
     def allocate(cls, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_]) -> WorkArrays:
-        """Return the arrays for these selections, (S, F)."""
+        """Return the arrays for these repertoires, and for selections that leave out some of the folds, (S, F)."""
         n_selections, n_folds = left_out.shape
         n_units = len(repertoires.weight)
         return cls(np.zeros((4, n_folds), np.int64), np.zeros(n_selections, np.int64), np.full(n_units, -1, np.int64))

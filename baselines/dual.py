@@ -30,7 +30,7 @@ class DualSolution(NamedTuple):
     weights: Floats
     intercept: float
 
-    def objective(self, gram: Floats, target: Floats, C: float) -> float:
+    def compute_objective(self, gram: Floats, target: Floats, C: float) -> float:
         """Return C * sum of losses + |w|^2 / 2; see `fit_dual_logistic`."""
         odds = gram @ self.weights + self.intercept
         losses = np.logaddexp(0, odds) - target * odds
@@ -65,12 +65,13 @@ def fit_dual_logistic(
     """
     share = float(target.mean())
     now = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
-    value = now.objective(gram, target, C)
+    value = now.compute_objective(gram, target, C)
     for _ in range(_MAX_STEPS):
         goal = _make_newton_step(gram, gram @ now.weights + now.intercept, target, C)
         lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
         ways = (now.move_towards(goal, length) for length in lengths)
-        there, reached = next(((at, v) for at in ways if (v := at.objective(gram, target, C)) <= value), (now, value))
+        reached_at = ((at, at.compute_objective(gram, target, C)) for at in ways)
+        there, reached = next((pair for pair in reached_at if pair[1] <= value), (now, value))
         gained, now, value = value - reached, there, reached
         if gained <= 1e-3 * tolerance * value:  # near the end a step squares the error
             break

@@ -232,7 +232,7 @@ def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], toler
         else:
             with limit_blas_threads():
                 dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
-                primal = dual.objective(matrix, target, C)
+                primal = dual.compute_objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
         products = columns.products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
@@ -249,11 +249,11 @@ def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tupl
     solution = np.zeros(design.shape[1])
     solution[-1] = np.log(target.mean() / (1 - target.mean()))
 
-    def objective(at: Floats) -> float:
+    def compute_objective(at: Floats) -> float:
         odds = design @ at
         return C * float(np.sum(np.logaddexp(0, odds) - target * odds)) + 0.5 * float(ridge @ at**2)
 
-    now = objective(solution)
+    now = compute_objective(solution)
     for _ in range(_MAX_STEPS):
         probability = expit(design @ solution)
         slope = C * (design.T @ (probability - target)) + ridge * solution
@@ -262,8 +262,8 @@ def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tupl
         length, decrement = 1.0, float(slope @ step)
         if -decrement <= 1e-3 * tolerance * now:  # near the end a step squares the error
             return (solution + step)[:-1], (solution + step)[-1:]
-        while objective(solution + length * step) > now + 0.01 * length * decrement and length > 1e-10:
+        while compute_objective(solution + length * step) > now + 0.01 * length * decrement and length > 1e-10:
             length *= 0.5
         solution = solution + length * step
-        now = objective(solution)
+        now = compute_objective(solution)
     return solution[:-1], solution[-1:]

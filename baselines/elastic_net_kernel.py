@@ -90,7 +90,11 @@ def descend(
 def compute_residual(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, objective: Objective
 ) -> tuple[Floats, float]:
-    """Return the residuals (probabilities minus labels), (B,), at the best intercept, and the objective there."""
+    """Return the residuals (probabilities minus labels), (B,), at the best intercept, and the objective there.
+
+    The best intercept for these weights, (M,), is searched from `intercept`, (1,), and written there. `target` are the
+    labels, (B,).
+    """
     odds = _compute_log_odds(z, weights, intercept[0])
     _fit_intercept(odds, target, intercept)
     residual = np.empty(len(odds))

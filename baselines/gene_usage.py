@@ -66,15 +66,17 @@ def count_named_genes(X: RepertoireDataset, field: str, names: Sequence[str]) ->
     return table
 
 
-def learn_gene_names(X: RepertoireDataset, fields: Collection[str]) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+def learn_gene_names(X: RepertoireDataset, gene_fields: Collection[str]) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
     """Return the names of the V and of the J genes of training repertoires; none for a field that is not asked for.
 
     Raises
     ------
     InputError
-        If the container has no calls of one of the fields.
+        If the container has no calls of one of these genes.
     """
-    v_names, j_names = (np.array(list_genes(X, field) if field in fields else [], np.str_) for field in GENE_FIELDS)
+    v_names, j_names = (
+        np.array(list_genes(X, field) if field in gene_fields else [], np.str_) for field in GENE_FIELDS
+    )
     return v_names, j_names
 
 

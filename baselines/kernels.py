@@ -81,7 +81,10 @@ def compute_dataset_kernel(
     *,
     weighted: bool = False,
 ) -> Floats:
-    """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
+    """Return the kernel between the A and the B repertoires of two datasets, (A, B), cached if they share a container.
+
+    For the other parameters see `compute_cross_kernel` and `compute_kmer_frequencies`.
+    """
     if _are_of_same_container(first, second):
         container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
         return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]

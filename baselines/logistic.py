@@ -168,7 +168,7 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         state, solution_of = AdamState(len(features.columns)), {}
         for value in sorted(set(values)):
             train(state, features.matrix, labels, batches[state.n_updates : value], settings)
-            solution_of[value] = features.solution(state)
+            solution_of[value] = features.make_solution(state)
         return iter([solution_of[value] for value in values])
 
     def _check_values(self, values: Sequence[Any]) -> None:
@@ -207,7 +207,7 @@ class _Features:
     centre: NDArray[np.float64]
     factor: NDArray[np.float64]
 
-    def solution(self, state: AdamState) -> Solution:
+    def make_solution(self, state: AdamState) -> Solution:
         values = state.values[0].astype(np.float64)
         coefficients = values[:-1] * self.factor
         return Solution(self.columns, coefficients, float(values[-1] - coefficients @ self.centre), np.inf)

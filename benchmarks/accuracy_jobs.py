@@ -127,7 +127,7 @@ def list_entries(
         except InputError as error:
             left_out[name] = str(error).partition(": ")[2]
             continue
-        settings = [each for each in method.search.settings([source.seed]) if _is_tried(each, source)]
+        settings = [each for each in method.search.list_settings([source.seed]) if _is_tried(each, source)]
         entries.append(Entry(name, method.label, method=method, settings=tuple(settings)))
     return entries, left_out
 

@@ -46,8 +46,8 @@ class Categorical:
         names: NDArray[np.object_] = np.asarray(self.vocabulary, dtype=object)[self.codes]
         return names
 
-    def name(self, row: int) -> str:
-        """Return one of the names."""
+    def get_name(self, row: int) -> str:
+        """Return the name at a row."""
         return self.vocabulary[int(self.codes[row])]
 
     def count_occurrences(self) -> NDArray[np.int64]:

@@ -137,6 +137,13 @@ class CellChains:
 def read_cells(adata: Any, donor: str) -> CellChains:
     """Return the chains of all cells that have a donor.
 
+    Parameters
+    ----------
+    adata
+        An AnnData with chains in scirpy's layout, or a MuData with such a modality.
+    donor
+        Name of the column of `obs` that says from which donor a cell is.
+
     Raises
     ------
     InputError

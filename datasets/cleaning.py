@@ -225,7 +225,10 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
 
 
 def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
-    """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
+    """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions.
+
+    The parameters are those of `clean`.
+    """
     examined = _examine_rows(rows, cleaning, facts)
     kept = np.flatnonzero(examined.reason == KEPT)
     return kept, examined.rows.sequences.take(kept)

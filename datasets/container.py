@@ -81,7 +81,7 @@ class Container(SingleStoreContainer):
         """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
-    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
         """Return how many sequences should be hashed at a time; see `CohortContainer`.
 
         If the file is larger than the available memory, a quarter of this memory holds hashes. Ranks may have the same
@@ -90,7 +90,9 @@ class Container(SingleStoreContainer):
         from deeprc import ranks  # it imports `deeprc.datasets.dataset`
 
         available = count_available_bytes()
-        size = self.sequences.residues.nbytes + (8 + 2 * len(fields)) * len(self.sequences)  # offsets, codes of 16 bits
+        size = self.sequences.residues.nbytes + (8 + 2 * len(gene_fields)) * len(
+            self.sequences
+        )  # offsets, codes of 16 bits
         if available is None or size <= available:
             return minimum
         return max(minimum, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each

@@ -74,8 +74,7 @@ class HDF5Target(io.FileIO):
 def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
     """Write a table of metadata: one dataset for each column, and the order of the columns as an attribute."""
     write_text_list(group, "columns", [str(name) for name in metadata.columns])
-    for index, name in enumerate(metadata.columns):
-        values = metadata[name]
+    for index, (name, values) in enumerate(metadata.items()):
         key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
         number = index
         while key in ("", ".") or key in group:
@@ -84,10 +83,10 @@ def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
             values = values.astype(str)
         if pd.api.types.is_numeric_dtype(values):
             numbers = values.to_numpy(np.float64, na_value=np.nan) if values.hasnans else values.to_numpy()
-            group.create_dataset(key, data=numbers)
+            column = group.create_dataset(key, data=numbers)
         else:
-            write_texts(group, key, ["" if pd.isna(value) else str(value) for value in values])
-        _write_text(group[key], "name", str(name))
+            column = write_texts(group, key, ["" if pd.isna(value) else str(value) for value in values])
+        _write_text(column, "name", str(name))
 
 
 def rewrite_metadata(
@@ -179,6 +178,6 @@ def write_text_list(member: h5py.Group | h5py.Dataset, name: str, texts: list[st
     member.attrs.create(name, encode_texts(texts, f"{member.name}: {name}"))
 
 
-def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
-    """Write several texts as one dataset."""
-    group.create_dataset(name, data=encode_texts(texts, f"{group.name}/{name}"))
+def write_texts(group: h5py.Group, name: str, texts: list[str]) -> h5py.Dataset:
+    """Write several texts as one dataset, and return it."""
+    return group.create_dataset(name, data=encode_texts(texts, f"{group.name}/{name}"))

@@ -260,20 +260,20 @@ class RepertoireDataset:
             f"{type(self).__name__} of {self.container.path.name}", [("repertoires", total)], sizes, listed, more
         )
 
-    def check_gene_fields(self, fields: Sequence[str]) -> list[str]:
-        """Return those of `v_call` and `j_call` that `fields` names, in this order.
+    def check_gene_fields(self, gene_fields: Sequence[str]) -> list[str]:
+        """Return those of `v_call` and `j_call` that `gene_fields` names, in this order.
 
         Raises
         ------
         InputError
-            If the container lacks one of the fields. Without repertoires, nothing is checked.
+            If the container lacks one of these genes. Without repertoires, nothing is checked.
         """
-        for name in fields if len(self) else ():
+        for name in gene_fields if len(self) else ():
             if name not in self.gene_fields:
                 raise InputError(f"{self.container.path}: has no {name}")
-        return [name for name in GENE_FIELDS if name in fields]
+        return [name for name in GENE_FIELDS if name in gene_fields]
 
-    def take_clones(self, rows: NDArray[np.int64], fields: Sequence[str] = ()) -> Sequences:
+    def take_clones(self, rows: NDArray[np.int64], gene_fields: Sequence[str] = ()) -> Sequences:
         """Return the clones at some rows of the container: its sequences with these genes, each with a count of 1.
 
         Parameters
@@ -281,11 +281,11 @@ class RepertoireDataset:
         rows
             Indices of the sequences among all sequences of the container, (n,), in any order; which repertoires this
             view shows does not matter.
-        fields
+        gene_fields
             Genes that belong to a clone; see `deeprc.datasets.clones.shared.find_shared_clones`.
         """
         sequences = self.container.take(rows)
-        genes = {name: calls for name, calls in sequences.genes.items() if name in fields}
+        genes = {name: calls for name, calls in sequences.genes.items() if name in gene_fields}
         return Sequences.counted_once(sequences.residues, sequences.offsets).with_genes(genes)
 
     def concatenate(self, other: RepertoireDataset) -> RepertoireDataset:

@@ -172,16 +172,16 @@ class LinkedContainer:
         return np.asarray(self._codes[field][part][codes])
 
     def get_arrays_at(
-        self, rows: NDArray[np.int64], fields: Collection[str]
+        self, rows: NDArray[np.int64], gene_fields: Collection[str]
     ) -> tuple[SequenceArrays, NDArray[np.int64]]:
         """Return copies of the sequences at `rows`, (n,), and the indices 0 to n - 1; see `CohortContainer`."""
-        return self.take(rows).arrays(fields), np.arange(len(rows))
+        return self.take(rows).arrays(gene_fields), np.arange(len(rows))
 
-    def arrays(self, fields: Collection[str]) -> LinkedSequences:
-        """Return all sequences, with these genes, for compiled code."""
-        return LinkedSequences(self, fields)
+    def arrays(self, gene_fields: Collection[str]) -> LinkedSequences:
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `gene_fields` names."""
+        return LinkedSequences(self, gene_fields)
 
-    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any fields)
+    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any genes)
         """Return how many sequences should be hashed at a time; see `CohortContainer`."""
         return minimum
 
@@ -215,12 +215,12 @@ class LinkedSequences:
     ----------
     container
         The container.
-    fields
+    gene_fields
         The genes of the clone definition.
     """
 
-    def __init__(self, container: LinkedContainer, fields: Collection[str]) -> None:
-        self._container, self._fields = container, fields
+    def __init__(self, container: LinkedContainer, gene_fields: Collection[str]) -> None:
+        self._container, self._fields = container, gene_fields
         starts = [part.first_sequence for part in container.parts]
         self.bounds: Sequence[int] = [*starts, int(container.repertoire_offsets[-1])]
 

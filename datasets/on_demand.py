@@ -60,28 +60,28 @@ class OnDemandContainer(ABC):
         return Sequences.concatenate(made)
 
     def get_arrays_at(
-        self, rows: NDArray[np.int64], fields: Collection[str]
+        self, rows: NDArray[np.int64], gene_fields: Collection[str]
     ) -> tuple[SequenceArrays, NDArray[np.int64]]:
         """Make the sequences at `rows`, (n,); return them, and the indices 0 to n - 1; see `CohortContainer`."""
-        return self.take(rows).arrays(fields), np.arange(len(rows))
+        return self.take(rows).arrays(gene_fields), np.arange(len(rows))
 
-    def arrays(self, fields: Collection[str]) -> SequenceArrays | OnDemandSequences:
-        """Return all sequences, with these genes, for compiled code.
+    def arrays(self, gene_fields: Collection[str]) -> SequenceArrays | OnDemandSequences:
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `gene_fields` names.
 
-        Without genes they are made when they are read. With genes all of them are made at once, because a gene may have
-        a different code in each repertoire that is made.
+        Without genes, sequences are made when they are read. With genes, all of them are made at once, because a gene
+        may have a different code in each repertoire that is made.
         """
-        if not fields:
+        if not gene_fields:
             return OnDemandSequences(self)
         n_repertoires = len(self.repertoire_offsets) - 1
-        return Sequences.concatenate([self.make_sequences(index) for index in range(n_repertoires)]).arrays(fields)
+        return Sequences.concatenate([self.make_sequences(index) for index in range(n_repertoires)]).arrays(gene_fields)
 
-    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
         """Return how many sequences should be hashed at a time; see `CohortContainer`.
 
         Without genes it is the number of all sequences, because it takes longer to make them again than to hash them.
         """
-        return minimum if fields else max(minimum, int(self.repertoire_offsets[-1]))
+        return minimum if gene_fields else max(minimum, int(self.repertoire_offsets[-1]))
 
 
 class OnDemandSequences:

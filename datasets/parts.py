@@ -89,14 +89,20 @@ class CohortContainer(Protocol):
         """Return some of the sequences, at rows (n,) counted through all repertoires, in this order."""
 
     def get_arrays_at(
-        self, rows: NDArray[np.int64], fields: Collection[str]
+        self, rows: NDArray[np.int64], gene_fields: Collection[str]
     ) -> tuple[SequenceArrays, NDArray[np.int64]]:
-        """Return arrays that contain the sequences at `rows`, (n,), and the index of each in these arrays, (n,)."""
+        """Return arrays that contain the sequences at `rows`, (n,), and the index of each in these arrays, (n,).
 
-    def arrays(self, fields: Collection[str]) -> SequenceArrays | SequencesInParts:
-        """Return all sequences, with these genes, for compiled code: in one array, or in parts."""
+        The arrays have the codes of the genes that `gene_fields` names, `v_call` or `j_call` or both.
+        """
 
-    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:
+    def arrays(self, gene_fields: Collection[str]) -> SequenceArrays | SequencesInParts:
+        """Return all sequences as arrays for compiled code, in one piece or in parts.
+
+        `gene_fields` names the genes whose codes they have, `v_call` or `j_call` or both.
+        """
+
+    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
         """Return how many sequences, at least `minimum`, should be hashed at a time.
 
         Code that compares all sequences, with these genes, keeps the hashes of one block of sequences in memory. It
@@ -194,15 +200,15 @@ class SingleStoreContainer:
         return self.sequences.take(rows)
 
     def get_arrays_at(
-        self, rows: NDArray[np.int64], fields: Collection[str]
+        self, rows: NDArray[np.int64], gene_fields: Collection[str]
     ) -> tuple[SequenceArrays, NDArray[np.int64]]:
         """Return the arrays of all sequences, and `rows`, (n,), unchanged; see `CohortContainer`."""
-        return self.sequences.arrays(fields), rows
+        return self.sequences.arrays(gene_fields), rows
 
-    def arrays(self, fields: Collection[str]) -> SequenceArrays:
-        """Return all sequences, with these genes, for compiled code."""
-        return self.sequences.arrays(fields)
+    def arrays(self, gene_fields: Collection[str]) -> SequenceArrays:
+        """Return all sequences as arrays for compiled code, with the codes of the genes that `gene_fields` names."""
+        return self.sequences.arrays(gene_fields)
 
-    def choose_hash_block_size(self, fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)
+    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)
         """Return how many sequences should be hashed at a time; see `CohortContainer`."""
         return minimum

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deeprc.datasets.numeric_text import is_number
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import FaultGroup, InputError, format_count, quote
@@ -33,8 +33,6 @@ _QUESTIONS = {
     "too_short": "is `min_length` right?",
 }
 """Question to ask if most rows of a repertoire are left out for a reason."""
-
-_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -90,7 +88,7 @@ def count_gene_numbers(sequences: Sequences) -> Counter[str]:
     """Return how often each number stands in the place of a V or J gene, as if it came from another column."""
     numbers: Counter[str] = Counter()
     for calls in sequences.genes.values():
-        codes = [code for code, name in enumerate(calls.vocabulary) if _NUMBER.fullmatch(name)]
+        codes = [code for code, name in enumerate(calls.vocabulary) if is_number(name)]
         if codes:
             n_by_code = calls.count_occurrences()
             numbers.update({calls.vocabulary[code]: int(n_by_code[code]) for code in codes})

@@ -128,9 +128,9 @@ def hash_rows(sequences: SequenceArrays, rows: NDArray[np.int64]) -> NDArray[np.
 
 
 def hash_sequences(
-    dataset: RepertoireDataset, rows: NDArray[np.int64], fields: Collection[str] = ()
+    dataset: RepertoireDataset, rows: NDArray[np.int64], gene_fields: Collection[str] = ()
 ) -> NDArray[np.uint64]:
-    """Return hashes of the residues, and of the genes in `fields`, of some sequences of a container, (n,).
+    """Return hashes of the residues, and of the genes in `gene_fields`, of some sequences of a container, (n,).
 
     Hashes of residues alone give an arbitrary, but stable order; genes are hashed by their codes in the container.
 
@@ -140,7 +140,7 @@ def hash_sequences(
         A view of the container; which repertoires it shows does not matter.
     rows
         Indices of the sequences among all sequences of the container, (n,), in any order.
-    fields
+    gene_fields
         Genes that are hashed: `v_call`, `j_call`.
     """
-    return np.asarray(hash_rows(*dataset.container.get_arrays_at(rows, fields)))
+    return np.asarray(hash_rows(*dataset.container.get_arrays_at(rows, gene_fields)))

@@ -150,10 +150,11 @@ class Sequences:
             witness=np.concatenate(witness) if witness and len(witness) == len(several) else None,
         ).with_genes(genes)
 
-    def arrays(self, fields: Collection[str] = ()) -> SequenceArrays:
-        """Return the arrays for compiled code: the residues, and the codes of the genes that `fields` names."""
+    def arrays(self, gene_fields: Collection[str] = ()) -> SequenceArrays:
+        """Return the arrays for compiled code: the residues, and the codes of the genes that `gene_fields` names."""
         v, j = (
-            np.asarray(self.genes[name].codes) if name in fields else np.zeros(0, np.uint16) for name in GENE_FIELDS
+            np.asarray(self.genes[name].codes) if name in gene_fields else np.zeros(0, np.uint16)
+            for name in GENE_FIELDS
         )
         return SequenceArrays(np.asarray(self.residues), np.asarray(self.offsets), v, j)
 

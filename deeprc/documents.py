@@ -29,6 +29,7 @@ __all__ = [
     "MAX_YAML_BYTES",
     "AnyFloat",
     "abbreviate",
+    "check_format",
     "parse_json",
     "parse_yaml",
     "read_exponent",
@@ -92,6 +93,19 @@ def abbreviate(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):
         return f"a {type(value).__name__}"
+
+
+def check_format(stated: tuple[object, object], name: str, version: int, where: str) -> None:
+    """Refuse a document that states another format, or another version of it, than those expected.
+
+    Raises
+    ------
+    InputError
+        If they differ; the message begins with `where`.
+    """
+    if stated != (name, version):
+        found = f"{abbreviate(stated[0])} version {abbreviate(stated[1])}"
+        raise InputError(f"{where}: expected format {name!r} version {version}, found {found}")
 
 
 def read_exponent(value: Any) -> Any:

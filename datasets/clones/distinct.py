@@ -30,68 +30,70 @@ __all__ = ["count_clones_of_repertoire", "count_distinct_clones", "has_merged_cl
 _BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a time
 
 
-def count_distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
+def count_distinct_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> NDArray[np.int64]:
     """Return the number of different clones of each repertoire, (B,), shared or not; it is cached.
 
-    `fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`.
+    `gene_fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`.
     """
-    checked = dataset.check_gene_fields(fields)
+    checked = dataset.check_gene_fields(gene_fields)
     arrays = load_or_compute(
-        dataset, "distinct-clones", {"fields": checked}, partial(_count_in_container, fields=checked)
+        dataset, "distinct-clones", {"fields": checked}, partial(_count_in_container, gene_fields=checked)
     )
     return np.asarray(arrays["counts"][dataset.repertoire_indices])
 
 
-def _count_in_container(dataset: RepertoireDataset, fields: Collection[str]) -> Arrays:
+def _count_in_container(dataset: RepertoireDataset, gene_fields: Collection[str]) -> Arrays:
     """Return the number of different clones in each repertoire, (B,), as `counts`; ranks divide the repertoires."""
-    counts_of_ranks = compute_parts(partial(_count_in_repertoires, fields=fields), divide_repertoires(dataset))
+    counts_of_ranks = compute_parts(
+        partial(_count_in_repertoires, gene_fields=gene_fields), divide_repertoires(dataset)
+    )
     return {"counts": np.concatenate(counts_of_ranks)}
 
 
-def _count_in_repertoires(dataset: RepertoireDataset, fields: Collection[str]) -> NDArray[np.int64]:
+def _count_in_repertoires(dataset: RepertoireDataset, gene_fields: Collection[str]) -> NDArray[np.int64]:
     """Return the number of different clones of some repertoires, (B,)."""
-    counts = dataset.map_repertoires(partial(count_clones_of_repertoire, fields=fields))
+    counts = dataset.map_repertoires(partial(count_clones_of_repertoire, gene_fields=gene_fields))
     return np.array(list(track(counts, "counting different clones", len(dataset))), np.int64)
 
 
-def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
+def has_merged_clones(repertoire: Repertoire, gene_fields: Collection[str]) -> bool:
     """Return whether preprocessing has merged equal clones: then no two sequences of the repertoire are the same clone.
 
-    `fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. The
+    `gene_fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. The
     container says what was merged. A container without this note, such as a simulated one, may hold a clone several
     times.
     """
     merged_by = getattr(repertoire.container, "preprocessing", {}).get("merge")
     return merged_by == "junction" or (
-        merged_by == "genes" and set(repertoire.container.sequences.genes) <= set(fields)
+        merged_by == "genes" and set(repertoire.container.sequences.genes) <= set(gene_fields)
     )
 
 
 def count_clones_of_repertoire(
-    repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None
+    repertoire: Repertoire, gene_fields: Collection[str], hashes: NDArray[np.uint64] | None = None
 ) -> int:
     """Return the number of different clones in a repertoire of N sequences; see `count_distinct_clones`.
 
     `hashes` are those of `hash_rows` with these genes, (N,), if they are known already; they are not needed if
     `has_merged_clones`.
     """
-    if has_merged_clones(repertoire, fields):
+    if has_merged_clones(repertoire, gene_fields):
         return len(repertoire)
-    sequences = repertoire.container.sequences.arrays(fields)
+    sequences = repertoire.container.sequences.arrays(gene_fields)
     if hashes is None:
         hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))
     keys, bits = _group(hashes, repertoire.start)
     return len(keys) - int(sum(run_in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
 
 
-def sum_clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
+def sum_clone_abundances(repertoire: Repertoire, gene_fields: Collection[str]) -> NDArray[np.int64]:
     """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
 
-    `fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. The
+    `gene_fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. The
     sequences of a container from `deeprc preprocess` are different clones already, unless rows were not merged.
     """
     sequences = repertoire.sequences
-    arrays = sequences.arrays(fields)
+    arrays = sequences.arrays(gene_fields)
     keys, bits = _group(hash_rows(arrays, np.arange(len(sequences))), 0)
     abundances = sequences.counts[keys & ((np.uint64(1) << bits.row) - np.uint64(1))].astype(np.int64)
     _merge_repeats(arrays, keys, *bits, abundances)

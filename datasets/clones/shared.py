@@ -14,7 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 __all__ = ["find_shared_clones"]
 
 
-def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> SharedClones:
+def find_shared_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> SharedClones:
     """Find the clones that at least two repertoires of the container carry.
 
     All repertoires of the container are searched, not only those of `dataset`, and the result is cached. Several ranks
@@ -30,25 +30,25 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
     ----------
     dataset
         A view of the container.
-    fields
+    gene_fields
         Genes of the clone definition: those of `v_call` and `j_call` that belong to a clone, besides its sequence; see
         `RepertoireDataset.gene_fields`. An unknown gene, "", is a gene of its own.
 
     Raises
     ------
     InputError
-        If the container lacks one of the fields.
+        If the container lacks one of these genes.
     """
-    checked = dataset.check_gene_fields(fields)
-    arrays = load_or_compute(dataset, "clones", {"fields": checked}, partial(_find_in_container, fields=checked))
+    checked = dataset.check_gene_fields(gene_fields)
+    arrays = load_or_compute(dataset, "clones", {"fields": checked}, partial(_find_in_container, gene_fields=checked))
     return SharedClones(arrays["representative"], arrays["offsets"], arrays["repertoires"], arrays["private"])
 
 
-def _find_in_container(dataset: RepertoireDataset, fields: list[str]) -> Arrays:
+def _find_in_container(dataset: RepertoireDataset, gene_fields: list[str]) -> Arrays:
     """Return the arrays of `SharedClones`, by their names in the cache."""
     container = dataset.container
-    at_once = container.choose_hash_block_size(fields, AT_ONCE)
-    clones = group_clones(container.arrays(fields), np.asarray(container.repertoire_offsets), at_once=at_once)
+    at_once = container.choose_hash_block_size(gene_fields, AT_ONCE)
+    clones = group_clones(container.arrays(gene_fields), np.asarray(container.repertoire_offsets), at_once=at_once)
     return {
         "representative": clones.representative,
         "offsets": clones.offsets,

@@ -78,7 +78,7 @@ class _SearchedSequences(NamedTuple):
     repertoires: NDArray[np.int32]
 
 
-def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> WildcardClones | None:
+def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> WildcardClones | None:
     """Return the wildcard clones that repertoires of a dataset share; None if it has over `MAX_SEQUENCES` sequences.
 
     Only the repertoires of the dataset are searched, not all of its container. With 8 million sequences, the search
@@ -88,15 +88,15 @@ def find_wildcard_clones(dataset: RepertoireDataset, fields: Sequence[str] = ())
     ----------
     dataset
         Repertoires, each of which is searched once.
-    fields
+    gene_fields
         Genes of the clone definition; see `deeprc.datasets.clones.shared.find_shared_clones`.
 
     Raises
     ------
     InputError
-        If the container lacks one of the fields.
+        If the container lacks one of these genes.
     """
-    checked = dataset.check_gene_fields(fields)
+    checked = dataset.check_gene_fields(gene_fields)
     offsets = np.asarray(dataset.container.repertoire_offsets)
     repertoires = np.unique(dataset.repertoire_indices)
     sizes = np.diff(offsets)[repertoires]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from deeprc.datasets.numeric_text import is_number
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.datasets.readers.bd_rhapsody import BdRhapsodyReader
 from deeprc.datasets.readers.generic import GenericReader
@@ -86,7 +87,6 @@ FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), Generi
 _SHOWN_COLUMNS = 8
 _SHOWN_LETTERS = 40
 _JUNCTION = re.compile("C[ACDEFGHIKLMNPQRSTVWY]{4,}[FW]")
-_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?([eE][+-]?\d+)?")
 _FILLED = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}
 
 
@@ -180,7 +180,7 @@ def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> 
 
 def _is_data(columns: Sequence[str]) -> bool:
     """Return whether the names of columns look like values: a junction, or numbers in more than half of them."""
-    n_numbers = sum(map(bool, map(_NUMBER.fullmatch, columns)))
+    n_numbers = sum(map(is_number, columns))
     known = {"cdr3", "junction", "sequence", "count"}
     has_known = any(name in column.casefold() for column in columns for name in known)
     return any(map(_JUNCTION.fullmatch, columns)) or (2 * n_numbers > len(columns) and not has_known)

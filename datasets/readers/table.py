@@ -139,8 +139,8 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
         if with_comma is not None:
             row = int(found[0])
             raise InputError(
-                f"{locate(row)}, column {name!r}: the point in {column.name(row)!r} looks like a thousands separator, "
-                f"because column {with_comma[0]!r} has a decimal comma ({with_comma[1]}); "
+                f"{locate(row)}, column {name!r}: the point in {column.get_name(row)!r} looks like a thousands "
+                f"separator, because column {with_comma[0]!r} has a decimal comma ({with_comma[1]}); "
                 "write counts without separators, or the whole table with decimal points"
             )
 
@@ -313,8 +313,8 @@ def _parse_counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            error = _make_error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
-            raise InputError(f"{error}{_explain_invalid_count(column.name(wrong[0]))}")
+            error = _make_error(locate, int(wrong[0]), InvalidValueError(name, column.get_name(wrong[0]), expected))
+            raise InputError(f"{error}{_explain_invalid_count(column.get_name(wrong[0]))}")
         exact[here], source[here] = parsed[here], index
     exact[exact == _NO_COUNT] = 1
     whole = np.maximum(np.rint(exact), 1)
@@ -354,7 +354,7 @@ def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate
     try:
         verdicts = []
         for row in find_first_rows(combined).tolist():
-            verdicts.append(layout.judge({name: coded[name].name(row) for name in layout.status}))
+            verdicts.append(layout.judge({name: coded[name].get_name(row) for name in layout.status}))
     except InvalidValueError as error:
         raise _make_error(locate, row, error) from None
     return np.array(verdicts, np.uint8)[combined]

@@ -97,12 +97,12 @@ class CloneSignal:
                 return drawn.take(np.array(list(row_of.values())[: self.n_clones]))
         raise InputError(f"signal {self.name!r}: the background has only {len(row_of)} different junctions")
 
-    def mean_burden(self, carries: bool, *, is_test: bool = False) -> float:
+    def compute_mean_burden(self, carries: bool, *, is_test: bool = False) -> float:
         """Return the mean number of clones of the repertoires that carry the signal, or of the others."""
         burden = self.burden if carries else self.other_burden
         return burden * self.test_burden / self.burden if is_test and self.test_burden is not None else burden
 
-    def burden_factor(self, z: float) -> float:
+    def compute_burden_factor(self, z: float) -> float:
         """Return the factor of a repertoire's burden for a standard normal number z; the mean factor is 1."""
         return float(np.exp(self.burden_sd * (z - self.burden_sd / 2)))
 
@@ -114,9 +114,9 @@ class CloneSignal:
         return _scale_incidences(weights, burden)
 
     def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
+        """Return which of the P clones are in one repertoire, as indices (K,); see `CloneSource.draw_clones`."""
         z = float(draw_standard_normals(derive_key(key, _BURDEN), np.array([repertoire]))[0])
-        burden = self.mean_burden(carries, is_test=is_test) * self.burden_factor(z)
+        burden = self.compute_mean_burden(carries, is_test=is_test) * self.compute_burden_factor(z)
         u = draw_uniforms(derive_key(key, _CARRIED, repertoire), np.arange(self.n_clones))
         return np.flatnonzero(u < self.compute_incidences(key, burden))
 
@@ -140,10 +140,22 @@ class CloneSource(Protocol):
         """Probability that a carrier has a variant of the clone."""
 
     def make_pool(self, background: Background, key: int) -> Sequences:
-        """Return the P clones."""
+        """Return the P clones of a cohort, whose random numbers depend on `key`."""
 
     def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
-        """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
+        """Return which of the P clones are in one repertoire, as indices (K,).
+
+        Parameters
+        ----------
+        key
+            Key of the cohort, on which the random numbers depend.
+        repertoire
+            Index of the repertoire.
+        carries
+            Whether the repertoire carries the signal.
+        is_test
+            Whether it is of the test part.
+        """
 
 
 class CarriedClones(NamedTuple):

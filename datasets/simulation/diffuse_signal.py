@@ -121,7 +121,10 @@ class SequencePreference:
 def choose_second_draws(
     first: Sequences, second: Sequences, preferences: Sequence[SequencePreference], key: int, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the indices of the sequences whose second draw replaces the first."""
+    """Return the indices of the sequences whose second draw replaces the first, because it is preferred.
+
+    `first` and `second` are two draws of the same n sequences, at these rows, (n,), of the repertoire of a key.
+    """
     advantage = np.sum(
         [preference.score_sequences(second) - preference.score_sequences(first) for preference in preferences], axis=0
     )

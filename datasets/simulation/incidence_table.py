@@ -146,7 +146,7 @@ class CarrierTable:
         return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
     def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:  # noqa: ARG002 (the table decides)
-        """Return the indices of the clones in one repertoire, (K,)."""
+        """Return which of the P clones are in one repertoire, as indices (K,); see `CloneSource.draw_clones`."""
         return np.flatnonzero(self.incidence[repertoire])
 
     @cached_property

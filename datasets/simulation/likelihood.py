@@ -179,11 +179,11 @@ class RecipeLikelihood:
         absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[pools.first[at] : pools.first[at + 1]])
         log_likelihoods = []
         for carries in (True, False):
-            mean = signal.mean_burden(carries, is_test=is_test)
+            mean = signal.compute_mean_burden(carries, is_test=is_test)
             terms = []
             for z in nodes.tolist():
                 absent = (
-                    1 - signal.compute_incidences(pools.keys[at], mean * signal.burden_factor(z))
+                    1 - signal.compute_incidences(pools.keys[at], mean * signal.compute_burden_factor(z))
                 ) * absent_by_chance
                 absent = absent.clip(_LEAST, 1 - _LEAST)
                 terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())

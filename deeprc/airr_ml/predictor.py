@@ -249,7 +249,7 @@ class ImmuneStatePredictor:
             self._warn_of_guessing(stack.auc_)
             return method, stack
         ((entry,), _) = choose_methods([method], preset=_SEARCH, dataset=X)
-        estimator, settings = entry.estimator, entry.search.settings([self.seed])
+        estimator, settings = entry.estimator, entry.search.list_settings([self.seed])
         fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
         if fewest >= _FEWEST and fold_of.any():
             found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)

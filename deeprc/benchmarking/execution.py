@@ -43,7 +43,7 @@ class Execution:
         self.remaining_time = RemainingTime(options.workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}
-        searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
+        searches = {(m.name, f): plan.make_search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
         self.searches = searches
         self.n_total = sum(map(len, searches.values())) + len(searches)
 
@@ -140,14 +140,14 @@ class Execution:
         method = next(each for each in self.plan.methods if each.name == name)
         jobs = self.searches[name, fold]
         if not jobs:
-            return self.plan.make_final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
+            return self.plan.make_final_job(method, fold, (self.plan.list_settings(method, fold) or [{}])[0])
         outcomes = [self.done[job.key][1] for job in jobs]
         if any("error" in outcome for outcome in outcomes):
             return None
         measure = self.scoring.measure_name
         validated = [validation for outcome in outcomes for validation in outcome["validation"]]
         value_of = {make_job_key(validation["setting"]): validation[measure] for validation in validated}
-        settings = self.plan.settings(method, fold)
+        settings = self.plan.list_settings(method, fold)
         best = max(settings, key=lambda setting: value_of[make_job_key(setting)])
         return self.plan.make_final_job(method, fold, best)
 

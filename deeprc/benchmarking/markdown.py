@@ -65,7 +65,7 @@ def render_markdown(result: BenchmarkResult) -> str:
         ("How much each member counts", _format_bullets(describe_members(result.members, result.methods))),
         (
             "Settings chosen",
-            "\n\n".join(filter(None, (_format_bullets([each.line() for each in settings]), chosen_by))),
+            "\n\n".join(filter(None, (_format_bullets([each.to_line() for each in settings]), chosen_by))),
         ),
     ):
         if body:

@@ -93,13 +93,16 @@ class NestedPlan:
         seed = (self.seed, fold)
         return adjust_split(split, metadata, [self.folds.task], self.adjust_for, donors, seed=seed, source=source)
 
-    def settings(self, method: Method, fold: int) -> list[Setting]:
-        """Return the settings to try for a method; every fold has its own random draws."""
-        return method.search.settings([self.seed, fold])
+    def list_settings(self, method: Method, fold: int) -> list[Setting]:
+        """Return the settings to try for a method when `fold` is the test fold; each fold has its own random draws."""
+        return method.search.list_settings([self.seed, fold])
 
-    def search_jobs(self, method: Method, fold: int) -> list[Job]:
-        """Return the jobs that measure the settings of a method; none if it has only one setting."""
-        settings = self.settings(method, fold)
+    def make_search_jobs(self, method: Method, fold: int) -> list[Job]:
+        """Return the jobs that measure the settings of a method on the validation fold, when `fold` is the test fold.
+
+        The list is empty if the method has only one setting.
+        """
+        settings = self.list_settings(method, fold)
         if len(settings) < 2:
             return []
         groups: dict[str, list[Setting]] = {}
@@ -112,7 +115,7 @@ class NestedPlan:
         ]
 
     def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
-        """Return the job that predicts the test fold."""
+        """Return the job that fits a method with a setting and predicts `fold`, the test fold."""
         return self._make_job(method, fold, "final", (setting,))
 
     def _is_whole_file(self) -> bool:

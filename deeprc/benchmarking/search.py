@@ -42,7 +42,7 @@ class SearchSpace:
     ranges: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     trials: int = 1
 
-    def settings(self, seed: Sequence[int]) -> list[Setting]:
+    def list_settings(self, seed: Sequence[int]) -> list[Setting]:
         """Return the settings in their order of preference; the first of equally good ones is chosen.
 
         Parameters

@@ -14,7 +14,7 @@ import yaml
 
 from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.search import Setting
-from deeprc.documents import AnyFloat, abbreviate, read_json, read_yaml, to_plain, validate
+from deeprc.documents import AnyFloat, abbreviate, check_format, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
@@ -139,9 +139,8 @@ def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
     file = folder / kind.header
     if not file.exists():
         raise InputError(f"{folder}: holds no {kind.words} (no {kind.header}); choose another `output`")
-    body = read_yaml(file)
-    if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (kind.format, VERSION):
-        raise InputError(f"{file}: expected format {kind.format!r} version {VERSION}")
+    body: dict[str, Any] = validate(read_yaml(file), dict[str, Any], str(file))
+    check_format((body.get("format"), body.get("version")), kind.format, VERSION, str(file))
     validate({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))
     return body
 

@@ -254,7 +254,7 @@ class ChosenSettings(NamedTuple):
     validation: str
     settings: str
 
-    def line(self) -> str:
+    def to_line(self) -> str:
         """Return the three parts as one line."""
         return f"{', '.join(filter(None, (self.method, self.validation)))}: {self.settings}"
 

@@ -244,15 +244,15 @@ def _find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
     return np.array([encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int64)
 
 
-def hash_repertoire(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
+def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
     """Return the hash of each sequence, (N,): what `hash_with_gene_names` returns, compiled for containers.
 
-    Only the genes of `fields` are hashed with the residues.
+    Only the genes of `gene_fields` are hashed with the residues.
     """
     hashes = np.zeros(len(repertoire), np.uint64)
     terms: list[NDArray[Any]] = []
     for field in _FIELDS:
-        genes = repertoire.genes.get(field) if field in fields else None
+        genes = repertoire.genes.get(field) if field in gene_fields else None
         if genes is None:
             terms += [_NO_HASHES, _NO_CODES]
         else:

@@ -149,7 +149,10 @@ def name_few(names: Sequence[str], one: str, many: str) -> str:
 
 
 def list_few(texts: Sequence[str], one: str, many: str) -> str:
-    """Return the number of texts and the first few of them, uncut, as in "7 files: a (2), b (3), c (4) and 4 more"."""
+    """Return the number of texts and the first few of them, uncut, as in "7 files: a (2), b (3), c (4) and 4 more".
+
+    `one` and `many` are the noun for a single text and for several, here "file" and "files".
+    """
     return describe_texts(texts, one, many, _SHOWN)
 
 

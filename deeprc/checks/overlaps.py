@@ -65,7 +65,7 @@ class Overlaps:
         """The overlap of each pair, (E,), see `Pair.overlap`."""
         return np.asarray(self.shared / np.minimum(self.first_size, self.second_size))
 
-    def pairs(self, which: NDArray[np.bool_] | slice = slice(None)) -> list[Pair]:
+    def list_pairs(self, which: NDArray[np.bool_] | slice = slice(None)) -> list[Pair]:
         """Return the pairs that `which` selects, each as an object."""
         columns = (self.first, self.second, self.shared, self.first_size, self.second_size)
         rows = zip(*(each[which].tolist() for each in columns), strict=True)
@@ -92,7 +92,7 @@ def find_overlaps(
 
     See `iterate_overlap_blocks`.
     """
-    found = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.pairs()]
+    found = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.list_pairs()]
     if not with_disjoint:
         return found
     known = {(pair.first, pair.second): pair for pair in found}

@@ -18,7 +18,7 @@ from deeprc.checks.container import check_dataset
 from deeprc.checks.findings import Finding
 from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import read_json
+from deeprc.documents import check_format, read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.tasks import Task, encode_labels
@@ -113,8 +113,7 @@ def read_checks(run: Path) -> RunChecks | None:
         return None
     content = read_json(path)
     try:
-        if (content["format"], content["version"]) != (_FORMAT, _VERSION):
-            raise InputError(f"{path}: expected {_FORMAT}, version {_VERSION}, found another file")
+        check_format((content["format"], content["version"]), _FORMAT, _VERSION, str(path))
         findings = tuple(Finding.from_dict(each) for each in content["findings"])
         shortcuts = tuple(Shortcut.from_dict(each) for each in content["shortcuts"])
         column, metadata = content["subject_column"], content.get("metadata")

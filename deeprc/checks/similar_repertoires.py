@@ -50,7 +50,7 @@ class SimilarPair:
     pair
         The numbers of sequences that were compared, and the number that both have.
     usual
-        The overlap of the median pair of the cohort.
+        The overlap of the median pair of the cohort, from 0 to 1; see `Pair.overlap`.
     """
 
     names: tuple[str, str]
@@ -114,7 +114,7 @@ def _find_similar_pairs(
             & (block.overlap > min_overlap)
             & (_compute_odds(block.overlap) > _MIN_ODDS_RATIO * _compute_odds(usual))
         )
-        for pair in block.pairs(np.asarray(is_similar)):
+        for pair in block.list_pairs(np.asarray(is_similar)):
             first, second = profiles[pair.first], profiles[pair.second]
             names = (first.repertoire_id, second.repertoire_id)
             if first.fingerprints.digest != second.fingerprints.digest and not same_donor(*names):

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from deeprc.documents import abbreviate, read_json, validate
-from deeprc.errors import InputError
+from deeprc.documents import check_format, read_json, validate
 from deeprc.files import write_text
 
 __all__ = ["CAUTIONS_FILE", "Caution", "read_cautions", "write_cautions"]
@@ -63,9 +62,7 @@ def read_cautions(folder: Path) -> Sequence[Caution]:
     if not file.exists():
         return []
     stored: _StoredCautions = validate(read_json(file), _StoredCautions, str(file))
-    if (stored.format, stored.version) != (_FORMAT, _VERSION):
-        seen = f"{abbreviate(stored.format)} version {stored.version}"
-        raise InputError(f"{file}: expected format {_FORMAT!r} version {_VERSION}, found {seen}")
+    check_format((stored.format, stored.version), _FORMAT, _VERSION, str(file))
     return stored.warnings
 
 

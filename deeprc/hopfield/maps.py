@@ -200,7 +200,13 @@ def normalise_all(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
 
 
 def choose_head_dim(name: str, given: int | None, total: int, n_heads: int) -> int:
-    """Return the dimension of each head: the given one, or an equal part of the total. ValueError if there is none."""
+    """Return the dimension of each head: the given one, or else an equal part of the total.
+
+    Raises
+    ------
+    ValueError
+        If heads cannot share the total equally, or a number is below 1. The message has `name`, the name of the option.
+    """
     if n_heads < 1 or (given is not None and given < 1):
         raise ValueError(f"n_heads, {name}: expected whole numbers of at least 1, found {n_heads} and {given}")
     if given is None and total % n_heads:

@@ -220,7 +220,7 @@ class WitnessRanking:
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
         tallied = zip(RANKINGS, self._tallies, strict=True)
-        return pd.DataFrame([{"score": name, **tally.found()} for name, tally in tallied if tally.has_any])
+        return pd.DataFrame([{"score": name, **tally.to_row()} for name, tally in tallied if tally.has_any])
 
 
 class _Tally:
@@ -262,7 +262,7 @@ class _Tally:
         """Whether any repertoire was added."""
         return bool(self._keys)
 
-    def found(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""
         n, total, both = self._n, self._total, 0 < self._total < self._n
         is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)

@@ -30,7 +30,7 @@ class ResidueCounts:
         """Add the counts of another collector."""
         self._counts += other._counts
 
-    def frequencies(self) -> NDArray[np.float64]:
+    def compute_frequencies(self) -> NDArray[np.float64]:
         """Return the frequencies, (20,), in the order of `AMINO_ACIDS`; each is 1 / 20 if there are no residues."""
         n = len(self._counts)
         return self._counts / self._counts.sum() if self._counts.any() else np.full(n, 1 / n)
@@ -41,4 +41,4 @@ def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
     counts = ResidueCounts()
     for repertoire in track(dataset, "counting residues", len(dataset)):
         counts.add(repertoire)
-    return counts.frequencies()
+    return counts.compute_frequencies()

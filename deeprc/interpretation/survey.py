@@ -104,20 +104,20 @@ class Survey:
     @classmethod
     def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
         """Return what a collector has of all repertoires."""
-        top, by_residues = collector.best()
+        top, by_residues = collector.make_top_tables()
         found = {name: _make_top_sequences(table) for name, table in top.items()}
         same = by_residues is top
         return cls(
             outputs=OutputParts.stack(collector.outputs, model.n_outputs),
             heads=pd.DataFrame(collector.head_rows, columns=HEADS_COLUMNS),
-            curves=collector.curves(),
-            genes=collector.genes(),
-            residue_frequencies=collector.residues.frequencies(),
+            curves=collector.make_curves_table(),
+            genes=collector.make_genes_table(),
+            residue_frequencies=collector.residues.compute_frequencies(),
             directions=list(plan.directions),
             top=found,
             by_residues=found if same else {name: _make_top_sequences(table) for name, table in by_residues.items()},
             highest=collector.highest,
-            witnesses=collector.witnesses(),
+            witnesses=collector.make_witness_tables(),
         )
 
 

@@ -142,21 +142,21 @@ class SurveyCollector:
             ranking.join(other_ranking)
         self._best.join(other._best, start, parts)
 
-    def best(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    def make_top_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
         """Return tables of the best sequences by the name of the direction: in total, and by their residues."""
-        return self._best.tables()
+        return self._best.make_tables()
 
-    def curves(self) -> pd.DataFrame:
+    def make_curves_table(self) -> pd.DataFrame:
         """Return the table of attention curves: how much attention the most attended share of sequences has."""
         return _concatenate_tables(self._curves, ["repertoire_id", "share", "attention"])
 
-    def genes(self) -> pd.DataFrame:
+    def make_genes_table(self) -> pd.DataFrame:
         """Return the table of genes."""
         return _concatenate_tables(
             [self._usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]
         )
 
-    def witnesses(self) -> list[pd.DataFrame]:
+    def make_witness_tables(self) -> list[pd.DataFrame]:
         """Return the tables of `witness_ranking` for each direction; empty if witnesses were not searched."""
         return [ranking.table() for ranking in self._witnesses]
 
@@ -201,7 +201,7 @@ class _BestSequences:
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 
-    def tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    def make_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
         """Return tables of the best sequences by the name of the direction, in total and by their residues."""
         names = [direction.name for direction in self._directions]
         top = dict(zip(names, (best.table() for best in self._top), strict=True))

@@ -46,13 +46,13 @@ class PowerLaw:
     deficit: float
     exponent: float
 
-    def auc(self, n: float) -> float:
+    def predict_auc(self, n: float) -> float:
         """Return the AUC with n repertoires to learn from."""
         return float(self.ceiling - self.deficit * n**-self.exponent)
 
     def solve_n(self, auc: float) -> float:
         """Return the number of repertoires with which the law reaches an AUC; infinity if it never does."""
-        if self.auc(1) >= auc:
+        if self.predict_auc(1) >= auc:
             return 1.0
         if auc >= self.ceiling or self.deficit <= 0:
             return float("inf")
@@ -78,7 +78,7 @@ class LateCurve:
     delay: float
     steepness: float
 
-    def auc(self, n: float) -> float:
+    def predict_auc(self, n: float) -> float:
         """Return the AUC with n repertoires to learn from."""
         return float(norm.cdf(self.limit * (1 + self.delay / n) ** -self.steepness))
 

@@ -39,7 +39,7 @@ def draw_learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
         )
         sizes = np.geomspace(curve.table["n_cohort"].min(), curve.table["n_cohort"].max(), 200)
         scale = float(measured["n_cohort"].iloc[-1] / measured["n_learned"].iloc[-1])
-        axes.plot(sizes, [curve.law.auc(n / scale) for n in sizes], color=colour, linewidth=1)
+        axes.plot(sizes, [curve.law.predict_auc(n / scale) for n in sizes], color=colour, linewidth=1)
         beyond = curve.table[curve.table["n_cohort"] >= measured["n_cohort"].iloc[-1]]
         axes.fill_between(
             beyond["n_cohort"], beyond["auc_low"], beyond["auc_high"], color=colour, alpha=0.15, linewidth=0

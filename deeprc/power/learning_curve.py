@@ -357,8 +357,8 @@ def _extrapolate(
     rows = []
     for multiple in _MULTIPLES:
         n = n_learned * multiple
-        low, high = np.quantile([curve.auc(n) for curve in sampled_curves], QUANTILES)
-        rows.append(("extrapolated", n, n * cohort_factor, law.auc(n), low, high, 0))
+        low, high = np.quantile([curve.predict_auc(n) for curve in sampled_curves], QUANTILES)
+        rows.append(("extrapolated", n, n * cohort_factor, law.predict_auc(n), low, high, 0))
     return rows
 
 

@@ -43,7 +43,10 @@ class FoldScores(NamedTuple):
 
 
 def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[float, float]:
-    """Return the 95% interval of the mean AUC of the draws of one share, by `compute_fold_aucs_interval`."""
+    """Return the 95% interval of the mean AUC of the draws of one share, by `compute_fold_aucs_interval`.
+
+    `runs` has the scores of each draw, in the test folds of `plan`.
+    """
     folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
     aucs = compute_fold_aucs_interval(
         [plan.folds.labels[rows] for _, rows in folds],

@@ -111,7 +111,7 @@ def run_fits(
         If a job fails.
     """
     runner = _Runner(store, workers, progress)
-    searches = [fit.plan.search_jobs(fit.method, fit.fold) for fit in fits]
+    searches = [fit.plan.make_search_jobs(fit.method, fit.fold) for fit in fits]
     runner.n_total = len({job.key for jobs in searches for job in jobs}) + len(fits)
     runner.run([job for jobs in searches for job in jobs])
     finals = [
@@ -153,7 +153,7 @@ class _Runner:
 
     def choose(self, fit: Fit, jobs: Sequence[Job]) -> Setting:
         """Return the setting with the best validation AUC, the first of several equally good ones."""
-        settings = fit.plan.settings(fit.method, fit.fold) or [{}]
+        settings = fit.plan.list_settings(fit.method, fit.fold) or [{}]
         if not jobs:
             return settings[0]
         outcomes = [self.done[job.key][1] for job in jobs]

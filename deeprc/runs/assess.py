@@ -157,7 +157,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     cautions += [
         *_find_check_cautions(predictor, dataset, performance),
         *_note_adjustment(predictor, performance),
-        *shift.cautions(),
+        *shift.find_cautions(),
     ]
     held_out = performance.rows(performance.held_out)
     variation = compute_variance_shares(output_parts, held_out, predictor.model.tasks)

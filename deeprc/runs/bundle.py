@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deeprc.documents import abbreviate, parse_json, validate
+from deeprc.documents import abbreviate, check_format, parse_json, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_atomically
 from deeprc.versions import package_version
@@ -163,9 +163,7 @@ def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
     with archive.open(members[_INDEX]) as file:
         text = file.read(_MAX_INDEX + 1)
     index: _Index = validate(parse_json(text.decode(), source=_INDEX), _Index, _INDEX)
-    if (index.format, index.version) != (FORMAT, VERSION):
-        seen = f"{abbreviate(index.format)} version {index.version}"
-        raise InputError(f"expected format {FORMAT!r} version {VERSION}, found {seen}")
+    check_format((index.format, index.version), FORMAT, VERSION, _INDEX)
     listed, held = set(index.files), set(members) - {_INDEX}
     if listed != held or not set(REQUIRED) <= held:
         differing = sorted((listed ^ held) | (set(REQUIRED) - held))

@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import abbreviate, read_yaml, to_plain, validate
+from deeprc.documents import check_format, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT, parse_left_out_column
@@ -235,10 +235,7 @@ def read_header(folder: Path) -> CrossValidationHeader:
     """
     file = folder / _HEADER
     body = validate(read_yaml(file), dict[str, Any], str(file))
-    stated = (body.get("format"), body.get("version"))
-    if stated != (FORMAT, VERSION):
-        seen = f"found {abbreviate(stated[0])} version {abbreviate(stated[1])}"
-        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    check_format((body.get("format"), body.get("version")), FORMAT, VERSION, str(file))
     values = {each.name: body[each.name] for each in fields(CrossValidationHeader) if each.name in body}
     header: CrossValidationHeader = validate(values, CrossValidationHeader, str(file))
     return header

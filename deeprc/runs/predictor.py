@@ -86,7 +86,7 @@ def predict(
     """
     model, parts = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, parts)
-    for caution in (*find_packed_cautions(predictor.runs, parts), *shift.cautions()):
+    for caution in (*find_packed_cautions(predictor.runs, parts), *shift.find_cautions()):
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     outputs, labels = model.compute_outputs(dataset) if outputs is None else outputs, model.encode_labels(dataset)
     table = make_predictions_table(dataset.repertoire_ids, parts, outputs, labels, model.tasks)

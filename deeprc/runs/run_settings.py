@@ -11,7 +11,7 @@ import yaml
 
 from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
-from deeprc.documents import abbreviate, read_yaml, to_plain, validate
+from deeprc.documents import abbreviate, check_format, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.tasks import LARGEST_NUMBER, Task
@@ -91,10 +91,7 @@ def read_settings(path: Path) -> RunSettings:
     if not file.exists():
         raise InputError(_explain_missing_settings(path))
     body = validate(read_yaml(file), dict[str, Any], str(file))
-    stated = (body.get("format"), body.get("version"))
-    if stated != (FORMAT, VERSION):
-        seen = f"found {abbreviate(stated[0])} version {abbreviate(stated[1])}"
-        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    check_format((body.get("format"), body.get("version")), FORMAT, VERSION, str(file))
     missing = [name for name in ("network", "training") if name not in body]
     if missing:
         raise InputError(f"{file}: {missing[0]}: is missing")

@@ -94,7 +94,7 @@ class Shift:
             }
         )
 
-    def cautions(self) -> list[Caution]:
+    def find_cautions(self) -> list[Caution]:
         """Return warnings about predictions for these repertoires, and about their metrics."""
         return [
             *self._warn_of_distance(),
@@ -259,7 +259,7 @@ def _compare_with_reference(
 ) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
     """Return distances divided by the threshold, (B,), reasons for those above 1, and differences in reading files."""
     table = compute_features(dataset, reference.vocabulary)
-    deviations = reference.deviations(table)
+    deviations = reference.compute_deviations(table)
     differences = []
     for name, texts in table.file_properties.items():
         trained_on = reference.file_properties.get(name, ())

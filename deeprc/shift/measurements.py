@@ -88,7 +88,7 @@ def _measure(repertoire: Repertoire) -> tuple[NDArray[np.int64], list[int], NDAr
     _count_residues(
         np.ascontiguousarray(repertoire.residues), np.ascontiguousarray(repertoire.offsets), _N_FIRST, _N_LAST, residues
     )
-    sketch, is_sampled = sample_hashes(hash_repertoire(repertoire, fields=()), MAX_SKETCH)
+    sketch, is_sampled = sample_hashes(hash_repertoire(repertoire, gene_fields=()), MAX_SKETCH)
     sums = [len(lengths), int(lengths.sum()), int((lengths**2).sum())]
     return residues, sums, sketch, is_sampled
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from deeprc.checks.overlaps import MIN_SHARED, compute_median_overlap, iterate_overlap_blocks
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import validate
+from deeprc.documents import check_format, validate
 from deeprc.errors import InputError
 from deeprc.shift.measurements import MAX_SKETCH, measure_repertoires
 from deeprc.training.checkpoint import load_tensors, save_tensors
@@ -153,8 +153,7 @@ def read_sketches(folder: Path) -> Sketches | None:
         return None
     tensors, content = load_tensors(file)
     state: _State = validate(content, _State, f"{file}: state")
-    if (state.format, state.version) != (_FORMAT, _VERSION):
-        raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found another file")
+    check_format((state.format, state.version), _FORMAT, _VERSION, str(file))
     fits = {name: (each.dtype, each.ndim) for name, each in tensors.items()} == dict.fromkeys(
         ("hashes", "offsets"), (torch.int64, 1)
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from deeprc.arrays import Floats
-from deeprc.documents import abbreviate, read_json, validate
+from deeprc.documents import check_format, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import write_text
 from deeprc.shift.feature_table import ASPECTS, MIN_SD, Feature, FeatureTable, list_features
@@ -118,7 +118,8 @@ class Reference:
     ) -> Reference | None:
         """Return what is usual among training repertoires, (B,); None if they have fewer than `MIN_DONORS` donors.
 
-        `donors` is the index of each repertoire's donor, (B,); None: each repertoire has its own donor.
+        `vocabulary` has the names of the V and J genes whose shares are features of the table. `donors` is the index of
+        each repertoire's donor, (B,); None: each repertoire has its own donor.
         """
         donor_of = np.arange(len(table)) if donors is None else np.unique(donors, return_inverse=True)[1]
         n_donors = len(np.unique(donor_of))
@@ -154,7 +155,7 @@ class Reference:
             file_properties={name: tuple(sorted(set(texts))) for name, texts in table.file_properties.items()},
         )
 
-    def deviations(self, table: FeatureTable) -> Deviations:
+    def compute_deviations(self, table: FeatureTable) -> Deviations:
         """Return the deviations of repertoires, whose features were computed with the vocabulary of this reference."""
         assert table.features == self.features
         moments = _Moments(np.array(self.mean), np.array(self.variance_between), np.array(self.variance_of_mean))
@@ -325,9 +326,7 @@ def read_reference(folder: Path) -> Reference | None:
     if not file.exists():
         return None
     content = validate(read_json(file), dict[str, Any], str(file))
-    form = (content.pop("format", None), content.pop("version", None))
-    if form != (_FORMAT, _VERSION):
-        raise InputError(f"{file}: expected {_FORMAT!r} version {_VERSION}, found {abbreviate(form)}")
+    check_format((content.pop("format", None), content.pop("version", None)), _FORMAT, _VERSION, str(file))
     stored: _StoredReference = validate(content, _StoredReference, str(file))
     reference = stored.to_reference()
     _check_reference(reference, file)

@@ -55,7 +55,7 @@ class Combination:
         """Return the log-odds of the positive class, (B,): the intercept and the sum of the contributions."""
         return np.asarray(self.intercept + self.contributions(scores).sum(axis=1))
 
-    def variance_shares(self, scores: Floats) -> Floats:
+    def compute_variance_shares(self, scores: Floats) -> Floats:
         """Return the share of each member's contributions in the variance of the log-odds, (M,); their sum is 1.
 
         It is the covariance of the contributions with the log-odds, divided by the variance of the log-odds.

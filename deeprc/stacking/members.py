@@ -104,7 +104,7 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     fitted to all repertoires. DeepRC stops early by validation repertoires, so it is neither searched nor fitted again:
     the models of all folds predict together.
     """
-    estimator, settings = method.estimator, method.search.settings([training.seed])
+    estimator, settings = method.estimator, method.search.list_settings([training.seed])
     if is_network(estimator):
         return _fit_per_fold(method.name, estimator, training)
     fitted = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.donors)

@@ -212,7 +212,7 @@ class Stack(BinaryClassifier):
         self.member_names_ = np.array([member.name for member in self._members])
         self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
         self.auc_ = compute_fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
-        self.importance_ = self.combination_.variance_shares(scores)
+        self.importance_ = self.combination_.compute_variance_shares(scores)
 
     def _make_methods(self) -> list[Method]:
         """Return the members, unfitted, with the parameters of the stack."""

@@ -181,7 +181,7 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
 
 
 def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:
-    """Return whether each sequence of all repertoires has a k-mer."""
+    """Return whether each sequence of all repertoires has a k-mer, (N,): the one of this spacing and code."""
     found = compute_parts(partial(_mark_part, spacing, code), divide_repertoires(dataset))
     return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])
 

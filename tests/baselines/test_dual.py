@@ -36,7 +36,7 @@ def test_classes_that_can_be_separated_end_from_any_start() -> None:
     alone, after = fit_dual_logistic(gram, target, 1e5), fit_dual_logistic(gram, target, 1e5, start=weak)
     np.testing.assert_allclose(gram @ alone.weights, gram @ after.weights, rtol=1e-3)
     assert np.array_equal(gram @ alone.weights + alone.intercept > 0, target == 1)
-    assert alone.objective(gram, target, 1e5) < weak.objective(gram, target, 1e5)
+    assert alone.compute_objective(gram, target, 1e5) < weak.compute_objective(gram, target, 1e5)
 
 
 def test_ridge_regression_is_scikit_learns() -> None:
@@ -96,4 +96,4 @@ def test_the_objective_is_the_least() -> None:
         return float(2 * np.sum(np.logaddexp(0, odds) - target * odds) + 0.5 * x[:-1] @ gram @ x[:-1])
 
     found = fit_dual_logistic(gram, target, 2.0, tolerance=1e-12)
-    assert found.objective(gram, target, 2.0) == pytest.approx(minimize(value, np.zeros(13)).fun, rel=1e-6)
+    assert found.compute_objective(gram, target, 2.0) == pytest.approx(minimize(value, np.zeros(13)).fun, rel=1e-6)

@@ -90,7 +90,7 @@ def test_deeprc_gets_its_configuration_and_search(cohort: RepertoireDataset) -> 
         (found,), skipped = choose_methods(["deeprc"], preset=preset, dataset=cohort)
         assert (found.name, found.label, found.kind, skipped) == ("deeprc", "DeepRC", "method", {})
         assert found.estimator.get_params()["config"] == config
-        assert len(found.search.settings([0])) == n_settings
+        assert len(found.search.list_settings([0])) == n_settings
 
 
 def test_all_are_the_known_ones_and_those_of_the_preset(few: None, choose: Callable[..., Any]) -> None:

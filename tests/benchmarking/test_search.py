@@ -21,7 +21,7 @@ def parsed(text: str, trials: object = 1) -> SearchSpace:
 
 
 def test_a_grid_is_tried_in_the_order_in_which_it_is_written() -> None:
-    found = parsed("{b: [2, 1], a: [x, null, true]}").settings([0])
+    found = parsed("{b: [2, 1], a: [x, null, true]}").list_settings([0])
     assert found == [
         {"b": 2, "a": "x"},
         {"b": 2, "a": None},
@@ -33,25 +33,25 @@ def test_a_grid_is_tried_in_the_order_in_which_it_is_written() -> None:
 
 
 def test_without_a_search_there_is_one_setting() -> None:
-    assert SearchSpace().settings([0]) == [{}]
-    assert parsed("{}").settings([3, 4]) == [{}]
+    assert SearchSpace().list_settings([0]) == [{}]
+    assert parsed("{}").list_settings([3, 4]) == [{}]
 
 
 def test_from_and_to_are_both_included() -> None:
-    assert [each["k"] for each in parsed("k: {from: 3, to: 6}").settings([0])] == [3, 4, 5, 6]
-    assert parsed("k: {from: 3, to: 3}").settings([0]) == [{"k": 3}]
-    assert parsed("k: {from: -1, to: 1.0}").settings([0]) == [{"k": -1}, {"k": 0}, {"k": 1}]
+    assert [each["k"] for each in parsed("k: {from: 3, to: 6}").list_settings([0])] == [3, 4, 5, 6]
+    assert parsed("k: {from: 3, to: 3}").list_settings([0]) == [{"k": 3}]
+    assert parsed("k: {from: -1, to: 1.0}").list_settings([0]) == [{"k": -1}, {"k": 0}, {"k": 1}]
 
 
 def test_numbers_that_yaml_takes_for_text() -> None:
-    found = [each["C"] for each in parsed("C: [1e-3, 1.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").settings([0])]
+    found = [each["C"] for each in parsed("C: [1e-3, 1.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").list_settings([0])]
     assert found == [0.001, 0.001, 200000.0, -500.0, "1e", "e3", "4mer", "1e-3x", "7"]
     assert parsed("C: {integer: [1, 1e1]}").ranges["C"] == ("integer", 1, 10.0)
 
 
 def test_draws_are_uniform_within_their_limits() -> None:
     search = parsed("{C: {log10: [-6, 6]}, size: {integer: [1, 4]}}", trials=4000)
-    settings = search.settings([0])
+    settings = search.list_settings([0])
     exponent = np.log10([each["C"] for each in settings])
     assert kstest((exponent + 6) / 12, "uniform").pvalue > 0.001
     assert exponent.min() < -5.9
@@ -65,17 +65,17 @@ def test_draws_are_uniform_within_their_limits() -> None:
 
 def test_the_seed_decides_the_draws() -> None:
     search = parsed("{C: {log10: [-6, 6]}, size: {integer: [1, 32]}}", trials=5)
-    assert search.settings([1, 2]) == search.settings([1, 2])
-    drawn = {tuple(each["C"] for each in search.settings(seed)) for seed in ([1, 2], [2, 1], [1, 3], [0, 0])}
+    assert search.list_settings([1, 2]) == search.list_settings([1, 2])
+    drawn = {tuple(each["C"] for each in search.list_settings(seed)) for seed in ([1, 2], [2, 1], [1, 3], [0, 0])}
     assert len(drawn) == 4
 
 
 def test_a_constant_range() -> None:
-    assert parsed("{C: {log10: [-2, -2]}, n: {integer: [5, 5]}}").settings([0]) == [{"C": 0.01, "n": 5}]
+    assert parsed("{C: {log10: [-2, -2]}, n: {integer: [5, 5]}}").list_settings([0]) == [{"C": 0.01, "n": 5}]
 
 
 def test_draws_are_crossed_with_lists() -> None:
-    settings = parsed("{n: [1, 2, 3], C: {log10: [0, 1]}, kind: [a, b]}", trials=2).settings([7])
+    settings = parsed("{n: [1, 2, 3], C: {log10: [0, 1]}, kind: [a, b]}", trials=2).list_settings([7])
     assert [(each["n"], each["kind"]) for each in settings] == [
         pair for pair in itertools.product([1, 2, 3], "ab") for _ in range(2)
     ]
@@ -181,7 +181,7 @@ def paper_search(preset: str, name: str) -> tuple[SearchSpace, dict[str, Any]]:
 def test_the_papers_search_of_deeprc() -> None:
     search, fixed = paper_search("paper", "deeprc")
     expected = set(itertools.product([8, 16, 32, 64, 128, 256], [5, 7, 9]))
-    found = [(each["overrides.n_kernels"], each["overrides.kernel_size"]) for each in search.settings([0])]
+    found = [(each["overrides.n_kernels"], each["overrides.kernel_size"]) for each in search.list_settings([0])]
     assert set(found) == expected
     assert len(found) == 18
     assert fixed == {"config": "paper", "overrides.calibrate": True}
@@ -197,20 +197,20 @@ def test_the_papers_search_of_deeprc() -> None:
 def test_the_papers_search_of_the_svm(name: str) -> None:
     search, _ = paper_search("paper", name)
     assert (dict(search.lists), dict(search.ranges), search.trials) == ({}, {"C": ("log10", -6, 6)}, 1000)
-    drawn = [each["C"] for each in search.settings([0, 0])]
+    drawn = [each["C"] for each in search.list_settings([0, 0])]
     assert len(set(drawn)) == 1000
     assert 1e-6 <= min(drawn) < max(drawn) < 1e6
 
 
 @pytest.mark.parametrize("name", ["knn-minmax", "knn-jaccard"])
 def test_the_papers_search_of_the_nearest_neighbours(name: str) -> None:
-    settings = paper_search("paper", name)[0].settings([0])
+    settings = paper_search("paper", name)[0].list_settings([0])
     assert settings == [{"n_neighbors": number} for number in range(1, 1001)]
 
 
 def test_the_papers_search_of_logistic_regression() -> None:
     search, fixed = paper_search("paper", "logistic-adam")
-    settings = search.settings([0])
+    settings = search.list_settings([0])
     found = {(each["learning_rate"], each.get("l1", fixed.get("l1")), each["l2"]) for each in settings}
     assert found == {(rate, 1e-7, l2) for rate in (1e-2, 1e-3, 1e-4) for l2 in (1e-3, 1e-5)}
     assert fixed["batch_size"] == 4
@@ -218,7 +218,7 @@ def test_the_papers_search_of_logistic_regression() -> None:
 
 
 def test_the_papers_search_of_the_burden_test() -> None:
-    settings = paper_search("paper", "burden-test")[0].settings([0])
+    settings = paper_search("paper", "burden-test")[0].list_settings([0])
     assert {(each["feature"], each["n_features"]) for each in settings} == set(
         itertools.product(["4mer", "sequence"], [50, 100, 150, 250])
     )
@@ -230,7 +230,7 @@ def test_the_papers_search_of_logistic_mil(name: str) -> None:
     search, _ = paper_search("paper", name)
     assert search.trials == 25
     assert dict(search.ranges) == {"learning_rate": ("log10", -4.5, -1.5), "batch_size": ("integer", 1, 32)}
-    settings = search.settings([0, 0])
+    settings = search.list_settings([0, 0])
     pairs = {(each["learning_rate"], each["batch_size"]) for each in settings}
     assert len(pairs) == 25
     assert all(10**-4.5 <= rate < 10**-1.5 and 1 <= size <= 32 for rate, size in pairs)
@@ -243,7 +243,7 @@ def test_every_section_of_a_preset_is_a_search(preset: str) -> None:
     body = yaml.safe_load((CONFIGS / f"{preset}.yaml").read_text())
     for name, entry in body.items():
         search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=name)
-        values = [value for setting in search.settings([0, 0]) for value in setting.values()]
+        values = [value for setting in search.list_settings([0, 0]) for value in setting.values()]
         assert not any(isinstance(value, str) and "e-" in value for value in values), name  # numbers, not text
         assert all(not isinstance(value, float) or math.isfinite(value) for value in values)
 
@@ -256,5 +256,5 @@ def test_the_quick_preset_tries_less_of_the_same() -> None:
             parse_search(each[name].get("search", {}), trials=each[name].get("trials", 1), source=name)
             for each in (paper, quick)
         ]
-        n_paper, n_quick = (len(search.settings([0])) for search in searches)
+        n_paper, n_quick = (len(search.list_settings([0])) for search in searches)
         assert n_quick <= n_paper

@@ -271,8 +271,8 @@ def test_an_empty_folder_and_none_can_be_begun_with_resume(tmp_path: Path) -> No
     ("text", "message"),
     [
         ("a: [", "benchmark.yaml: is not YAML: "),
-        ("", f"benchmark.yaml: expected format '{FORMAT}' version 1"),
-        ("format: other\nversion: 1", f"benchmark.yaml: expected format '{FORMAT}' version 1"),
+        ("", "benchmark.yaml: expected names and values, found None"),
+        ("format: other\nversion: 1", f"benchmark.yaml: expected format '{FORMAT}' version 1, found 'other' version 1"),
         (yaml.safe_dump({"format": FORMAT, "version": 2}), f"benchmark.yaml: expected format '{FORMAT}' version 1"),
     ],
 )

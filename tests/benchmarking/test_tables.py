@@ -92,7 +92,7 @@ def value(method: str, metric: str) -> pd.Series:
 def test_the_auc_of_several_classes_is_called_macro() -> None:
     (found,) = summarise_chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
     assert (found.method, found.validation.split(" ±")[0]) == ("Method A", "validation macro AUC 0.820")
-    assert found.line() == f"Method A, {found.validation}: {found.settings}"
+    assert found.to_line() == f"Method A, {found.validation}: {found.settings}"
 
 
 def test_few_donors_are_a_warning_of_the_verdict() -> None:

@@ -13,7 +13,7 @@ def test_names_are_coded_in_the_order_in_which_they_occur() -> None:
     assert calls.codes.tolist() == [0, 1, 2, 0, 0, 1]
     assert calls.codes.dtype == np.uint16
     assert calls.names().tolist() == NAMES
-    assert [calls.name(row) for row in range(len(calls))] == NAMES
+    assert [calls.get_name(row) for row in range(len(calls))] == NAMES
     assert calls.count_occurrences().tolist() == [3, 2, 1]
 
 

@@ -246,7 +246,7 @@ def test_quoted_fields_are_read_as_the_csv_module_reads_them(
         row[names.index("junction_aa")] for row in rows
     ]
     for name in ("note", "remark"):
-        assert [coded[name].name(row) for row in range(len(rows))] == [row[names.index(name)] for row in rows]
+        assert [coded[name].get_name(row) for row in range(len(rows))] == [row[names.index(name)] for row in rows]
 
 
 @pytest.mark.parametrize("size", [1, 5, 1 << 24])

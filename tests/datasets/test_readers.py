@@ -422,8 +422,8 @@ def test_mixcr_3(write_table, tmp_path):
     header = read_header(write_table(tmp_path / "r.tsv", MIXCR_3.split(), [row.split("|")]))
     rows = read_rows(header, match_reader(header).layout)
     assert rows.counts.tolist() == [63510]
-    assert rows.v_call.name(0) == "TRBV6-2*00,TRBV6-3*00"
-    assert rows.j_call.name(0) == ""
+    assert rows.v_call.get_name(0) == "TRBV6-2*00,TRBV6-3*00"
+    assert rows.j_call.get_name(0) == ""
     table = clean(rows).sequences
     assert table.v_call.vocabulary[table.v_call.codes[0]] == "TRBV6-2,TRBV6-3"
 

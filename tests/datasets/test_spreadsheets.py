@@ -166,7 +166,7 @@ def test_what_names_may_have_been() -> None:
 # -- headers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first_row", ["0\t6021\t0.039\tTGC", "7\t8", "x\tCSAHSYGGLDYYEQYF\tTRBV20-1"])
+@pytest.mark.parametrize("first_row", ["0\t6021\t0.039\tTGC", "7\t8", "1.\t.5\tx", "x\tCSAHSYGGLDYYEQYF\tTRBV20-1"])
 def test_a_table_without_a_header(tmp_path: Path, first_row: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(f"{first_row}\n")

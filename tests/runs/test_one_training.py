@@ -67,6 +67,6 @@ def test_the_default_benchmark_has_one_setting_of_deeprc(cohort_factory: Callabl
     from deeprc.benchmarking.search import apply_setting
 
     (method,), _ = choose_methods(["deeprc"], preset="quick", dataset=cohort_factory(6, 10))
-    (setting,) = method.search.settings([0])
+    (setting,) = method.search.list_settings([0])
     estimator = apply_setting(method.estimator, setting)
     assert load_config(estimator.config, estimator.overrides or {}) == load_config()

@@ -115,7 +115,7 @@ def test_a_few_are_expected_beyond_the_level_but_not_far_beyond(beyond: list[flo
     reasons = [[("depth", "less")] if each > 1 else [] for each in distance]
     ids = np.array([f"r{i}" for i in range(40)], object)
     shift = Shift(ids, np.ones(40, np.bool_), distance, reasons, [None] * 40, 400, 0, 1, [])
-    (caution,) = shift.cautions()
+    (caution,) = shift.find_cautions()
     assert caution.level == level
     assert told in caution.text
 

@@ -50,7 +50,7 @@ def draw(tmp_path: Path) -> Callable[..., RepertoireDataset]:
 
 def far(reference: Reference, dataset: RepertoireDataset) -> tuple[np.ndarray, list[list[tuple[str, str]]]]:
     table = compute_features(dataset, reference.vocabulary)
-    deviations = reference.deviations(table)
+    deviations = reference.compute_deviations(table)
     return deviations.distance / reference.threshold, name_reasons(reference, table, deviations)
 
 
@@ -146,7 +146,7 @@ def test_a_reference_is_read_as_it_was_written(reference: Reference, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "expected 'deeprc-shift' version 1"),
+        ({"version": 2}, "expected format 'deeprc-shift' version 1, found 'deeprc-shift' version 2"),
         ({"centre": [0.0]}, "means, variances and limits, one for each feature"),
         ({"level": 0.0}, "level: expected"),
         ({"limits": {"depth:max": 1.0}}, "limits: expected numbers from 1 to 1e"),
@@ -171,8 +171,8 @@ def test_what_no_training_repertoire_has_does_not_count(training: RepertoireData
     values[:, column] = np.nan
     reference = Reference.of(replace(known, values=values, sampling_variance=sampling_variance), vocabulary)
     assert reference is not None
-    expected = reference.deviations(replace(known, values=values.copy(), sampling_variance=sampling_variance))
+    expected = reference.compute_deviations(replace(known, values=values.copy(), sampling_variance=sampling_variance))
     values[:, column] = convert_to_scale("share", np.array(0.05))
     sampling_variance[:, column] = 1 / 5000
-    found = reference.deviations(replace(known, values=values, sampling_variance=sampling_variance))
+    found = reference.compute_deviations(replace(known, values=values, sampling_variance=sampling_variance))
     np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-3)

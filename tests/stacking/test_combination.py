@@ -36,9 +36,9 @@ def test_log_odds_are_the_sum_of_hand_computed_contributions() -> None:
 def test_shares_of_the_variance_are_hand_computed() -> None:
     model = Combination(np.zeros(2), np.ones(2), np.array([1.0, 2.0]), 0.0)
     # contributions (1, 2), (-1, -2), (0, 0): the log-odds are 3, -3, 0 with the sum of squares 18
-    shares = model.variance_shares(np.array([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]]))
+    shares = model.compute_variance_shares(np.array([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]]))
     np.testing.assert_allclose(shares, [(3 + 3) / 18, (6 + 6) / 18])
-    np.testing.assert_array_equal(model.variance_shares(np.ones((3, 2))), [0.0, 0.0])
+    np.testing.assert_array_equal(model.compute_variance_shares(np.ones((3, 2))), [0.0, 0.0])
 
 
 def test_weights_are_those_of_scikit_learn(positive: NDArray[np.bool_]) -> None:

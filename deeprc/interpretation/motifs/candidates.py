@@ -17,7 +17,7 @@ from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.background import draw_compared, find_unique_rows
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
-from deeprc.interpretation.motifs.enrichment import odds_ratio
+from deeprc.interpretation.motifs.enrichment import compute_odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erase_matches
 from deeprc.interpretation.motifs.matrices import (
@@ -206,6 +206,6 @@ def _select_independent(samples: ComparedSequences, found: Sequence[FoundPattern
 
 def _is_specific(samples: ComparedSequences, masks: Masks) -> bool:
     """Return whether a pattern is much more frequent in attended sequences than in the background, and rare there."""
-    n_with, others_with = samples.counts([masks])[:, 0].tolist()
-    odds = odds_ratio(n_with, samples.n, others_with, samples.others)
+    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
+    odds = compute_odds_ratio(n_with, samples.n, others_with, samples.others)
     return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others

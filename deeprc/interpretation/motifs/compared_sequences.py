@@ -29,12 +29,12 @@ class ComparedSequences(NamedTuple):
         """Number of background sequences."""
         return len(self.offsets) - 1 - self.n
 
-    def counts(self, patterns: list[Masks]) -> NDArray[np.int64]:
+    def count_carriers(self, patterns: list[Masks]) -> NDArray[np.int64]:
         """Return the numbers of attended and of background sequences that carry each of M patterns, (2, M)."""
         attended = count_pattern_carriers(self.residues, self.offsets[: self.n + 1], patterns)
         return np.stack([attended, count_pattern_carriers(self.residues, self.offsets[self.n :], patterns)])
 
     def log_p(self, patterns: list[Masks]) -> NDArray[np.float64]:
         """Return the natural logarithms of the p-values of the enrichment of M patterns, (M,)."""
-        n_with, others_with = self.counts(patterns)
+        n_with, others_with = self.count_carriers(patterns)
         return np.asarray(compute_fisher_log_p(n_with, self.n, others_with, self.others))

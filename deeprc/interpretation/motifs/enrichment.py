@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["compute_fisher_log_p", "odds_ratio"]
+__all__ = ["compute_fisher_log_p", "compute_odds_ratio"]
 
 _NEGLIGIBLE = 1e-17
 
@@ -77,8 +77,11 @@ def _log_binomial(n: int, k: int) -> float:
     return value
 
 
-def odds_ratio(n_with: int, n: int, others_with: int, others: int) -> float:
-    """Return the odds ratio of the property, n sequences against others; 0.5 is added to all cells if one is 0."""
+def compute_odds_ratio(n_with: int, n: int, others_with: int, others: int) -> float:
+    """Return the odds ratio of a property: `n_with` of n sequences have it, and `others_with` of the others.
+
+    If one of the four cells is 0, 0.5 is added to each.
+    """
     cells = [n_with, n - n_with, others_with, others - others_with]
     a, b, c, d = (cell + 0.5 * (0 in cells) for cell in cells)
     return a * d / (b * c)

@@ -40,7 +40,7 @@ from deeprc.interpretation.motifs.carriers import (
     count_carrying_sequences,
     tabulate_carriers,
 )
-from deeprc.interpretation.motifs.enrichment import odds_ratio
+from deeprc.interpretation.motifs.enrichment import compute_odds_ratio
 from deeprc.interpretation.motifs.matrices import compute_information
 from deeprc.interpretation.motifs.patterns import compute_pattern_cost, format_pattern
 from deeprc.training.model import Model
@@ -197,7 +197,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
     samples, masks = data.samples, pattern.masks
     matrix, start = make_matrix(data, masks)
-    n_with, others_with = samples.counts([masks])[:, 0].tolist()
+    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(
         pattern=format_pattern(masks),
@@ -212,7 +212,7 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
         n_attended_with=n_with,
         n_background=samples.others,
         n_background_with=others_with,
-        enrichment=odds_ratio(n_with, samples.n, others_with, samples.others),
+        enrichment=compute_odds_ratio(n_with, samples.n, others_with, samples.others),
         enrichment_log10_p=log_p / log(10),
         enrichment_log10_p_adjusted=min(0.0, (log_p + compute_pattern_cost(masks)) / log(10)),
         donors=test.donors,

@@ -57,7 +57,7 @@ def find_initial_patterns(
     n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
     if not patterns:
         return []
-    n_with, others_with = samples.counts(patterns)
+    n_with, others_with = samples.count_carriers(patterns)
     log_p = compute_fisher_log_p(n_with, samples.n, others_with, samples.others)
     score = log_p + np.array([compute_pattern_cost(masks) for masks in patterns])
     score[n_on < _MIN_SHARE * n_with] = np.inf

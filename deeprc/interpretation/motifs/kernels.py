@@ -67,9 +67,13 @@ def search_kernels(
     return found
 
 
-def compute_kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of each kernel in the attribution, summed over sequences, (D,); negative sums count as 0."""
-    total = np.clip(np.nan_to_num(kernels).sum(axis=0), 0.0, None)
+def compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of each kernel in the attributions of all sequences together, (D,); the shares sum to 1.
+
+    `attributions` are those of each sequence to each kernel, (n, D), see `Attributions.kernels`; NaN counts as 0. If
+    the sum of a kernel is negative, its share is 0. If no sum is positive, all shares are 0.
+    """
+    total = np.clip(np.nan_to_num(attributions).sum(axis=0), 0.0, None)
     return np.asarray(total / total.sum() if total.any() else total)
 
 

@@ -113,9 +113,19 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
 def align_windows(
     samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int
 ) -> Matrix:
-    """Return the matrix of the positions from start - `before` to start + `stop` - 1 of each window.
+    """Align windows by their starts, and return the residues that they have at each position, as a matrix.
 
-    Positions outside a sequence, and erased residues, do not count.
+    Parameters
+    ----------
+    samples
+        Attended sequences, in which the windows are, and background sequences.
+    composition
+        Frequencies of residues in the background.
+    windows
+        Windows to align; each counts with its weight.
+    before, stop
+        Positions of the matrix, relative to the start of a window: from -`before` to `stop` - 1. Positions outside a
+        sequence, and erased residues, do not count.
     """
     lengths = np.diff(samples.offsets)[windows.rows]
     places = windows.starts[:, None] + np.arange(-before, stop)  # (w, W)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL
-from deeprc.nn.motif_convolution.tables import choose_window_dtype, load_features, make_position_table
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, make_position_table, make_positional_features
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["compute_scale_gradients", "compute_weight_gradient", "forward"]
@@ -80,7 +80,7 @@ def compute_weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Te
     tiles = triton.cdiv(D, block_d)
     n_parts = max(1, min(triton.cdiv(N, _LEAST_PER_PART), _MAX_PARTS // tiles))
     parts = weight.new_empty((n_parts, n_features, K, D))
-    features = load_features(sequences.max_length, weight.dtype, weight.device)
+    features = make_positional_features(sequences.max_length, weight.dtype, weight.device)
     sequence_arrays = sequences.convert_scales(weight).tensors()
     arrays = (*sequence_arrays, features, window.contiguous(), gradient.contiguous(), parts)
     with torch.cuda.device_of(weight):

@@ -19,7 +19,13 @@ from torch import Tensor
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, compute_positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["choose_window_dtype", "compute_kernel_gradient", "find_rows_in_use", "load_features", "make_position_table"]
+__all__ = [
+    "choose_window_dtype",
+    "compute_kernel_gradient",
+    "find_rows_in_use",
+    "make_position_table",
+    "make_positional_features",
+]
 
 _SHORT_LENGTH = 40  # a position table for sequences up to this length is used whole
 
@@ -66,8 +72,8 @@ def choose_window_dtype(sequences: SequenceBatch) -> torch.dtype:
 
 
 @cache  # never deleted, because a CUDA graph may read them
-def load_features(max_length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return `compute_positional_features` as a tensor, (max_length + 1, max_length, 3)."""
+def make_positional_features(max_length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the features of `compute_positional_features` as a tensor, (max_length + 1, max_length, 3)."""
     return torch.from_numpy(compute_positional_features(max_length)).to(device, dtype)
 
 

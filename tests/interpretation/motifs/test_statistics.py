@@ -14,7 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
-from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, odds_ratio
+from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, compute_odds_ratio
 from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
@@ -50,8 +50,8 @@ def test_the_test_does_not_underflow() -> None:
 
 
 def test_odds_ratios() -> None:
-    assert odds_ratio(6, 8, 10, 40) == 9.0
-    assert odds_ratio(8, 8, 0, 40) == 8.5 * 40.5 / (0.5 * 0.5)
+    assert compute_odds_ratio(6, 8, 10, 40) == 9.0
+    assert compute_odds_ratio(8, 8, 0, 40) == 8.5 * 40.5 / (0.5 * 0.5)
 
 
 def samples_of(attended: list[str], others: list[str]) -> ComparedSequences:
