@@ -270,8 +270,7 @@ def run_commands(target: Path, run: Path, folder: Path) -> list[tuple[str, int, 
     return results
 
 
-def open_all(cohort: Path, run: Path, folder: Path, work: list[tuple[str, range]]) -> None:
-    """Open the container, then the hostile ones of each kind and number; write what happened into `results`."""
+def _main(cohort: Path, run: Path, folder: Path, work: list[tuple[str, range]]) -> None:
     target = folder / "c.h5"
     with (folder / "results").open("a") as file:
         shutil.copyfile(cohort, target)
@@ -286,4 +285,4 @@ def open_all(cohort: Path, run: Path, folder: Path, work: list[tuple[str, range]
 if __name__ == "__main__":
     given = sys.argv[1:]
     pieces = [given[i : i + 4] for i in range(3, len(given), 4)]
-    open_all(*map(Path, given[:3]), [(kind, range(*map(int, numbers))) for kind, *numbers in pieces])
+    _main(*map(Path, given[:3]), [(kind, range(*map(int, numbers))) for kind, *numbers in pieces])

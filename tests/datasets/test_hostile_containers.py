@@ -1,5 +1,6 @@
 """Whatever a container holds, every command gives the same result as for the whole one, or one line."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
-from tests.datasets.hostile_containers import hostile_changes, open_all
 
 PROGRAM = Path(__file__).with_name("hostile_containers.py")
 TINY = load_config(overrides=["n_updates=2", "evaluate_every=1", "n_kernels=4", "n_sequences=40", "seeded_start=0"])
@@ -40,7 +40,10 @@ def victim(cohort_factory, tmp_path_factory):
 
 
 def number_of_settings():
-    return 2 * len(list(hostile_changes()))
+    specification = importlib.util.spec_from_file_location("hostile_containers", PROGRAM)
+    program = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(program)
+    return 2 * len(list(program.hostile_changes()))
 
 
 def open_cases(cohort, run, folder, **work):
@@ -81,10 +84,9 @@ def check_cases(cases):
 
 @pytest.fixture(scope="module")
 def some_cases(victim, tmp_path_factory):
-    """Ten altered containers and some fifteen hostile ones, opened in this process: another takes seconds to start."""
-    total, folder = number_of_settings(), tmp_path_factory.mktemp("cases")
-    open_all(*victim, folder, [("flip", range(10)), ("set", range(3, total, total // 15 | 1))])
-    return [json.loads(line) for line in (folder / "results").read_text().splitlines()]
+    """Ten altered containers and some fifteen hostile ones, in one process: its start takes most of the time."""
+    total = number_of_settings()
+    return open_cases(*victim, tmp_path_factory.mktemp("cases"), flip=range(10), set=range(3, total, total // 15 | 1))
 
 
 def test_some_altered_containers(some_cases):
