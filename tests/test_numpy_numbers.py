@@ -30,7 +30,7 @@ from deeprc.runs.run import Run
 from deeprc.tasks import parse_tasks
 
 SMALL = {"n_updates": 1, "evaluate_every": 1, "n_kernels": 4, "key_units": 4, "n_sequences": 20, "standardise": True,
-         "learning_rate": 0.5, "seeded_start": 0.0}  # fmt: skip
+         "learning_rate": 0.5, "seeded_start": 0.0, "composition": False}  # fmt: skip
 
 
 def of_numpy(values: dict[str, Any], whole: type = np.int64, real: type = np.float32) -> dict[str, Any]:

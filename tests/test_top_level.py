@@ -182,7 +182,7 @@ def test_several_targets_of_a_run(cohort: RepertoireDataset, tmp_path: Path) -> 
 
 
 def test_estimators_are_short(cohort: RepertoireDataset) -> None:
-    overrides: dict[str, Any] = {"n_updates": 2, "n_kernels": 4, "kernel_size": 4, "n_sequences": 20}
+    overrides: dict[str, Any] = {"n_updates": 2, "n_kernels": 4, "n_sequences": 20, "composition": False}
     model = DeepRCClassifier(overrides=overrides, device="cpu").fit(cohort, cohort.metadata["status"])
     assert len(repr(model)) < 250
     assert repr(model).startswith("DeepRCClassifier(")

@@ -34,7 +34,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
 
-_QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5}
+_QUICK = {"n_updates": 5, "n_kernels": 4, "n_sequences": 20, "evaluate_every": 5, "composition": False}
 REGRESSORS: dict[str, Callable[[], RepertoireRegressor]] = {
     "size": RepertoireSizeRidge,
     "diversity": DiversityRidge,

@@ -521,28 +521,22 @@ def test_the_header_records_what_was_run(
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_a_folder_is_not_used_for_something_else(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
+) -> None:
+    run({"noise": toys.Noise()}, output=tmp_path / "out")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    others: list[tuple[dict[str, Any], str]] = [
         ({"seed": 1}, "in which seed is 0;"),
         ({"folds": 3}, "in which the number of folds is 4;"),
         ({"target": "status=well"}, "in which target is 'status=sick';"),
         ({"group_by": "patient_id"}, "in which group_by is None;"),
         ({"resume": False}, "exists already; continue it with `resume`, or choose another `output`"),
-    ],
-)
-def test_a_folder_is_not_used_for_something_else(
-    options: dict[str, Any],
-    message: str,
-    run: Callable[..., BenchmarkResult],
-    toys: ModuleType,
-    tmp_path: Path,
-) -> None:
-    run({"noise": toys.Noise()}, output=tmp_path / "out")
-    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=message):
-        run({"noise": toys.Noise(salt=2)}, output=tmp_path / "out", **{"resume": True, **options})
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    ]
+    for options, message in others:
+        with pytest.raises(InputError, match=message):
+            run({"noise": toys.Noise(salt=2)}, output=tmp_path / "out", **{"resume": True, **options})
+        assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.slow

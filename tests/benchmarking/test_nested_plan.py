@@ -68,6 +68,7 @@ def test_a_left_out_site_of_one_class_is_named() -> None:
         LabelledFolds.assign(dataset, "status=+", FOLDS)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_dataset_with_other_metadata_is_not_opened_again_from_its_file(
     cohort: RepertoireDataset, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from deeprc.runs.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
 SMALL = ["n_updates=20", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
+SMALL += ["composition=false"]  # no test here is about it
 
 
 @pytest.fixture(scope="module")

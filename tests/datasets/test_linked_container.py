@@ -80,16 +80,24 @@ def write_part(
     return path
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> tuple[RepertoireDataset, RepertoireDataset]:
-    """The same three parts, linked and copied; their genes have other vocabularies, and one has no J genes."""
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three parts, linked and copied; their genes have other vocabularies, and one has no J genes."""
+    folder = tmp_path_factory.mktemp("joined")
     parts = [
-        write_part(tmp_path / "x" / "one.h5", [60, 0, 45], seed=1),
-        write_part(tmp_path / "two.h5", [30, 50], v_names=("TRBV2", "TRBV9", "TRBV1"), j_names=None, seed=2),
-        write_part(tmp_path / "three.h5", [25], v_names=("TRBV9",), j_names=("TRBJ2", "", "TRBJ1"), seed=3),
+        write_part(folder / "x" / "one.h5", [60, 0, 45], seed=1),
+        write_part(folder / "two.h5", [30, 50], v_names=("TRBV2", "TRBV9", "TRBV1"), j_names=None, seed=2),
+        write_part(folder / "three.h5", [25], v_names=("TRBV9",), j_names=("TRBJ2", "", "TRBJ1"), seed=3),
     ]
-    join(parts, tmp_path / "linked.h5", link=True)
-    join(parts, tmp_path / "copied.h5")
+    join(parts, folder / "linked.h5", link=True)
+    join(parts, folder / "copied.h5")
+    return folder
+
+
+@pytest.fixture
+def both(joined: Path, tmp_path: Path) -> tuple[RepertoireDataset, RepertoireDataset]:
+    """The containers of `joined`, in a folder that the test may change."""
+    shutil.copytree(joined, tmp_path, dirs_exist_ok=True)
     return open_dataset(tmp_path / "linked.h5"), open_dataset(tmp_path / "copied.h5")
 
 

@@ -275,7 +275,7 @@ def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path:
     preset = tmp_path / "preset.yaml"
     preset.write_text(
         "deeprc:\n  fixed:\n    device: cpu\n"
-        "    overrides: {n_updates: 10, n_kernels: 4, n_sequences: 20, evaluate_every: 5}\n"
+        "    overrides: {n_updates: 10, n_kernels: 4, n_sequences: 20, evaluate_every: 5, composition: false}\n"
     )
     for target, columns in (("age:regression", ["prediction"]), ("grade:multiclass", ["score=high"])):
         result = benchmark(cohort, target=target, methods=["deeprc"], options=BenchmarkOptions(folds=3, preset=preset))

@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def transformer(load_example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Import the example, with fewer sequences and folds."""
     module = load_example("transformer")
-    for name, value in {"MEASURED": (0, 40), "HELD_OUT": 100, "BATCH": 64, "FOLDS": 3}.items():
+    for name, value in {"MEASURED": (0, 40), "HELD_OUT": 100, "BATCH": 32, "FOLDS": 3}.items():
         monkeypatch.setattr(module, name, value)
     return module
 

@@ -17,6 +17,7 @@ from deeprc.interpretation import attention, attention_files, sequence_ranks
 from deeprc.interpretation.attention import attention_table, compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run
+from deeprc.training.model import TrainedModel
 
 REQUIRED = "sequence sequence_alignment germline_alignment junction v_cigar d_cigar j_cigar d_call rev_comp productive"
 
@@ -110,12 +111,12 @@ def test_two_kinds_of_top_are_refused(
 
 @pytest.mark.slow
 def test_ids_with_quotation_marks_are_kept(
-    run_factory: Callable[..., Run], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+    model_factory: Callable[..., TrainedModel], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
     dataset = cohort_factory(15, 12, seed=6)
-    run = run_factory(dataset, "n_updates=1")
+    model = model_factory(dataset)
     dataset.container.repertoire_ids[0] = 'the "first"'
-    write_attention(tmp_path / "a.tsv", iterate_attention(run.model, dataset[:2]))
+    write_attention(tmp_path / "a.tsv", iterate_attention(model, dataset[:2]))
     assert set(written(tmp_path / "a.tsv")["repertoire_id"]) == {'the "first"', "rep.1"}
 
 

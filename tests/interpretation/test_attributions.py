@@ -22,6 +22,7 @@ from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.nn.sampling import select_top_rows
 from deeprc.runs.run import Run
+from deeprc.training.model import TrainedModel
 from tests.conftest import StepRecorder, write_cohort
 
 SETTINGS: dict[str, list[str]] = {
@@ -38,9 +39,9 @@ ONLY_A = np.eye(20)[0]
 
 
 @pytest.fixture(scope="module")
-def stirred(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> Callable[[str], Run]:
+def stirred(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> Callable[[str], TrainedModel]:
     """A function that trains a network with the settings of a name, once; the tests leave its weights as they are."""
-    return cache(lambda name: run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2))
+    return cache(lambda name: model_factory(cohort, *SETTINGS[name], targets=TARGETS, stir=0.2))
 
 
 def chosen(dataset: RepertoireDataset, rows: dict[int, list[int]]) -> pd.DataFrame:
@@ -57,26 +58,26 @@ def close(found: Attributions, expected: Attributions, rows: list[int]) -> None:
     np.testing.assert_allclose(found.change, expected.change[rows], rtol=1e-5, atol=1e-9)
 
 
-def asked_of_the_network(run: Run, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
+def asked_of_the_network(model: TrainedModel, dataset: RepertoireDataset, position: int, row: int) -> torch.Tensor:
     """Return the outputs of a repertoire less those with only A in the place of one kept sequence, (T,) float64."""
-    kept = np.flatnonzero(kept_of(run, dataset, position))
-    batch = run.model.make_inference(dataset).collator.take(position, kept)
+    kept = np.flatnonzero(kept_of(model, dataset, position))
+    batch = model.make_inference(dataset).collator.take(position, kept)
     own = batch.sequences.compact()
     own = own._replace(residue_scale=own.residue_scale.double(), position_scale=own.position_scale.double())
     at = int(np.flatnonzero(kept == row)[0])
     residues = own.residues.clone()
     residues[int(own.starts[at]) : int(own.starts[at] + own.lengths[at])] = AMINO_ACIDS.index("A")
-    network = deepcopy(run.model.network).double()
+    network = deepcopy(model.network).double()
     with torch.no_grad():
         changed = replace(batch, sequences=own._replace(residues=residues))
         difference: torch.Tensor = network(replace(batch, sequences=own)) - network(changed)
     return difference[0]
 
 
-def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.bool_]:
-    logits = torch.from_numpy(run.model.score_sequences(dataset, position).head_logits)
+def kept_of(model: TrainedModel, dataset: RepertoireDataset, position: int) -> NDArray[np.bool_]:
+    logits = torch.from_numpy(model.score_sequences(dataset, position).head_logits)
     kept = np.zeros(len(logits), np.bool_)
-    fraction = run.settings.config.training.top_fraction
+    fraction = model.config.training.top_fraction
     kept[select_top_rows(logits, torch.tensor([0, len(logits)]), fraction)[0].numpy()] = True
     return kept
 
@@ -84,32 +85,32 @@ def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.b
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_change_is_that_of_the_networks_output(
-    name: str, stirred: Callable[[str], Run], cohort: RepertoireDataset
+    name: str, stirred: Callable[[str], TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """With a background of one amino acid the baseline is a sequence: the network itself is asked for its output."""
-    run = stirred(name)
-    rows = {position: np.flatnonzero(kept_of(run, cohort, position))[[0, 5, -1]].tolist() for position in (1, 4)}
-    found = attribute(run.model, cohort, chosen(cohort, rows), output=2, of="output", background=ONLY_A)
-    expected = [asked_of_the_network(run, cohort, position, row)[2] for position, of in rows.items() for row in of]
+    model = stirred(name)
+    rows = {position: np.flatnonzero(kept_of(model, cohort, position))[[0, 5, -1]].tolist() for position in (1, 4)}
+    found = attribute(model, cohort, chosen(cohort, rows), output=2, of="output", background=ONLY_A)
+    expected = [asked_of_the_network(model, cohort, position, row)[2] for position, of in rows.items() for row in of]
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(found.change, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_change_of_a_contribution_is_that_of_the_tables(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset, tmp_path: Path
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
     """Of a linear output: the contribution in the repertoire, less that of the baseline in the sequence's place."""
-    run = run_factory(cohort, "n_updates=3", "n_heads=2", "top_fraction=1", stir=0.2)
+    model = model_factory(cohort, "n_heads=2", "top_fraction=1", stir=0.2)
     sequences = cohort[1].sequences.decode()[:20]
-    row = max(range(20), key=lambda i: run.model.score_sequences(cohort, 1).weight[i])
+    row = max(range(20), key=lambda i: model.score_sequences(cohort, 1).weight[i])
     others = [*sequences[:row], "A" * len(sequences[row]), *sequences[row + 1 :]]
     metadata = pd.DataFrame({"status": ["case"]})
     with_it, without = (
         write_cohort(tmp_path / f"{i}.h5", [repertoire], metadata) for i, repertoire in enumerate((sequences, others))
     )
-    found = attribute(run.model, with_it, chosen(with_it, {0: [row]}), background=ONLY_A)
-    expected, baseline = (run.model.score_sequences(one, 0).contributions[row] for one in (with_it, without))
+    found = attribute(model, with_it, chosen(with_it, {0: [row]}), background=ONLY_A)
+    expected, baseline = (model.score_sequences(one, 0).contributions[row] for one in (with_it, without))
     np.testing.assert_allclose(found.change, expected - baseline, rtol=1e-4, atol=1e-7)
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
@@ -129,12 +130,12 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
     ],
 )
 def test_residues_and_kernels_sum_to_the_change(
-    name: str, of: Of, stirred: Callable[[str], Run], cohort: RepertoireDataset
+    name: str, of: Of, stirred: Callable[[str], TrainedModel], cohort: RepertoireDataset
 ) -> None:
-    run = stirred(name)
-    rows = {position: np.flatnonzero(kept_of(run, cohort, position))[:10] for position in (0, 3)}
+    model = stirred(name)
+    rows = {position: np.flatnonzero(kept_of(model, cohort, position))[:10] for position in (0, 3)}
     sequences = chosen(cohort, {position: of.tolist() for position, of in rows.items()})
-    found, fine = (attribute(run.model, cohort, sequences, output=1, of=of, steps=steps) for steps in (16, 256))
+    found, fine = (attribute(model, cohort, sequences, output=1, of=of, steps=steps) for steps in (16, 256))
     size = np.abs(found.change).mean()
     assert found.residues.shape[0] == found.kernels.shape[0] == len(found) == 20
     np.testing.assert_array_equal(found.change, fine.change)
@@ -152,14 +153,14 @@ def test_of_a_trained_network_both_sums_hold(trained: Run, motif_cohort: Reperto
     assert np.abs(found.change - found.kernels.sum(axis=1)).sum() < 0.01 * np.abs(found.change).sum()
 
 
-def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
+def test_by_hand(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> None:
     """One kernel of one residue that sees W, a uniform attention, a linear output.
 
     The representation is SELU of the largest W feature: all of the change belongs to the first W of a sequence. In a
     sequence without W all positions fall alike, and the first is the maximum.
     """
-    run = run_factory(cohort, "n_updates=1", "n_kernels=1", "kernel_size=1", "standardise=false")
-    network, f, weight, slope = run.model.network, 0.1, 2.0, -3.0
+    model = model_factory(cohort, "n_kernels=1", "kernel_size=1", "standardise=false")
+    network, f, weight, slope = model.network, 0.1, 2.0, -3.0
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
@@ -169,13 +170,9 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
     background[AMINO_ACIDS.index("W")] = f
     sequences = cohort[1].sequences.decode()
     rows = [0, 10, next(i for i, sequence in enumerate(sequences) if "W" not in sequence)]
-    found = attribute(run.model, cohort, chosen(cohort, {1: rows}), background=background)
+    found = attribute(model, cohort, chosen(cohort, {1: rows}), background=background)
     unit = (
-        slope
-        * 1.0507009873554805
-        * weight
-        * run.model.make_inference(cohort).collator.get_inverse_std(1)
-        / len(cohort[1])
+        slope * 1.0507009873554805 * weight * model.make_inference(cohort).collator.get_inverse_std(1) / len(cohort[1])
     )
     expected = np.zeros((3, max(len(sequences[row]) for row in rows)))
     for i, row in enumerate(rows):
@@ -187,36 +184,40 @@ def test_by_hand(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> 
 
 
 def test_kernels_of_uniform_attention_and_a_linear_output(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """By hand: a kernel's value is its slope times the difference of the representations, over N."""
-    run = run_factory(cohort, "n_updates=1", "n_kernels=6", "standardise=false", stir=0.2)
+    model = model_factory(cohort, "n_kernels=6", "standardise=false", stir=0.2)
     with torch.no_grad():
-        run.model.network.pooling.queries.zero_()
-        batch = run.model.make_inference(cohort).collator.take(3, np.array([2, 8]))
+        model.network.pooling.queries.zero_()
+        batch = model.make_inference(cohort).collator.take(3, np.array([2, 8]))
         sequences = batch.sequences.compact()
         only_a = sequences._replace(residues=torch.zeros_like(sequences.residues))
         baseline = replace(batch, sequences=only_a)
-        difference = (run.model.network.attend(batch)[0] - run.model.network.attend(baseline)[0]).double()
-        expected = difference * run.model.network.output_network[-1].weight.double() / len(cohort[3])
-    found = attribute(run.model, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)
+        difference = (model.network.attend(batch)[0] - model.network.attend(baseline)[0]).double()
+        expected = difference * model.network.output_network[-1].weight.double() / len(cohort[3])
+    found = attribute(model, cohort, chosen(cohort, {3: [2, 8]}), background=ONLY_A, steps=2)
     np.testing.assert_allclose(found.kernels, expected.numpy(), rtol=1e-4, atol=1e-8)
 
 
 @pytest.mark.parametrize(("name", "of"), [("two heads", "contribution"), ("two heads", "output"), ("lstm", "output")])
 def test_a_row_is_its_own(
-    name: str, of: Of, stirred: Callable[[str], Run], cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    of: Of,
+    stirred: Callable[[str], TrainedModel],
+    cohort: RepertoireDataset,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither other rows, nor their order, nor a row's repetition, nor the size of pieces matters."""
-    run = stirred(name)
+    model = stirred(name)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5], 0: [1]})
-    whole = attribute(run.model, cohort, sequences, of=of, steps=8)
+    whole = attribute(model, cohort, sequences, of=of, steps=2)
     rows = [5, 1, 4, 1, 0]
     frame = sequences.iloc[rows].assign(junction_aa="others are not looked at")
-    close(attribute(run.model, cohort, frame, of=of, steps=8), whole, rows)
-    close(attribute(run.model, cohort, sequences.iloc[[4]], of=of, steps=8), whole, [4])
+    close(attribute(model, cohort, frame, of=of, steps=2), whole, rows)
+    close(attribute(model, cohort, sequences.iloc[[4]], of=of, steps=2), whole, [4])
     monkeypatch.setattr(attributions, "_AT_A_TIME", 1)
-    close(attribute(run.model, cohort, sequences, of=of, steps=8), whole, list(range(6)))
+    close(attribute(model, cohort, sequences, of=of, steps=2), whole, list(range(6)))
 
 
 def test_a_dataset_may_be_a_part(trained: Run, motif_cohort: RepertoireDataset) -> None:
@@ -229,47 +230,47 @@ def test_a_dataset_may_be_a_part(trained: Run, motif_cohort: RepertoireDataset) 
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [20.0, 1000.0])
 def test_one_sequence_with_all_the_attention(
-    gap: float, run_factory: Callable[..., Run], cohort: RepertoireDataset
+    gap: float, model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """The others' sums are not what is left of a difference, so a sequence that takes all leaves them as they are."""
-    run = run_factory(cohort, "n_updates=1", "n_kernels=4", "n_heads=2", stir=0.2)
+    model = model_factory(cohort, "n_kernels=4", "n_heads=2", stir=0.2)
     with torch.no_grad():
-        run.model.network.pooling.queries.mul_(gap / np.ptp(run.model.score_sequences(cohort, 1).head_logits))
-    top = int(np.argmax(run.model.score_sequences(cohort, 1).head_weights[:, 0]))
+        model.network.pooling.queries.mul_(gap / np.ptp(model.score_sequences(cohort, 1).head_logits))
+    top = int(np.argmax(model.score_sequences(cohort, 1).head_weights[:, 0]))
     sequences = chosen(cohort, {1: [top, 0, 1], 2: [0]})
-    found = attribute(run.model, cohort, sequences, of="output", background=ONLY_A)
-    close(attribute(run.model, cohort, sequences[:1], of="output", background=ONLY_A), found, [0])
+    found = attribute(model, cohort, sequences, of="output", background=ONLY_A)
+    close(attribute(model, cohort, sequences[:1], of="output", background=ONLY_A), found, [0])
     assert np.isfinite(found.kernels).all()
-    expected = [asked_of_the_network(run, cohort, 1, row)[0] for row in (top, 0, 1)]
+    expected = [asked_of_the_network(model, cohort, 1, row)[0] for row in (top, 0, 1)]
     np.testing.assert_allclose(found.change[:3], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_beside_one_sequence_all_others_vanish(
-    sign: int, run_factory: Callable[..., Run], cohort: RepertoireDataset
+    sign: int, model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """The weights of the others are 0 in float64 beside it, but not beside the residues that replace it."""
-    run = run_factory(cohort, "n_updates=1", "n_kernels=4", stir=0.2)
+    model = model_factory(cohort, "n_kernels=4", stir=0.2)
     with torch.no_grad():
-        logits = np.sort(sign * run.model.score_sequences(cohort, 1).head_logits[:, 0])
-        run.model.network.pooling.queries.mul_(sign * 1500 / (logits[-1] - logits[-2]))
-    top = int(np.argmax(run.model.score_sequences(cohort, 1).head_logits[:, 0]))
+        logits = np.sort(sign * model.score_sequences(cohort, 1).head_logits[:, 0])
+        model.network.pooling.queries.mul_(sign * 1500 / (logits[-1] - logits[-2]))
+    top = int(np.argmax(model.score_sequences(cohort, 1).head_logits[:, 0]))
     others = [row for row in (0, 1) if row != top]
     for rows in ([top], [top, *others]):
-        found = attribute(run.model, cohort, chosen(cohort, {1: rows}), of="output", background=ONLY_A)
-        expected = [asked_of_the_network(run, cohort, 1, row)[0] for row in rows]
+        found = attribute(model, cohort, chosen(cohort, {1: rows}), of="output", background=ONLY_A)
+        expected = [asked_of_the_network(model, cohort, 1, row)[0] for row in rows]
         np.testing.assert_allclose(found.change, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_only_sequence_of_a_repertoire(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset, tmp_path: Path
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
-    run = run_factory(cohort, "n_updates=1", stir=0.2)
+    model = model_factory(cohort, stir=0.2)
     metadata = pd.DataFrame({"status": ["case", "healthy"]})
     lonely = write_cohort(tmp_path / "lonely.h5", [["CASSLDRWF"], ["CASSF", "CAF"]], metadata)
-    found = attribute(run.model, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)
-    np.testing.assert_allclose(found.change, asked_of_the_network(run, lonely, 0, 0), rtol=1e-4, atol=1e-6)
+    found = attribute(model, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)
+    np.testing.assert_allclose(found.change, asked_of_the_network(model, lonely, 0, 0), rtol=1e-4, atol=1e-6)
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
@@ -297,26 +298,26 @@ def test_the_planted_motif_gets_most(trained: Run, motif_cohort: RepertoireDatas
 
 
 def test_what_the_top_fraction_leaves_out_adds_nothing(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
-    run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", "n_heads=2", stir=0.2)
-    scored = kept_of(run, cohort, 1)
-    found = attribute(run.model, cohort, chosen(cohort, {1: list(range(len(scored)))}))
+    model = model_factory(cohort, "top_fraction=0.3", "n_heads=2", stir=0.2)
+    scored = kept_of(model, cohort, 1)
+    found = attribute(model, cohort, chosen(cohort, {1: list(range(len(scored)))}))
     beyond = np.arange(found.residues.shape[1]) >= cohort[1].lengths[:, None]
     np.testing.assert_array_equal(np.isnan(found.residues), beyond)
     np.testing.assert_array_equal(np.nansum(np.abs(found.residues), axis=1) > 0, scored)
     np.testing.assert_array_equal(np.abs(found.kernels).sum(axis=1) > 0, scored)
     np.testing.assert_array_equal(found.change != 0, scored)
-    none = attribute(run.model, cohort, chosen(cohort, {1: np.flatnonzero(~scored)[:2].tolist()}))
+    none = attribute(model, cohort, chosen(cohort, {1: np.flatnonzero(~scored)[:2].tolist()}))
     assert none.change.tolist() == [0.0, 0.0]
 
 
-def test_hidden_residues_add_nothing(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
+def test_hidden_residues_add_nothing(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> None:
     """The abundance log(count) hides the residues of a sequence that was seen once."""
-    run = run_factory(cohort, "n_updates=1", "abundance=log", stir=0.2)
+    model = model_factory(cohort, "abundance=log", stir=0.2)
     counts = cohort[0].counts
     once, twice = int(np.flatnonzero(counts == 1)[0]), int(np.flatnonzero(counts == 2)[0])
-    found = attribute(run.model, cohort, chosen(cohort, {0: [once, twice]}))
+    found = attribute(model, cohort, chosen(cohort, {0: [once, twice]}))
     assert found.change[0] == np.nansum(np.abs(found.residues[0])) == 0
     assert found.change[1] != 0
 
@@ -397,10 +398,12 @@ def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset) -> N
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("name", ["two heads", "top fraction", "lstm"])
-def test_cuda_and_the_cpu_agree(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
-    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.2)
+def test_cuda_and_the_cpu_agree(
+    name: str, model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
+) -> None:
+    model = model_factory(cohort, *SETTINGS[name], stir=0.2)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5]})
-    on_cpu = attribute(run.model, cohort, sequences)
-    on_cuda = attribute(replace(run.model, network=run.model.network.cuda()), cohort, sequences)
+    on_cpu = attribute(model, cohort, sequences)
+    on_cuda = attribute(replace(model, network=model.network.cuda()), cohort, sequences)
     for name in ("residues", "kernels", "change"):
         np.testing.assert_allclose(getattr(on_cuda, name), getattr(on_cpu, name), rtol=1e-3, atol=1e-6)

@@ -27,9 +27,9 @@ TARGETS = ("status=case", "age:regression")
 
 
 @pytest.fixture(scope="module")
-def plain(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> TrainedModel:
+def plain(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> TrainedModel:
     """A model without branches: two heads, two outputs."""
-    return run_factory(cohort, "n_updates=2", "n_heads=2", targets=TARGETS, stir=0.3).model
+    return model_factory(cohort, "n_heads=2", targets=TARGETS, stir=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def model(plain: TrainedModel) -> TrainedModel:
 
 
 @pytest.fixture(scope="module")
-def ensemble(run_factory: Callable[..., Run], cohort: RepertoireDataset, model: TrainedModel) -> Ensemble:
+def ensemble(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset, model: TrainedModel) -> Ensemble:
     """The model together with one that has another branch, and one that has none."""
-    others = [run_factory(cohort, "n_updates=2", "top_fraction=0.5", targets=TARGETS, stir=0.3).model for _ in range(2)]
+    others = [model_factory(cohort, "top_fraction=0.5", targets=TARGETS, stir=0.3) for _ in range(2)]
     return Ensemble.of([model, with_branches(others[0], Clones("K", [-0.25, 1.0])), others[1]])
 
 

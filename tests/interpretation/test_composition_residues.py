@@ -15,7 +15,6 @@ from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.runs.run import Run
 from deeprc.training.model import Ensemble, TrainedModel
 from tests.toys.toy_branches import Clones, with_branches
 
@@ -23,8 +22,8 @@ TARGETS = ("status=case", "age:regression")
 
 
 @pytest.fixture(scope="module")
-def plain(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> TrainedModel:
-    return run_factory(cohort, "n_updates=1", targets=TARGETS).model
+def plain(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> TrainedModel:
+    return model_factory(cohort, targets=TARGETS)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.sampling import select_top_rows
 from deeprc.outputs import list_output_names
 from deeprc.runs.run import Run
+from deeprc.training.model import TrainedModel
 
 SETTINGS: dict[str, list[str]] = {
     "linear": [],
@@ -25,21 +26,23 @@ SETTINGS: dict[str, list[str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
-def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
-    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.3)
+def test_contributions_sum_to_the_output(
+    name: str, model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
+) -> None:
+    model = model_factory(cohort, *SETTINGS[name], stir=0.3)
     for position in (0, 1, 5):
-        scores = run.model.score_sequences(cohort, position)
-        (output,) = run.model.compute_outputs(cohort[[position]]).double().numpy()
+        scores = model.score_sequences(cohort, position)
+        (output,) = model.compute_outputs(cohort[[position]]).double().numpy()
         np.testing.assert_allclose(scores.outputs, output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), output, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(scores.head_weights.sum(axis=0), 1, rtol=1e-12)
 
 
 def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
-    run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", stir=0.3)
-    scores = run.model.score_sequences(cohort, 1)
+    model = model_factory(cohort, "top_fraction=0.3", stir=0.3)
+    scores = model.score_sequences(cohort, 1)
     kept, _ = select_top_rows(torch.from_numpy(scores.head_logits), torch.tensor([0, len(scores)]), 0.3)
     assert len(kept) == np.ceil(0.3 * len(cohort[1]))
     assert np.flatnonzero(scores.head_weights[:, 0]).tolist() == sorted(kept.tolist())
@@ -49,15 +52,15 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
 
 @pytest.mark.slow
 def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repertoire(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""
-    run = run_factory(cohort, "n_updates=3", "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
-    assert list_output_names(run.tasks) == ["status=case", "age"]
-    standardise, linear = run.model.network.output_network
-    scores = run.model.score_sequences(cohort, 2)
+    model = model_factory(cohort, "n_heads=2", targets=("status=case", "age:regression"), stir=0.3)
+    assert list_output_names(model.tasks) == ["status=case", "age"]
+    standardise, linear = model.network.output_network
+    scores = model.score_sequences(cohort, 2)
     with torch.no_grad():
-        values, logits = run.model.network.attend(run.model.make_inference(cohort).collator.take(2, slice(None)))
+        values, logits = model.network.attend(model.make_inference(cohort).collator.take(2, slice(None)))
         scale = (standardise.variance + 1e-8).rsqrt().double()
         slope = (linear.weight.double() * scale).view(2, 2, -1)  # (T, H, D)
         offset = linear.bias.double() - (linear.weight.double() * scale) @ standardise.mean.double()
@@ -70,21 +73,23 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
 
 @pytest.mark.slow
 def test_a_response_is_the_output_of_the_sequence_alone(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
-    run = run_factory(cohort, "n_updates=3", "n_heads=2", "abundance=none", stir=0.3)
-    scores, collator = run.model.score_sequences(cohort, 4), run.model.make_inference(cohort).collator
+    model = model_factory(cohort, "n_heads=2", "abundance=none", stir=0.3)
+    scores, collator = model.score_sequences(cohort, 4), model.make_inference(cohort).collator
     for row in (0, 7):
         with torch.no_grad():
-            alone = run.model.network(collator.take(4, np.array([row])))
+            alone = model.network(collator.take(4, np.array([row])))
         np.testing.assert_allclose(scores.responses[row], alone[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
-    run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
-    assert list_output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
-    assert run.model.score_sequences(cohort, 0).contributions.shape == (len(cohort[0]), 4)
+def test_classes_are_outputs_of_their_own(
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
+) -> None:
+    model = model_factory(cohort, targets=("grade:multiclass", "status=case"))
+    assert list_output_names(model.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]
+    assert model.score_sequences(cohort, 0).contributions.shape == (len(cohort[0]), 4)
 
 
 def test_carriers_of_the_motif_contribute_to_the_positive_class(trained: Run, motif_cohort: RepertoireDataset) -> None:

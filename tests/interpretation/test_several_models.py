@@ -27,11 +27,10 @@ needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None
 
 
 @pytest.fixture(scope="module")
-def members(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> list[TrainedModel]:
+def members(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> list[TrainedModel]:
     """Two models with different heads, kernels, top fractions and units of the age."""
     settings = [("n_kernels=8",), ("n_kernels=6", "n_heads=2", "top_fraction=0.5")]
-    runs = [run_factory(cohort, "n_updates=2", *own, targets=TARGETS, stir=0.3) for own in settings]
-    first, second = (run.model for run in runs)
+    first, second = (model_factory(cohort, *own, targets=TARGETS, stir=0.3) for own in settings)
     age = replace(second.tasks[2], mean=first.tasks[2].mean + 7, scale=first.tasks[2].scale * 1.5)
     return [first, replace(second, tasks=(*second.tasks[:2], age))]
 

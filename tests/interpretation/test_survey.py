@@ -15,6 +15,7 @@ from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import Survey, survey_cohort
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
+from deeprc.training.model import TrainedModel
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +123,17 @@ def test_two_targets_of_one_column() -> None:
 
 @pytest.mark.slow
 def test_a_container_without_genes_and_an_empty_repertoire(
-    run_factory: Callable[..., Run], cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]
+    model_factory: Callable[..., TrainedModel],
+    cohort: RepertoireDataset,
+    cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
-    run = run_factory(cohort, "n_updates=1")
+    model = model_factory(cohort)
     other = cohort_factory(4, 10, seed=8)
     other.container.sequences = replace(other.container.sequences, v_call=None)
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
     other.repertoire_indices = np.arange(len(other.container.repertoire_offsets) - 1)
-    found = survey_cohort(run.model, other)
+    found = survey_cohort(model, other)
     assert found.genes.empty
     assert found.heads["n_sequences"].tolist()[0] == 0
     assert "new.0" not in set(found.curves["repertoire_id"])

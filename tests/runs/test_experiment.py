@@ -33,8 +33,9 @@ from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
 SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
-SMALL = load_config("deeprc", SETTINGS)
-LIGHT = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # where branches are not looked at
+SMALL = load_config(
+    "deeprc", [*SETTINGS, "composition=false", "clones=false"]
+)  # tests of branches: test_branch_runs.py
 TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
 
 
@@ -61,7 +62,7 @@ def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> N
     assert config["targets"] == list(TARGETS)
     assert [task["kind"] for task in config["tasks"]] == ["binary", "multiclass", "regression"]
     history = pd.read_csv(run.path / "history.tsv", sep="\t")
-    assert history["update"].tolist() == [0, 10, 20, 30]  # the start, because a branch has something to say
+    assert history["update"].tolist() == [10, 20, 30]
     assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
     packages = json.loads((run.path / "environment.json").read_text())["packages"]
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
@@ -201,14 +202,14 @@ def test_straddling_subjects_are_warned_of(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=LIGHT, split=SplitOptions(folds=3))
+        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
         assert "'patient_id' have repertoires in more than one part" in caplog.text
         caplog.clear()
         train_run(
             cohort.container.path,
             tmp_path / "b",
             targets=["status"],
-            config=LIGHT,
+            config=SMALL,
             split=SplitOptions(folds=3, group_by="patient_id"),
         )
         assert "more than one part" not in caplog.text
@@ -250,7 +251,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
 
 @pytest.mark.slow
 def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    arguments = {"targets": ["status"], "config": LIGHT, "split": SplitOptions(folds=3), "device": "cpu"}
+    arguments = {"targets": ["status"], "config": SMALL, "split": SplitOptions(folds=3), "device": "cpu"}
     refused = []
 
     def second(state: TrainingState, _: Tensor) -> None:
@@ -282,7 +283,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
     monkeypatch.setattr(run_start, "write_splits", write_as_another)
     with pytest.raises(InputError, match="run: another process has started a run; choose another `output`"):
         train_run(
-            cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3)
+            cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3)
         )
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
 
@@ -291,7 +292,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
 def test_a_changed_container_is_not_resumed(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
-    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3))
+    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
     (tmp_path / "run" / "metrics.json").unlink()
     other = tmp_path / "changed.h5"
     other.write_bytes(cohort.container.path.read_bytes())

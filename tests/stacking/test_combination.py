@@ -172,9 +172,9 @@ def test_without_any_signal_the_log_odds_are_those_of_the_share(positive: NDArra
 def test_log_odds_are_calibrated(positive: NDArray[np.bool_]) -> None:
     """A score whose log-odds are 2 x - 1 gets them back, whatever its unit."""
     rng = np.random.default_rng(4)
-    x = rng.normal(size=20_000)
-    y = rng.random(20_000) < expit(2 * x - 1)
-    found = fit_combination((3 * x + 5)[:, None], y, np.arange(20_000) % 5).combination
+    x = rng.normal(size=10_000)
+    y = rng.random(10_000) < expit(2 * x - 1)
+    found = fit_combination((3 * x + 5)[:, None], y, np.arange(10_000) % 5).combination
     np.testing.assert_allclose(found.log_odds(np.array([[5.0], [8.0]])), [-1.0, 1.0], atol=0.1)
 
 

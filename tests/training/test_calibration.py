@@ -31,7 +31,8 @@ TASKS = (
     Task("b", "b", "multiclass", ("x", "y", "z")),
     Task("c", "c", "regression", mean=3.0, scale=2.0),
 )
-OVERRIDES = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 4, "key_units": 4, "n_sequences": 20}
+OVERRIDES = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 4, "key_units": 4, "n_sequences": 20,
+             "composition": False}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from deeprc.training import estimator as estimator_module
 from deeprc.training.fold import Fold
 from tests.conftest import Killed
 
-OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005}
+OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005,
+             "composition": False, "clones": False}  # fmt: skip
 
 
 def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:
@@ -50,7 +51,7 @@ def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
 
 
 def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
-    overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None, "composition": False}
+    overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None}
     assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
 
 

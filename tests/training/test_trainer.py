@@ -49,7 +49,7 @@ def test_it_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDa
     cohort = cohort_factory(150, 60)
     train, validation = cohort[:100], cohort[100:]
     trainer = Trainer(
-        small(n_updates=300, evaluate_every=50, learning_rate=5e-3),
+        small(n_updates=150, evaluate_every=50, learning_rate=5e-3),
         TASKS,
         Fold(train, label(train)),
         Fold(validation, label(validation)),

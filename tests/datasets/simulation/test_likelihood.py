@@ -247,7 +247,7 @@ def test_a_container_gives_the_same_as_the_cohort_and_a_saved_model_too(tmp_path
 
 def test_a_dataset_with_other_parts_has_other_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repertoires of the test part have another number of clones, so their ratios are others."""
-    monkeypatch.setattr(likelihood, "_N_DRAWN", 1 << 14)  # frequencies of the background need not be exact here
+    monkeypatch.setattr(likelihood, "_N_DRAWN", 1 << 12)  # frequencies of the background need not be exact here
     cohort = load_recipe("clones-40-5", ["n_repertoires=16", "sizes.mean=60", "sizes.sd=0"])[0]
     dataset, recipe = SimulatedDataset(cohort), cohort_to_mapping(cohort)
     train, test = (
