@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.stored_tables import read_composition
 from deeprc.nn.branches import Branch
 from deeprc.runs.composition_table import make_composition_table
+from deeprc.runs.experiment import train_run
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.model import Ensemble, TrainedModel
@@ -292,3 +294,21 @@ def test_a_file_is_read_again(kmers: RepertoireDataset, tmp_path: Path) -> None:
     file.write_text(table.assign(direction="left").to_csv(sep="\t", index=False))
     with pytest.raises(InputError, match="expected one of up, down, found 'left'"):
         read_composition(file)
+
+
+def test_a_run_keeps_the_table_and_train_names_its_largest_effects(
+    cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["n_updates=10", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "clones=false"]
+    run = train_run(
+        cohort.container.path, tmp_path / "run", targets="age:regression", config=load_config("deeprc", settings)
+    )
+    learned = np.isin(cohort.repertoire_ids.astype(str), run.splits["train"] + run.splits["validation"])
+    table = make_composition_table(run.model, cohort[np.flatnonzero(learned)], top=200)
+    assert len(table) > 5
+    pd.testing.assert_frame_equal(run.composition(), table, check_dtype=False)
+    import_module("deeprc.cli.train")._show_results(run.path)
+    largest = sorted(zip(-table["effect"].abs(), table.index, table["feature"], strict=True))[:5]
+    names = ", ".join(name for _, _, name in largest)
+    expected = f"largest effects of the composition: {names}, see {run.path / 'composition.tsv'}\n"
+    assert expected in capsys.readouterr().out

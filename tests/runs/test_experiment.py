@@ -1,4 +1,3 @@
-import importlib
 import json
 import logging
 from collections.abc import Callable
@@ -25,7 +24,6 @@ from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.runs import run_start
-from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.runs.run_start import check_output
@@ -33,9 +31,7 @@ from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
 SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
-SMALL = load_config(
-    "deeprc", [*SETTINGS, "composition=false", "clones=false"]
-)  # tests of branches: test_branch_runs.py
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # `test_branch_runs.py` has branches
 TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
 
 
@@ -53,10 +49,6 @@ def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> N
         "metrics.json", "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
         "splits.json", "warnings.json",
     ]  # fmt: skip
-    learned = np.isin(cohort.repertoire_ids.astype(str), run.splits["train"] + run.splits["validation"])
-    table = make_composition_table(run.model, cohort[np.flatnonzero(learned)], top=200)
-    assert len(table) > 0
-    pd.testing.assert_frame_equal(run.composition(), table, check_dtype=False)
     config = yaml.safe_load((run.path / "config.yaml").read_text())
     assert config["network"]["n_kernels"] == 8
     assert config["targets"] == list(TARGETS)
@@ -66,15 +58,6 @@ def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> N
     assert {"train_loss", "validation_loss", "validation_auc"} <= set(history.columns)
     packages = json.loads((run.path / "environment.json").read_text())["packages"]
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
-
-
-def test_train_names_the_largest_effects_of_the_composition(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    importlib.import_module("deeprc.cli.train")._show_results(run.path)
-    table = run.composition()
-    largest = sorted(zip(-table["effect"].abs(), table.index, table["feature"], strict=True))[:5]
-    names = ", ".join(name for _, _, name in largest)
-    expected = f"largest effects of the composition: {names}, see {run.path / 'composition.tsv'}\n"
-    assert expected in capsys.readouterr().out
 
 
 def test_only_repertoires_that_the_run_has_not_used_have_intervals(run: Run, cohort: RepertoireDataset) -> None:
