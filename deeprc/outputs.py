@@ -5,7 +5,7 @@ Letters: B repertoires, T outputs of all tasks together (one per binary or regre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "calibrate",
     "compute_log_odds",
     "compute_multitask_loss",
+    "compute_repertoire_losses",
     "compute_task_losses",
     "count_known",
     "get_output_slices",
@@ -71,7 +72,13 @@ def compute_task_losses(
     One scalar per task: the cross entropy in nats, or, for a regression, half the squared error in units of the
     standard deviation of the training fold.
     """
-    losses, n_known = [], count_known(labels) if n_known is None else n_known
+    n_known = count_known(labels) if n_known is None else n_known
+    each_task = zip(_compute_label_losses(outputs, labels, tasks), n_known, strict=True)
+    return [losses.sum() / n for losses, n in each_task]
+
+
+def _compute_label_losses(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> Iterator[Tensor]:
+    """Yield the losses of the repertoires for each task, (B,); 0 where the label is missing."""
     for i, (task, part) in enumerate(zip(tasks, get_output_slices(tasks), strict=True)):
         known = ~torch.isnan(labels[:, i])  # shapes are fixed, so that the host does not wait for the device
         output, label = outputs[:, part], labels[:, i].where(known, 0.0)
@@ -82,8 +89,7 @@ def compute_task_losses(
         else:
             scaled = (label - task.mean) / task.scale  # with 64 bits, because 32 bits would round 1,000,000,001
             each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
-        losses.append(each.where(known, 0.0).sum() / n_known[i])
-    return losses
+        yield each.where(known, 0.0)
 
 
 def compute_multitask_loss(
@@ -92,6 +98,12 @@ def compute_multitask_loss(
     """Return the sum of the losses of all tasks, each times the weight of the task; see `compute_task_losses`."""
     losses = compute_task_losses(outputs, labels, tasks, n_known=n_known)
     return torch.stack([task.weight * loss for task, loss in zip(tasks, losses, strict=True)]).sum()
+
+
+def compute_repertoire_losses(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> Tensor:
+    """Return the part of each repertoire in `compute_multitask_loss`, (B,); their sum is this loss."""
+    each_task = zip(tasks, _compute_label_losses(outputs, labels, tasks), count_known(labels), strict=True)
+    return torch.stack([task.weight * losses / n for task, losses, n in each_task]).sum(dim=0)
 
 
 def calibrate(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:

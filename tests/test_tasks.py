@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deeprc.errors import InputError
-from deeprc.outputs import activate, compute_multitask_loss
+from deeprc.outputs import activate, compute_multitask_loss, compute_repertoire_losses
 from deeprc.tasks import Task, encode_labels, parse_tasks, set_label_scale
 
 METADATA = pd.DataFrame(
@@ -118,6 +118,18 @@ def test_multitask_loss_by_hand() -> None:
     labels = torch.tensor([[1.0, 2.0, 20.0], [math.nan, math.nan, math.nan]])
     expected = 2.0 * math.log(2) + math.log(3) + 0.5 * (1.0 - 2.0) ** 2
     assert float(compute_multitask_loss(outputs, labels, tasks)) == pytest.approx(expected)
+    assert compute_repertoire_losses(outputs, labels, tasks).tolist() == pytest.approx([expected, 0.0])
+
+
+def test_the_parts_of_repertoires_sum_to_the_multitask_loss() -> None:
+    """A label that few repertoires have counts more."""
+    tasks = [Task("a", "a", "binary", ("0", "1"), weight=2.0), Task("c", "c", "regression", mean=10.0, scale=5.0)]
+    outputs = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
+    labels = torch.tensor([[1.0, 10.0], [0.0, math.nan], [1.0, math.nan]])
+    found = compute_repertoire_losses(outputs, labels, tasks)
+    first, last = 2 * math.log(2) / 3, 2 * math.log(1 + math.exp(-2)) / 3
+    assert found.tolist() == pytest.approx([first + 0.5, first, last])
+    assert float(found.sum()) == pytest.approx(float(compute_multitask_loss(outputs, labels, tasks)))
 
 
 def test_large_numbers_keep_their_differences() -> None:

@@ -10,7 +10,6 @@ Letters: B repertoires, n of them with a label; T outputs, S settings, V values 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
-from deeprc.branches.donors import count_cases, renumber_donors
+from deeprc.branches.donors import count_cases, count_standard_errors
 from deeprc.branches.linear_function import Kind, LinearFunction
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -258,7 +257,7 @@ def _choose_setting(
     reads_expansion = np.array([not {"expansion", "gene_expansion"}.isdisjoint(each) for each in kinds])
 
     def measure(setting: int) -> tuple[int, float]:
-        evidence = _count_standard_errors(loss_decreases[setting], groups)
+        evidence = count_standard_errors(loss_decreases[setting], groups)
         return setting, evidence - _EXTRA_FOR_EXPANSION * bool(reads_expansion[setting])
 
     best = measure(int(np.argmax(means)))
@@ -312,24 +311,3 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     share = float(target.mean())
     prior = -np.log(np.where(target == 1, share, 1 - share))
     return slope, prior - (np.logaddexp(0, odds) - target * odds)
-
-
-def _count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | None) -> float:
-    """Return how many standard errors the mean decrease of the loss is above 0; a donor is one observation.
-
-    Parameters
-    ----------
-    loss_decreases
-        Decrease of each repertoire's loss, (n,).
-    groups
-        Donor of each repertoire, see `_Problem`.
-    """
-    mean = float(loss_decreases.mean())
-    donors = renumber_donors(groups, len(loss_decreases))
-    sums = np.bincount(donors, loss_decreases)
-    residuals = sums - mean * np.bincount(donors)
-    variance = float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)
-    standard_error = math.sqrt(variance) / len(loss_decreases)
-    if standard_error == 0:
-        return math.inf if mean > 0 else 0.0
-    return mean / standard_error

@@ -5,6 +5,7 @@ Letters: n repertoires, D donors.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 
-__all__ = ["compute_association_z", "count_cases", "renumber_donors"]
+__all__ = ["compute_association_z", "count_cases", "count_standard_errors", "renumber_donors"]
 
 _ROUNDING = 1e-12
 
@@ -68,3 +69,24 @@ def compute_association_z(scores: Floats, values: Floats, groups: NDArray[np.int
     variance = between + float(squares.sum())
     product = float(sums @ value + rest @ rest_of_values)
     return product / variance**0.5 if variance > _ROUNDING * float((scores**2).sum() * (values**2).sum()) else 0.0
+
+
+def count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | None) -> float:
+    """Return how many standard errors the mean decrease of the loss is above 0; a donor is one observation.
+
+    Parameters
+    ----------
+    loss_decreases
+        Decrease of each repertoire's loss, (n,).
+    groups
+        Donor of each repertoire as an index, (n,); None if every repertoire is from a different donor.
+    """
+    mean = float(loss_decreases.mean())
+    donors = renumber_donors(groups, len(loss_decreases))
+    sums = np.bincount(donors, loss_decreases)
+    residuals = sums - mean * np.bincount(donors)
+    variance = float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)
+    standard_error = math.sqrt(variance) / len(loss_decreases)
+    if standard_error == 0:
+        return math.inf if mean > 0 else 0.0
+    return mean / standard_error

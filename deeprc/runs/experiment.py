@@ -301,8 +301,12 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
 
 
 def _describe_choice(state: TrainingState) -> str:
-    """Return which weights were kept and why, if whole validation repertoires decided; otherwise an empty text."""
-    if not state.history or "fitted" not in state.history[-1]:
+    """Return which weights were kept and why, if they may not be those of the best update; otherwise an empty text."""
+    if not state.history:
+        return ""
+    if state.best_update > 0 and state.kept_update == 0 and not state.start_motifs:
+        return "; kept: the start, because no update was clearly better than the branches alone"
+    if "fitted" not in state.history[-1]:
         return ""
     kept = "the start" if state.kept_update == 0 else f"update {state.kept_update}"
     output = " with an output that was fitted to whole training repertoires" if state.history[-1]["fitted"] else ""

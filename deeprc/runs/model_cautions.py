@@ -71,7 +71,7 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
     else:
         these_runs, predict = ("this run", "it predicts") if len(ignoring) == 1 else ("these runs", "they predict")
         text = (
-            f"In {len(ignoring)} of {len(runs)} runs, no update lowered the validation loss. The attention of "
+            f"In {len(ignoring)} of {len(runs)} runs, no update lowered the validation loss clearly. The attention of "
             f"{these_runs} adds nothing: {predict} from {read} only."
         )
     details = {"n": len(ignoring), "n_runs": len(runs), "branches": list(branches)}

@@ -235,8 +235,10 @@ class Trainer:
         if self.state.history or not (self.state.start_motifs or self.state.branches):
             return
         self._evaluate()
-        if self._evaluator.reads_samples:  # `choose_weights` will compare it with updates on whole repertoires
-            self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
+        if self._evaluator.reads_samples or not self.state.start_motifs:
+            self._start_weights = copy_state(self.network)  # `choose_weights` will compare them with the best update's
+        if self._evaluator.reads_samples:
+            self.state.best_loss = float("inf")
         self._restart_without_gap_weights()
 
     def _restart_without_gap_weights(self) -> None:
@@ -340,16 +342,10 @@ class Trainer:
         return self.state.seconds
 
     def _choose_final_weights(self) -> None:
-        """Leave the best weights in the network; if evaluations read samples, whole repertoires decide which."""
-        if self._evaluator.reads_samples:
-            self._best_weights = choose_weights(
-                self._make_training_inference(),
-                self.train.labels,
-                self._evaluator,
-                self.state,
-                best=self._best_weights,
-                start=self._start_weights,
-            )
+        """Leave the best weights in the network."""
+        if self._evaluator.reads_samples or self._start_weights:
+            inference, weights = self._make_training_inference(), (self._best_weights, self._start_weights)
+            self._best_weights = choose_weights(inference, self.train.labels, self._evaluator, self.state, *weights)
         self.network.load_state_dict(self._best_weights)
         self.network.eval()
         self.step.average.restart()

@@ -21,7 +21,7 @@ from deeprc.nn.inference import Inference, compute_attention_weights
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.nn.sampling import draw_rows
-from deeprc.outputs import compute_multitask_loss
+from deeprc.outputs import compute_multitask_loss, compute_repertoire_losses
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
@@ -93,6 +93,17 @@ class Evaluator:
         The ranks divide the repertoires among themselves. Rank 0 computes the numbers for all, so that all ranks decide
         alike. If the loss is not finite, there are no other numbers.
         """
+        return ranks.compute_once(partial(self._compute_numbers, self._compute_outputs(network, whole=whole)))
+
+    def compute_repertoire_losses(self, network: DeepRC) -> NDArray[np.float64]:
+        """Return the parts of the whole repertoires, (B,), in the loss of a network; their sum is the loss."""
+        outputs, labels = self._compute_outputs(network, whole=True), torch.from_numpy(self.fold.labels)
+        return ranks.compute_once(
+            lambda: compute_repertoire_losses(torch.stack([*outputs]), labels, self.tasks).double().numpy()
+        )
+
+    def _compute_outputs(self, network: DeepRC, *, whole: bool) -> Sequence[Tensor]:
+        """Return the outputs of all repertoires, (T,) each, which the ranks divide among themselves."""
         inference = Inference(
             network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache
         )
@@ -101,7 +112,7 @@ class Evaluator:
         outputs = inference.iterate_outputs(range(own.start, own.stop), rows=rows)
         if whole:
             outputs = track(outputs, "whole validation repertoires", own.stop - own.start)
-        return ranks.compute_once(partial(self._compute_numbers, ranks.gather([*outputs])))
+        return ranks.gather([*outputs])
 
     def _compute_numbers(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""

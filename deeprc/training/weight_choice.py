@@ -1,4 +1,4 @@
-"""The choice of the weights that a training keeps, by losses on whole validation repertoires."""
+"""The choice of the weights that a training keeps, at its end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc import ranks
+from deeprc.branches.donors import count_standard_errors
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.training.output_fit import fit_output
@@ -20,22 +21,24 @@ __all__ = ["Weights", "choose_weights", "copy_state"]
 Weights = dict[str, Tensor]
 """All weights and buffers of a network, by name."""
 
+_MIN_STANDARD_ERRORS = 1.5
+"""Updates that began from random kernels have to be better than the branches alone by so many standard errors."""
+
 
 def choose_weights(
     inference: Inference,
     labels: NDArray[np.float64],
     evaluator: Evaluator,
     state: TrainingState,
-    *,
     best: Weights,
     start: Weights,
 ) -> Weights:
-    """Return the weights that are kept if evaluations read samples; note the choice and all losses in the history.
+    """Return the weights that are kept; note the choice in the history.
 
-    Candidates are, in this order, the best update, the start, and the best update with a refitted output, because
-    updates learn from samples, which show less of a signal than whole repertoires. The start is kept unless the best
-    update is better by more than `least_gain`. The refitted output, a regression on whole training repertoires, is kept
-    only if it is better than that by more than `least_gain`.
+    If evaluations read samples, the losses of whole validation repertoires decide, see `_choose_by_whole_repertoires`.
+    A start that reads only branches, because there are no start motifs, is kept unless later weights are clearly
+    better, see `_are_clearly_better`. Their kernels began as random ones, so with few validation repertoires they often
+    have a lower loss by chance, and add noise to the branches.
 
     Parameters
     ----------
@@ -53,6 +56,48 @@ def choose_weights(
     """
     if state.best_update == 0:
         return best
+    kept = best
+    if evaluator.reads_samples:
+        kept = _choose_by_whole_repertoires(inference, labels, evaluator, state, best=best, start=start)
+    starts_from_branches = bool(start) and not state.start_motifs and inference.network.linear_output is not None
+    if not starts_from_branches or kept is start or _are_clearly_better(kept, start, inference.network, evaluator):
+        return kept
+    state.history[-1]["best_update"] = 0
+    if "fitted" in state.history[-1]:
+        state.history[-1]["fitted"] = 0.0
+    return start
+
+
+def _are_clearly_better(weights: Weights, start: Weights, network: DeepRC, evaluator: Evaluator) -> bool:
+    """Return whether weights lower the loss of the start by more than 1.5 standard errors; a donor is one observation.
+
+    The network ends with any of the weights.
+    """
+    losses = []
+    for each in (start, weights):
+        network.load_state_dict(each)
+        losses.append(evaluator.compute_repertoire_losses(network))
+    if not np.isfinite(losses[0]).all():
+        return True
+    return count_standard_errors(losses[0] - losses[1], evaluator.fold.groups) > _MIN_STANDARD_ERRORS
+
+
+def _choose_by_whole_repertoires(
+    inference: Inference,
+    labels: NDArray[np.float64],
+    evaluator: Evaluator,
+    state: TrainingState,
+    *,
+    best: Weights,
+    start: Weights,
+) -> Weights:
+    """Return the weights with the lowest loss on whole repertoires; note the choice and all losses in the history.
+
+    Candidates are, in this order, the best update, the start, and the best update with a refitted output, because
+    updates learn from samples, which show less of a signal than whole repertoires. The start is kept unless the best
+    update is better by more than `least_gain`. The refitted output, a regression on whole training repertoires, is kept
+    only if it is better than that by more than `least_gain`. The parameters are those of `choose_weights`.
+    """
     least_gain = evaluator.settings.least_gain
     losses = _LossRecorder(inference.network, evaluator, {row["update"]: row for row in state.history})
     kept, kept_update, lowest = best, state.best_update, losses.measure(best, state.best_update, "whole")

@@ -116,7 +116,7 @@ def test_scores_are_those_of_models_without_the_fold(
         monkeypatch.setattr(composition_fit, "_MANY", N - 1)
     allow_dense_models_only(monkeypatch, share, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
-    monkeypatch.setattr(composition_fit, "_count_standard_errors", lambda *_: 9.0)
+    monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: 9.0)
     groups = np.arange(N) // 2
     fitted = fit_status(tilted, groups)
     folds = assign_grouped_folds(digest_with_genes(tilted), status().astype(np.int64), n_folds, groups=groups)
@@ -186,7 +186,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
     allow_dense_models_only(monkeypatch, 1.0, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
     monkeypatch.setattr(composition_fit, "_FEW_CASES", few)
-    monkeypatch.setattr(composition_fit, "_count_standard_errors", lambda *_: evidence)
+    monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: evidence)
     fitted = fit_status(tilted)
     assert ("none" if fitted is None else "doubtful" if fitted.branch.is_doubtful else "clear") == expected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deeprc.branches.donors import compute_association_z
+from deeprc.branches.donors import compute_association_z, count_standard_errors
 
 
 def test_single_repertoires_have_pearsons_correlation() -> None:
@@ -53,3 +53,12 @@ def test_random_labels_have_a_standard_deviation_of_one() -> None:
         z.append(compute_association_z(scores, label.astype(np.float64), groups))
     assert np.mean(z) == pytest.approx(0, abs=0.15)
     assert np.std(z) == pytest.approx(1, abs=0.12)
+
+
+def test_standard_errors_by_hand() -> None:
+    """The mean is 2. Its standard error is sqrt(4 / 3) / 2 of four repertoires, and 1 of two donors."""
+    decreases = np.array([1.0, 1.0, 3.0, 3.0])
+    assert count_standard_errors(decreases, None) == pytest.approx(2 / (4 / 3) ** 0.5 * 2)
+    assert count_standard_errors(decreases, np.array([5, 5, 9, 9])) == pytest.approx(2.0)
+    assert count_standard_errors(np.ones(3), None) == np.inf
+    assert count_standard_errors(np.zeros(3), None) == 0.0

@@ -66,13 +66,13 @@ def test_a_start_without_motifs_that_no_update_improved() -> None:
     )
     (caution,) = find_unused_attention_cautions([make_run(), make_run(best_update=10)])
     assert caution.text == (
-        "In 1 of 2 runs, no update lowered the validation loss. The attention of this run adds nothing: it predicts "
-        "from composition only."
+        "In 1 of 2 runs, no update lowered the validation loss clearly. The attention of this run adds nothing: it "
+        "predicts from composition only."
     )
     (caution,) = find_unused_attention_cautions([make_run(), make_run(branches=("clones",)), make_run(best_update=10)])
     assert caution.text == (
-        "In 2 of 3 runs, no update lowered the validation loss. The attention of these runs adds nothing: they predict "
-        "from composition and clones only."
+        "In 2 of 3 runs, no update lowered the validation loss clearly. The attention of these runs adds nothing: they "
+        "predict from composition and clones only."
     )
     assert caution.details == {"n": 2, "n_runs": 3, "branches": ["composition", "clones"]}
 

@@ -25,6 +25,7 @@ from deeprc.nn.batch import Collator
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.runs.experiment import describe_end
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training import branch_start
 from deeprc.training.branch_start import leave_out_clones
@@ -35,6 +36,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
 from deeprc.training.trainer import Trainer
+from deeprc.training.validation import Evaluator
 from tests.conftest import Killed, killing
 from tests.nn.share_branch import ShareBranch
 
@@ -316,3 +318,39 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
     assert (whole.n_sequences - remaining.n_sequences).tolist() == witnesses.tolist()
     assert not any(repertoire.witness.any() for repertoire in remaining)  # type: ignore[union-attr]
     assert leave_out_clones(without.network, without.train) is without.train
+
+
+@pytest.mark.parametrize("samples", [0, 10], ids=["whole repertoires", "samples"])
+@pytest.mark.parametrize(
+    ("decreases", "is_kept"),
+    [
+        ([0.03, 0.01, 0.03, 0.02], True),
+        ([0.1, 0.0, -0.05, 0.0], False),
+        ([0.03, 0.03, 0.0, 0.0], False),  # each donor has two repertoires, and only one of two donors gains
+        ([-0.01, -0.01, -0.01, -0.01], False),
+    ],
+)
+@pytest.mark.usefixtures("seen")
+def test_without_start_motifs_an_update_must_be_clearly_better_than_the_branches(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, decreases: list[float], is_kept: bool, samples: int
+) -> None:
+    trainer = make(cohort[:28], config(validation_sequences=samples or None, least_gain=0.0))
+    of_samples, of_whole = iter([0.9, 0.5, 0.6, 0.7]), iter([0.5, 0.9, 0.8])  # start, updates; best, start, fitted
+    assert trainer.validation.groups is not None
+    by_donor = np.argsort(trainer.validation.groups, kind="stable")
+    losses = np.full(4, 0.2)
+    losses[by_donor] -= decreases
+    of_repertoires = iter([np.full(4, 0.2), losses])  # of the start, of the best update
+    monkeypatch.setattr(
+        Evaluator, "compute_loss", lambda *_, whole=False: (next(of_whole if whole else of_samples), {})
+    )
+    monkeypatch.setattr(Evaluator, "compute_repertoire_losses", lambda *_: next(of_repertoires))
+    start: list[dict[str, torch.Tensor]] = []
+    state = trainer.fit(lambda *_: start or start.append(dict(trainer._start_weights)))
+    assert state.best_update == 4
+    assert state.kept_update == (4 if is_kept else 0)
+    assert state.history[-1].get("fitted") == (0.0 if samples else None)
+    weights = trainer.network.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in start[0].items()) is not is_kept
+    because = "; kept: the start, because no update was clearly better than the branches alone"
+    assert (because in describe_end(state, trainer.config.training)) is not is_kept
