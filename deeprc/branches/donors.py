@@ -74,6 +74,8 @@ def compute_association_z(scores: Floats, values: Floats, groups: NDArray[np.int
 def count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | None) -> float:
     """Return how many standard errors the mean decrease of the loss is above 0; a donor is one observation.
 
+    It is 0 if there is one donor, because a single observation has no standard error.
+
     Parameters
     ----------
     loss_decreases
@@ -84,6 +86,8 @@ def count_standard_errors(loss_decreases: Floats, groups: NDArray[np.int64] | No
     mean = float(loss_decreases.mean())
     donors = renumber_donors(groups, len(loss_decreases))
     sums = np.bincount(donors, loss_decreases)
+    if len(sums) < 2:
+        return 0.0
     residuals = sums - mean * np.bincount(donors)
     variance = float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)
     standard_error = math.sqrt(variance) / len(loss_decreases)

@@ -314,8 +314,12 @@ def _show_results(run: Path) -> None:
         click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")
     composition = read_composition(run / "composition.tsv")
     if len(composition):
-        largest = composition.loc[composition["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
-        click.echo(f"largest effects of the composition: {', '.join(largest)}, see {run / 'composition.tsv'}")
+        outputs = composition["output"].unique().tolist()
+        for output in outputs:
+            rows = composition[composition["output"] == output]
+            largest = rows.loc[rows["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
+            on = f" on {output}" if len(outputs) > 1 else ""
+            click.echo(f"largest effects of the composition{on}: {', '.join(largest)}, see {run / 'composition.tsv'}")
     click.echo(format_metrics(read_json(run / "metrics.json")))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)

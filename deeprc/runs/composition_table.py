@@ -68,8 +68,9 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     - effect: change of the output, in units of contributions, if the feature is one standard deviation of these
       repertoires higher, and the features of which it is no sum stay the same;
     - mean_positive, mean_negative: mean of the feature over the repertoires of the output's class, and over those of
-      other classes; NaN if there are none. For a number, over the repertoires whose number is above the median, and
-      over the others. The feature is, by its kind,
+      other classes; NaN if there are none. For a number, over those of these repertoires whose number is above their
+      median, and over the others. Repertoires without known counts or genes are left out where these are needed. The
+      feature is, by its kind,
 
       - the number of occurrences of the k-mer in a sequence, on average over the sequences. A k-mer of fewer than 4
         residues is counted as the beginning of 4-mers, so not where fewer than 4 residues are left;

@@ -304,8 +304,8 @@ def _describe_choice(state: TrainingState) -> str:
     """Return which weights were kept and why, if they may not be those of the best update; otherwise an empty text."""
     if not state.history:
         return ""
-    if state.best_update > 0 and state.kept_update == 0 and not state.start_motifs:
-        return "; kept: the start, because no update was clearly better than the branches alone"
+    if state.prefers_start:
+        return "; kept: the start, because no update was clearly better on the few validation donors"
     if "fitted" not in state.history[-1]:
         return ""
     kept = "the start" if state.kept_update == 0 else f"update {state.kept_update}"

@@ -65,7 +65,7 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
     read = " and ".join(branches)
     if len(runs) == 1:
         text = (
-            "No update lowered the validation loss, so the attention adds nothing: the model predicts from "
+            "No update lowered the validation loss clearly, so the attention adds nothing: the model predicts from "
             f"{read} only."
         )
     else:

@@ -36,6 +36,8 @@ class TrainingState:
         evaluation. When training has ended, that of the last row is the update whose weights are kept, see
         `kept_update`. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
         was fitted to whole training repertoires, otherwise 0.
+    prefers_start
+        Whether the start is kept because the best update is not clearly better, see `choose_weights`.
     finished
         Whether training has ended.
     started
@@ -52,6 +54,7 @@ class TrainingState:
     best_loss: AnyFloat = float("inf")
     best_update: int = field(default=0, metadata=_COUNT)
     history: list[dict[str, AnyFloat]] = field(default_factory=list)
+    prefers_start: bool = False
     finished: bool = False
     started: bool = False
     start_motifs: list[dict[str, Any]] = field(default_factory=list)

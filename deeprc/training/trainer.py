@@ -235,7 +235,7 @@ class Trainer:
         if self.state.history or not (self.state.start_motifs or self.state.branches):
             return
         self._evaluate()
-        if self._evaluator.reads_samples or not self.state.start_motifs:
+        if self._evaluator.reads_samples or self._evaluator.has_few_donors:
             self._start_weights = copy_state(self.network)  # `choose_weights` will compare them with the best update's
         if self._evaluator.reads_samples:
             self.state.best_loss = float("inf")

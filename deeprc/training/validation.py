@@ -32,6 +32,8 @@ __all__ = ["Evaluator", "Monitor"]
 Monitor = Callable[[Tensor, Tensor], dict[str, float]]
 """Function of the validation outputs, (B, T), and labels that returns additional numbers for the history."""
 
+_FEW_DONORS = 50
+
 
 class Evaluator:
     """Losses of networks on validation repertoires, of which every evaluation reads the same sequences.
@@ -61,6 +63,8 @@ class Evaluator:
         The parameters.
     reads_samples
         Whether an evaluation leaves out sequences.
+    has_few_donors
+        Whether the repertoires are of fewer than 50 donors.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Evaluator:
         rows, _, offsets = draw_rows(torch.from_numpy(sizes), max_rows, keys)
         self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
         self.reads_samples = bool((sizes > max_rows).any())
+        self.has_few_donors = len(np.unique(fold.index_donors())) < _FEW_DONORS
 
     def attach_branches(self, branches: Branches) -> None:
         """Let branches add to the outputs of networks that have them."""

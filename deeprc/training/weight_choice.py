@@ -22,7 +22,7 @@ Weights = dict[str, Tensor]
 """All weights and buffers of a network, by name."""
 
 _MIN_STANDARD_ERRORS = 1.5
-"""Updates that began from random kernels have to be better than the branches alone by so many standard errors."""
+"""With few validation donors, updates have to be better than the start by so many standard errors."""
 
 
 def choose_weights(
@@ -36,9 +36,9 @@ def choose_weights(
     """Return the weights that are kept; note the choice in the history.
 
     If evaluations read samples, the losses of whole validation repertoires decide, see `_choose_by_whole_repertoires`.
-    A start that reads only branches, because there are no start motifs, is kept unless later weights are clearly
-    better, see `_are_clearly_better`. Their kernels began as random ones, so with few validation repertoires they often
-    have a lower loss by chance, and add noise to the branches.
+    Of few validation donors, the best of many updates often has a lower loss than the start by chance, and is worse on
+    new repertoires. Then a start that is a regression is kept unless the later weights are clearly better, see
+    `_are_clearly_better`.
 
     Parameters
     ----------
@@ -59,8 +59,12 @@ def choose_weights(
     kept = best
     if evaluator.reads_samples:
         kept = _choose_by_whole_repertoires(inference, labels, evaluator, state, best=best, start=start)
-    starts_from_branches = bool(start) and not state.start_motifs and inference.network.linear_output is not None
-    if not starts_from_branches or kept is start or _are_clearly_better(kept, start, inference.network, evaluator):
+    was_evaluated = bool(state.history) and state.history[0]["update"] == 0  # a checkpoint may say otherwise
+    is_regression = bool(start) and was_evaluated and inference.network.linear_output is not None
+    if not is_regression or kept is start or not evaluator.has_few_donors:
+        return kept
+    state.prefers_start = not _are_clearly_better(kept, start, inference.network, evaluator)
+    if not state.prefers_start:
         return kept
     state.history[-1]["best_update"] = 0
     if "fitted" in state.history[-1]:

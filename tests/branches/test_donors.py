@@ -61,4 +61,5 @@ def test_standard_errors_by_hand() -> None:
     assert count_standard_errors(decreases, None) == pytest.approx(2 / (4 / 3) ** 0.5 * 2)
     assert count_standard_errors(decreases, np.array([5, 5, 9, 9])) == pytest.approx(2.0)
     assert count_standard_errors(np.ones(3), None) == np.inf
+    assert count_standard_errors(np.array([1.0, 2.0, 4.0]), np.zeros(3, np.int64)) == 0.0  # one donor
     assert count_standard_errors(np.zeros(3), None) == 0.0

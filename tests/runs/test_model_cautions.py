@@ -61,8 +61,8 @@ def test_a_start_without_motifs_that_no_update_improved() -> None:
     (caution,) = find_unused_attention_cautions([make_run(branches=("composition", "clones"))])
     assert caution.level == "warning"
     assert caution.text == (
-        "No update lowered the validation loss, so the attention adds nothing: the model predicts from composition and "
-        "clones only."
+        "No update lowered the validation loss clearly, so the attention adds nothing: the model predicts from "
+        "composition and clones only."
     )
     (caution,) = find_unused_attention_cautions([make_run(), make_run(best_update=10)])
     assert caution.text == (

@@ -331,16 +331,18 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.usefixtures("seen")
-def test_without_start_motifs_an_update_must_be_clearly_better_than_the_branches(
+def test_with_few_validation_donors_an_update_must_be_clearly_better_than_the_start(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, decreases: list[float], is_kept: bool, samples: int
 ) -> None:
     trainer = make(cohort[:28], config(validation_sequences=samples or None, least_gain=0.0))
-    of_samples, of_whole = iter([0.9, 0.5, 0.6, 0.7]), iter([0.5, 0.9, 0.8])  # start, updates; best, start, fitted
+    assert trainer._evaluator.has_few_donors
+    of_samples = iter([0.9, 0.5, 0.6, 0.7])  # of the start and the updates
+    of_whole = iter([0.5, 0.9, 0.3])  # of the best update, of the start, of the best update with a fitted output
     assert trainer.validation.groups is not None
     by_donor = np.argsort(trainer.validation.groups, kind="stable")
     losses = np.full(4, 0.2)
     losses[by_donor] -= decreases
-    of_repertoires = iter([np.full(4, 0.2), losses])  # of the start, of the best update
+    of_repertoires = iter([np.full(4, 0.2), losses])  # of the start, of the other weights
     monkeypatch.setattr(
         Evaluator, "compute_loss", lambda *_, whole=False: (next(of_whole if whole else of_samples), {})
     )
@@ -349,8 +351,19 @@ def test_without_start_motifs_an_update_must_be_clearly_better_than_the_branches
     state = trainer.fit(lambda *_: start or start.append(dict(trainer._start_weights)))
     assert state.best_update == 4
     assert state.kept_update == (4 if is_kept else 0)
-    assert state.history[-1].get("fitted") == (0.0 if samples else None)
+    assert state.history[-1].get("fitted") == (float(is_kept) if samples else None)
     weights = trainer.network.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in start[0].items()) is not is_kept
-    because = "; kept: the start, because no update was clearly better than the branches alone"
+    because = "; kept: the start, because no update was clearly better on the few validation donors"
     assert (because in describe_end(state, trainer.config.training)) is not is_kept
+
+
+@pytest.mark.usefixtures("seen")
+def test_with_many_validation_donors_the_lowest_loss_is_enough(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprc.training.validation._FEW_DONORS", 2)
+    trainer = make(cohort[:28], config())
+    losses = iter([0.9, 0.5, 0.6, 0.7])
+    monkeypatch.setattr(Evaluator, "compute_loss", lambda *_, **__: (next(losses), {}))
+    assert trainer.fit().kept_update == 4

@@ -117,6 +117,8 @@ def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
     """Return what the table calls the two groups of repertoires that it compares."""
     if all(task.kind == "regression" for task in tasks):
         return "higher half", "lower half"
+    if any(task.kind == "regression" for task in tasks):
+        return "of the class, or higher half", "others, or lower half"
     return name_classes(tasks)
 
 
