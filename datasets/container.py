@@ -90,9 +90,8 @@ class Container(SingleStoreContainer):
         from deeprc import ranks  # it imports `deeprc.datasets.dataset`
 
         available = count_available_bytes()
-        size = self.sequences.residues.nbytes + (8 + 2 * len(gene_fields)) * len(
-            self.sequences
-        )  # offsets, codes of 16 bits
+        bytes_beside_residues = 8 + 2 * len(gene_fields)  # of a sequence: its offset, and codes of 16 bits
+        size = self.sequences.residues.nbytes + bytes_beside_residues * len(self.sequences)
         if available is None or size <= available:
             return minimum
         return max(minimum, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each

@@ -13,11 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from deeprc.arrays import Floats
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch, K
+from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
+from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.runs.composition_weights import list_weighted_branches
 from deeprc.training.model import Model
 
 __all__ = ["attribute_composition"]
@@ -42,10 +44,14 @@ def attribute_composition(
     output
         Index of the output.
     """
-    kmers, expansion = (
-        weights - _compute_mean_weight(weights, k, background)
-        for weights, k in zip(_average_weights(model, output), (K, EXPANSION_K), strict=True)
-    )
+    branches = list_weighted_branches(model)
+
+    def sum_weights(kind: Kind, k: int) -> Floats:
+        """Return the weights of k-mers, (20 ** k,), relative to the expected weight of a k-mer of average residues."""
+        total = sum((branch.weigh(kind)[output] for branch in branches), np.zeros(len(AMINO_ACIDS) ** k))
+        return total - _compute_mean_weight(total, k, background)
+
+    kmers, expansion = sum_weights("kmers", K), sum_weights("expansion", EXPANSION_K)
     found: list[Floats] = [np.zeros(0)] * len(index)
     for position, at in index.group_by_repertoire():
         repertoire = dataset[position]
@@ -59,23 +65,6 @@ def attribute_composition(
     for place, own in enumerate(found):
         whole[place, : len(own)] = own
     return whole
-
-
-def _average_weights(model: Model, output: int) -> tuple[Floats, Floats]:
-    """Return the weights of k-mers times the gain of the branch, (20 ** k,), as the mean of the networks of a model.
-
-    The second result is those of the k-mers of expanded clones. All are 0 if no network has such weights.
-    """
-    scales, _ = model.units
-    kmers, expansion = np.zeros(len(AMINO_ACIDS) ** K), np.zeros(len(AMINO_ACIDS) ** EXPANSION_K)
-    for member, scale in zip(model.members, scales[:, output].tolist(), strict=True):
-        branches = member.network.branches
-        for branch, gain in () if branches is None else zip(branches, branches.gains[:, output].tolist(), strict=True):
-            if isinstance(branch, CompositionBranch):
-                weights, factor = branch.get_linear_function(output), scale * gain / len(model.members)
-                kmers += factor * weights.kmers
-                expansion += factor * weights.expansion
-    return kmers, expansion
 
 
 def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:

@@ -24,16 +24,17 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.branches.abundances import TOP_NAMES, compute_log_top_shares_table
-from deeprc.branches.composition import CompositionBranch, K
+from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.genes import check_some_genes_known
-from deeprc.branches.linear_function import KIND_NAMES, Kind, LinearFunction
+from deeprc.branches.linear_function import KIND_NAMES, Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.outputs import list_output_names
 from deeprc.progress import track
+from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
 from deeprc.training.model import Model
 
 __all__ = ["make_composition_table"]
@@ -85,7 +86,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
         If the model needs genes that the cohort lacks.
     """
     dataset = dataset[np.flatnonzero(dataset.n_sequences)]
-    members = _list_weighted_branches(model)
+    members = list_weighted_branches(model)
     groups = _divide_repertoires(model, dataset)
     found: list[pd.DataFrame] = []
     if members and len(dataset):
@@ -101,19 +102,6 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     order = {name: index for index, name in enumerate(list_output_names(model.tasks))}
     keys = pd.DataFrame({"output": table["output"].map(order), "size": -table["effect"].abs()})
     return table.loc[keys.sort_values(["output", "size"], kind="stable").index].reset_index(drop=True)
-
-
-class _WeightedBranch(NamedTuple):
-    """The branch of one member, and for each output its weights, times what they count for in the model."""
-
-    branch: CompositionBranch
-    factors: Sequence[float]
-    functions: Sequence[LinearFunction]
-
-    def weigh(self, kind: Kind) -> Floats:
-        """Return the weights of the features of a kind, (T, F)."""
-        weights = np.stack([getattr(function, kind) for function in self.functions])
-        return np.asarray(np.array(self.factors)[:, None] * weights)
 
 
 class _Effects(NamedTuple):
@@ -141,20 +129,7 @@ class _Effects(NamedTuple):
         return pd.DataFrame(columns, columns=list(_COLUMNS))
 
 
-def _list_weighted_branches(model: Model) -> list[_WeightedBranch]:
-    scales, _ = model.units
-    found = []
-    for member, own in zip(model.members, scales.tolist(), strict=True):
-        branches = member.network.branches
-        for branch, gains in () if branches is None else zip(branches, branches.gains.tolist(), strict=True):
-            if isinstance(branch, CompositionBranch):
-                factors = [scale * gain / len(model.members) for scale, gain in zip(own, gains, strict=True)]
-                functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]
-                found.append(_WeightedBranch(branch, factors, functions))
-    return found
-
-
-def _check_genes(members: Sequence[_WeightedBranch], dataset: RepertoireDataset) -> None:
+def _check_genes(members: Sequence[WeightedBranch], dataset: RepertoireDataset) -> None:
     """Raise InputError if the container lacks genes that a branch needs, or names them in another way."""
     for member in members:
         for field, names in member.branch.genes.items():
@@ -178,7 +153,7 @@ def _divide_repertoires(model: Model, dataset: RepertoireDataset) -> NDArray[np.
 
 
 def _measure_kmers(
-    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     """Yield the effects of the k-mers of each length, and of those of expanded clones."""
     kmers = sum(member.weigh("kmers") for member in members)
@@ -266,7 +241,7 @@ def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:
 
 
 def _measure_abundances(
-    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     weights = np.asarray(sum(member.weigh("abundances") for member in members))
     if weights.any():
@@ -280,7 +255,7 @@ def _measure_abundances(
 
 
 def _measure_genes(
-    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone."""
     found: list[_Effects] = []
@@ -300,7 +275,7 @@ def _measure_genes(
 
 
 def _measure_gene_expansion(
-    members: Sequence[_WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     found: list[_Effects] = []
     for member in members:

@@ -343,9 +343,8 @@ class Trainer:
 
     def _choose_final_weights(self) -> None:
         """Leave the best weights in the network."""
-        if self._evaluator.reads_samples or self._start_weights:
-            inference, weights = self._make_training_inference(), (self._best_weights, self._start_weights)
-            self._best_weights = choose_weights(inference, self.train.labels, self._evaluator, self.state, *weights)
+        inference, weights = self._make_training_inference(), (self._best_weights, self._start_weights)
+        self._best_weights = choose_weights(inference, self.train.labels, self._evaluator, self.state, *weights)
         self.network.load_state_dict(self._best_weights)
         self.network.eval()
         self.step.average.restart()
@@ -387,6 +386,8 @@ class Trainer:
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
         restored = restore_tensors(tensors, self.network, self.step, self.device)
         self._best_weights, self._start_weights, self._recent_losses = restored
+        if self._start_weights and not any(row["update"] == 0 for row in self.state.history):
+            raise InputError(f"{path}: state: history: expected a row of update 0, whose weights it has")
         if self.network.branches is not None:
             self.network.branches.check(str(path))
         _logger.info("continuing after update %d", self.state.update)

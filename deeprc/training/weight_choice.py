@@ -59,8 +59,7 @@ def choose_weights(
     kept = best
     if evaluator.reads_samples:
         kept = _choose_by_whole_repertoires(inference, labels, evaluator, state, best=best, start=start)
-    was_evaluated = bool(state.history) and state.history[0]["update"] == 0  # a checkpoint may say otherwise
-    is_regression = bool(start) and was_evaluated and inference.network.linear_output is not None
+    is_regression = bool(start) and inference.network.linear_output is not None
     if not is_regression or kept is start or not evaluator.has_few_donors:
         return kept
     state.prefers_start = not _are_clearly_better(kept, start, inference.network, evaluator)

@@ -367,3 +367,15 @@ def test_with_many_validation_donors_the_lowest_loss_is_enough(
     losses = iter([0.9, 0.5, 0.6, 0.7])
     monkeypatch.setattr(Evaluator, "compute_loss", lambda *_, **__: (next(losses), {}))
     assert trainer.fit().kept_update == 4
+
+
+@pytest.mark.usefixtures("seen")
+def test_weights_of_a_start_that_was_not_evaluated_are_refused(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort[:28], config(), path).fit(killing(6))
+    tensors, state = load_tensors(path)
+    state["history"] = [row for row in state["history"] if row["update"] > 0]
+    save_tensors(path, tensors, state | {"best_update": state["history"][0]["update"]})
+    with pytest.raises(InputError, match=r"last.safetensors: state: history: expected a row of update 0"):
+        make(cohort[:28], config(), path)

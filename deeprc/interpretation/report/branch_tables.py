@@ -33,6 +33,7 @@ __all__ = [
     "is_mainly_stored_clones",
     "make_clone_tables",
     "make_gene_name_cell",
+    "make_residues_cell",
     "make_variation_sentence",
     "make_variation_table",
     "name_classes",
@@ -196,7 +197,7 @@ def _make_clone_row(
 ) -> list[Cell]:
     junction = str(row["junction_aa"])
     return [
-        Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
+        make_residues_cell(junction),
         *(make_gene_name_cell(row[name]) for name in genes),
         make_text_cell(directions[row["output"], row["direction"]]),
         make_text_cell(row["match"]),
@@ -204,6 +205,11 @@ def _make_clone_row(
         make_p_cell(row["p_value"]),
         make_p_cell(row["q_value"]),
     ]
+
+
+def make_residues_cell(residues: str) -> Cell:
+    """Return a cell with residues, as in "CASSLGQYF"."""
+    return Cell(Markup('<span class="residues">{}</span>').format(residues), residues)
 
 
 def make_gene_name_cell(name: str) -> Cell:

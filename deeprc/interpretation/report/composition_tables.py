@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from markupsafe import Markup
 
 from deeprc.branches.linear_function import KIND_NAMES
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.report.branch_tables import make_gene_name_cell, name_classes, name_directions
+from deeprc.interpretation.report.branch_tables import (
+    make_gene_name_cell,
+    make_residues_cell,
+    name_classes,
+    name_directions,
+)
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -124,7 +128,7 @@ def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
 
 def _make_name_cell(name: str, kind: _Kind) -> Cell:
     if kind.is_kmer:
-        return Cell(Markup('<span class="residues">{}</span>').format(name), name)
+        return make_residues_cell(name)
     return make_gene_name_cell(name) if kind.feature == "Gene" else make_text_cell(name)
 
 
