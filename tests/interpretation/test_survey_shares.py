@@ -187,7 +187,7 @@ def test_without_a_scheduler_no_report_is_written(
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     folder: Path, ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, cluster: str
 ) -> None:
-    given = {"top": 5, "splits": ensemble.split_of(cohort), "witnesses_among": [1, 2, 3, 4]}
+    given = {"top": 5, "parts": ensemble.split_of(cohort), "witnesses_among": [1, 2, 3, 4]}
     with kill_a_worker_that_computes(cluster):
         found = survey_by_workers(ensemble, cohort, Workers(scheduler=cluster), device="cpu", **given)
     assert_same_tables(found, survey_cohort(ensemble.model, cohort, **given), check_close)
