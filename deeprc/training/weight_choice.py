@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr
 from torch import Tensor
 
 from deeprc import ranks
@@ -21,8 +22,11 @@ __all__ = ["Weights", "choose_weights", "copy_state"]
 Weights = dict[str, Tensor]
 """All weights and buffers of a network, by name."""
 
-_MIN_STANDARD_ERRORS = 1.5
-"""With few validation donors, updates have to be better than the start by so many standard errors."""
+_MAX_P_VALUE = 0.067
+"""Largest one-sided p-value with which updates count as better than the start, if there are few validation donors.
+
+It is that of 1.5 standard errors of many donors, and of 4.7 standard errors of two.
+"""
 
 
 def choose_weights(
@@ -72,7 +76,7 @@ def choose_weights(
 
 
 def _are_clearly_better(weights: Weights, start: Weights, network: DeepRC, evaluator: Evaluator) -> bool:
-    """Return whether weights lower the loss of the start by more than 1.5 standard errors; a donor is one observation.
+    """Return whether weights lower the loss of the start beyond chance, by a t-test in which a donor is one observation.
 
     The network ends with any of the weights.
     """
@@ -82,7 +86,9 @@ def _are_clearly_better(weights: Weights, start: Weights, network: DeepRC, evalu
         losses.append(evaluator.compute_repertoire_losses(network))
     if not np.isfinite(losses[0]).all():
         return True
-    return count_standard_errors(losses[0] - losses[1], evaluator.fold.groups) > _MIN_STANDARD_ERRORS
+    z = count_standard_errors(losses[0] - losses[1], evaluator.fold.groups)
+    n_donors = len(np.unique(evaluator.fold.index_donors()))
+    return bool(stdtr(max(n_donors - 1, 1), -z) < _MAX_P_VALUE)
 
 
 def _choose_by_whole_repertoires(
