@@ -160,16 +160,9 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
     )
 
 
-def infer_locus(v_call: str, j_call: str = "") -> str:
-    """Return the locus of a sequence from its gene names in any spelling; "" if they do not tell it.
-
-    The J gene decides between TRA and TRD: the V genes of the two lie side by side and are shared
-    (`TRAV29/DV5` alone counts as TRA). Any other disagreement gives "".
-    """
-    v, j = normalise_gene(v_call).locus, normalise_gene(j_call).locus
-    if not j or v == j:
-        return v
-    return j if not v or {v, j} == {"TRA", "TRD"} else ""
+def infer_locus(gene: str) -> str:
+    """Return the locus of a gene by its name in any spelling; "" if it does not tell it. `TRAV29/DV5` is of TRA."""
+    return normalise_gene(gene).locus
 
 
 def normalise_locus(text: str) -> str:

@@ -7,15 +7,15 @@ logarithm of the p-value. If several repertoires have a sequence, its highest sc
 repertoire has come last: implanted or selected sequences are in positive repertoires only, and half of those that
 resemble them by chance are not.
 
-If DeepRC reads the composition, too, a second list has the sequences by the weights of their k-mers. If it has a memory
-of clones, a third list has the sequences that the memory retrieves, and a fourth one all clones by their p-values, also
-those that are not associated enough for the memory. Scores of different lists cannot be compared, but their **excess**
+If DeepRC reads the composition, too, a second list has the sequences by the weights of their k-mers. If it stores
+clones, a third list has the sequences that match them, and a fourth one all clones by their p-values, also those that
+are not associated enough to be stored. Scores of different lists cannot be compared, but their **excess**
 can: the share of the sequences with such a score that chance does not explain, see `deeprc.evaluation.excess`. The
 attention list holds sequences of several motifs. So its excess is measured among the sequences with the same strongest
 kernel, see `deeprc.airr_ml.feature_groups`.
 
 A network is partly overfitted to its training repertoires, so its excess there is too high. Therefore the excess of a
-list of DeepRC is multiplied by the share that other repertoires confirm. If the network has a memory of clones, public
+list of DeepRC is multiplied by the share that other repertoires confirm. If the network stores clones, public
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
 motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
 its members by rank, share and excess. The list of the composition ignores how unequal the counts are, and the weights
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.airr_ml.ranked_cohort import RankedCohort, Ranking, make_ranking
-from deeprc.airr_ml.sequence_scores import compute_sequence_scores, has_memory
+from deeprc.airr_ml.sequence_scores import compute_sequence_scores, stores_clones
 from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
@@ -229,7 +229,7 @@ def _make_comparable_rankings(
         own, null, weight, *find_strongest_features(estimator, cohort.X, own, null)
     )
     rankings = [make_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
-    return [*rankings, cohort.clones] if has_memory(estimator) else rankings
+    return [*rankings, cohort.clones] if stores_clones(estimator) else rankings
 
 
 def _compute_excess(best: BestSequences, null: BestSequences, weight: float) -> Floats:
@@ -249,7 +249,7 @@ def _estimate_confirmed_shares(
     if len(rows) == 0:
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
-    clones_have_list = has_memory(estimator)
+    clones_have_list = stores_clones(estimator)
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
         first = int(X.container.repertoire_offsets[X.repertoire_indices[at]])
         for name, scores in compute_sequence_scores(estimator, X, at).items():

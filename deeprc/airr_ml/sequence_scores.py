@@ -20,10 +20,11 @@ from deeprc.branches.composition import CompositionBranch, K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
+from deeprc.nn.branches import iterate_branches
 from deeprc.nn.contributions import ATTENTION
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["ASSOCIATION", "compute_sequence_scores", "has_memory"]
+__all__ = ["ASSOCIATION", "compute_sequence_scores", "stores_clones"]
 
 ASSOCIATION = "association"
 """The name of the list of clones by their p-values."""
@@ -45,9 +46,9 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
         composition = _find_composition(estimator)
         if composition is not None:
             scores[CompositionBranch.name] = _sum_composition(composition, X[position])
-        memory = _find_memory(estimator)
-        if memory is not None:
-            scores[CloneBranch.name] = _retrieve_evidence(*memory, X[position])
+        clone_branch = _find_clone_branch(estimator)
+        if clone_branch is not None:
+            scores[CloneBranch.name] = _compute_evidence(*clone_branch, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_COEFFICIENTS: _sum_coefficients(estimator, X[position])}
@@ -64,33 +65,31 @@ def _sum_composition(branch: CompositionBranch, repertoire: Repertoire) -> Float
     return total
 
 
-def has_memory(estimator: RepertoireClassifier) -> bool:
-    """Return whether an estimator is DeepRC with a memory of clones that contributes to the positive class."""
-    return isinstance(estimator, DeepRCClassifier) and _find_memory(estimator) is not None
+def stores_clones(estimator: RepertoireClassifier) -> bool:
+    """Return whether an estimator is DeepRC with stored clones that contribute to the positive class."""
+    return isinstance(estimator, DeepRCClassifier) and _find_clone_branch(estimator) is not None
 
 
 def _find_composition(estimator: DeepRCClassifier) -> CompositionBranch | None:
     """Return the branch of the composition, if the network has one whose k-mers contribute to the first output."""
-    branches = estimator.model_.network.branches
-    for gain, branch in () if branches is None else zip(branches.gains[:, 0].tolist(), branches, strict=True):
-        if isinstance(branch, CompositionBranch) and gain > 0:
+    for branch, gains in iterate_branches(estimator.model_.network.branches):
+        if isinstance(branch, CompositionBranch) and gains[0] > 0:
             weights = branch.get_linear_function(0)
             return branch if weights.kmers.any() or weights.expansion.any() else None
     return None
 
 
-def _find_memory(estimator: DeepRCClassifier) -> tuple[CloneBranch, float] | None:
-    """Return the memory of clones and its gain, if the network has one that contributes to the first output."""
-    branches = estimator.model_.network.branches
-    if branches is None or CloneBranch.name not in branches.names:
-        return None
-    gain = branches.gains[branches.names.index(CloneBranch.name), 0].item()
-    return (cast("CloneBranch", branches.members[CloneBranch.name]), gain) if gain > 0 else None
+def _find_clone_branch(estimator: DeepRCClassifier) -> tuple[CloneBranch, float] | None:
+    """Return the branch of stored clones and its gain, if the network has one that contributes to the first output."""
+    for branch, gains in iterate_branches(estimator.model_.network.branches):
+        if branch.name == CloneBranch.name and gains[0] > 0:
+            return cast("CloneBranch", branch), gains[0]
+    return None
 
 
-def _retrieve_evidence(memory: CloneBranch, gain: float, repertoire: Repertoire) -> Floats:
-    """Return the evidence for the positive class of each sequence that a memory retrieves, (N,); -inf for others."""
-    hits = memory.find_clones_in(repertoire)
+def _compute_evidence(branch: CloneBranch, gain: float, repertoire: Repertoire) -> Floats:
+    """Return the evidence for the positive class of each sequence that matches a clone, (N,); -inf for others."""
+    hits = branch.find_clones_in(repertoire)
     added = np.zeros(len(repertoire))
     np.add.at(added, hits.rows, np.where(hits.outputs == 0, gain * hits.evidence, 0.0))
     return np.where(added > 0, added, -np.inf)

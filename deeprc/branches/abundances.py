@@ -18,13 +18,10 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.progress import track
 
-__all__ = ["TOP_FRACTIONS", "TOP_NAMES", "compute_log_top_shares", "compute_log_top_shares_table"]
+__all__ = ["TOP_FRACTIONS", "compute_log_top_shares", "compute_log_top_shares_table"]
 
-TOP_FRACTIONS = (0.5, 0.1, 0.01)
-"""Which sequences a feature is about, the most abundant half, tenth and hundredth of them: Q numbers."""
-
-TOP_NAMES = ("half", "tenth", "hundredth")
-"""What tables call these fractions."""
+TOP_FRACTIONS = {"half": 0.5, "tenth": 0.1, "hundredth": 0.01}
+"""Which fractions of the sequences, the most abundant ones, the Q features are about, by what tables call them."""
 
 
 def compute_log_top_shares(counts: NDArray[np.uint32]) -> Floats:
@@ -36,7 +33,7 @@ def compute_log_top_shares(counts: NDArray[np.uint32]) -> Floats:
     if counts.max(initial=0) <= 1:
         return np.full(len(TOP_FRACTIONS), np.nan)
     cumulative = np.concatenate([[0.0], np.cumsum(np.sort(counts)[::-1], dtype=np.int64)])
-    n_top = len(counts) * np.array(TOP_FRACTIONS)
+    n_top = len(counts) * np.array([*TOP_FRACTIONS.values()])
     return np.asarray(np.log(np.interp(n_top, np.arange(len(cumulative)), cumulative) / cumulative[-1]))
 
 
@@ -47,7 +44,7 @@ def compute_log_top_shares_table(dataset: RepertoireDataset) -> Floats:
         rows = track(whole.map_repertoires(_compute_row), "reading counts", len(whole))
         return {"log_top_shares": np.array(list(rows)).reshape(len(whole), len(TOP_FRACTIONS))}
 
-    arrays = load_or_compute(dataset, "log-top-shares", {"fractions": TOP_FRACTIONS}, compute)
+    arrays = load_or_compute(dataset, "log-top-shares", {"fractions": tuple(TOP_FRACTIONS.values())}, compute)
     return np.asarray(arrays["log_top_shares"][dataset.repertoire_indices])
 
 

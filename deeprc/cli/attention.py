@@ -84,12 +84,13 @@ def attention(
     from deeprc.errors import InputError
     from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, make_heads_path, write_attention
-    from deeprc.interpretation.attention_shares import iterate_attention_of_workers
+    from deeprc.interpretation.by_workers import iterate_attention_of_workers
     from deeprc.interpretation.directions import find_direction
     from deeprc.interpretation.ranking import Ranking
     from deeprc.interpretation.survey import make_false_discovery_reference
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
+    from deeprc.runs.shares import DividedCohort
 
     if top is not None and top_overall is not None:
         raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
@@ -110,8 +111,8 @@ def attention(
     if scheduler is None:
         tables = iterate_attention(model, dataset, top=top, ranking=ranking)
     else:
-        workers = Workers(scheduler=scheduler)
-        tables = iterate_attention_of_workers(predictor, dataset, workers, device=device, top=top, ranking=ranking)
+        cohort = DividedCohort(predictor, dataset, Workers(scheduler=scheduler), device)
+        tables = iterate_attention_of_workers(cohort, top=top, ranking=ranking)
     reference = None
     if top_overall is not None and not repertoires:
         reference = make_false_discovery_reference(predictor, dataset, chosen, predictor.split_of(dataset))

@@ -59,7 +59,7 @@ def predict(
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.run import save_predictions
-    from deeprc.runs.shares import compute_outputs
+    from deeprc.runs.shares import DividedCohort
 
     if Path(output).name == "predictions.tsv" and (Path(output).parent / "metrics.json").exists():
         raise InputError(
@@ -73,7 +73,7 @@ def predict(
     dataset = open_dataset(container)
     outputs = None
     if scheduler is not None:
-        outputs = compute_outputs(trained, dataset, Workers(scheduler=scheduler), device=device)
+        outputs = DividedCohort(trained, dataset, Workers(scheduler=scheduler), device).compute_outputs()
     table = trained.predict(dataset, abstain=abstain, outputs=outputs)
     save_predictions(Path(output), table)
     empty = int(table[[name for name in ("probability", "prediction") if name in table]].isna().all(axis=1).sum())

@@ -28,9 +28,9 @@ _MIN_REPERTOIRES = 10  # with fewer there is no calibration error
 _SMALLEST = float(np.finfo(np.float64).eps)
 
 
-def compute_wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a share, n_positive of n (Journal of the American Statistical Association, 1927)."""
-    z = float(norm.ppf(0.5 + level / 2))
+def compute_wilson_interval(n_positive: int, n: int) -> tuple[float, float]:
+    """Return Wilson's 95% interval of a share, n_positive of n (J. of the American Statistical Association, 1927)."""
+    z = float(norm.ppf(0.5 + 0.95 / 2))
     share = n_positive / n
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5

@@ -170,7 +170,7 @@ class FalseDiscoveryReference:
             start = end
         return np.asarray(counts.cumsum(axis=1) / np.maximum(self.sizes[rows], 1)[:, None])
 
-    def q_values(self, highest: HighestScores, scores: Floats, positions: Integers, *, seed: int = 0) -> Floats:
+    def q_values(self, highest: HighestScores, scores: Floats, positions: Integers) -> Floats:
         """Return the false discovery rate of each of n sequences, (n,), among those of the class that score as high.
 
         It is the lowest rate of all limits that let the sequence pass, so it does not depend on which others are given.
@@ -185,7 +185,7 @@ class FalseDiscoveryReference:
             Scores of the sequences, and positions of their repertoires, (n,) each.
         """
         q_values = np.where(self.is_known[positions], 1.0, np.nan)
-        if len(scores) == 0 or self.test(highest, seed=seed) > _LEVEL:
+        if len(scores) == 0 or self.test(highest) > _LEVEL:
             return q_values
         limits, n_true = self._count_true(highest)
         kept, places = highest.sorted_scores()

@@ -30,7 +30,7 @@ from deeprc.arrays import Floats
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire, identify_repertoires
 
-__all__ = ["Branch", "BranchScores", "Branches", "to_array"]
+__all__ = ["Branch", "BranchScores", "Branches", "iterate_branches", "to_array"]
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
@@ -193,6 +193,12 @@ class Branches(nn.Module):
         """Raise InputError if buffers, read from a file, have numbers with which compiled code would crash."""
         for branch in self:
             branch.check(f"{where}: branches: {branch.name}")
+
+
+def iterate_branches(branches: Branches | None) -> Iterator[tuple[Branch, list[float]]]:
+    """Yield each branch with its gains, (T,); nothing for a network without branches."""
+    if branches is not None:
+        yield from zip(branches, branches.gains.tolist(), strict=True)
 
 
 class BranchScores:

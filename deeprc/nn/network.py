@@ -39,6 +39,7 @@ __all__ = ["DeepRC", "Unattended", "choose_chunk_size"]
 Unattended = Literal["dropped", "constant"]
 
 _SMALLEST_VARIANCE = 1e-8
+_MAX_UPDATES = 100  # number of updates over which moments are averaged; then each new one has the weight 1 / 100
 
 
 class RunningStandardisation(nn.Module):
@@ -51,14 +52,10 @@ class RunningStandardisation(nn.Module):
     ----------
     n_features
         Number of pooled values of a repertoire, H * S.
-    memory
-        Number of updates over which the moments are averaged. After that many updates, each new one has the weight
-        1 / `memory`.
     """
 
-    def __init__(self, n_features: int, *, memory: int = 100) -> None:
+    def __init__(self, n_features: int) -> None:
         super().__init__()
-        self.memory = memory
         self.mean: Tensor
         self.variance: Tensor
         self.updates: Tensor
@@ -68,10 +65,10 @@ class RunningStandardisation(nn.Module):
 
     @torch.no_grad()
     def set_moments(self, pooled: Tensor) -> None:
-        """Set the moments to those of pooled values, (B, n_features), as if `memory` updates had been made."""
+        """Set the moments to those of pooled values, (B, n_features), as if many updates had been made."""
         self.mean.copy_(pooled.mean(dim=0))
         self.variance.copy_(pooled.var(dim=0, correction=0))
-        self.updates.fill_(self.memory)
+        self.updates.fill_(_MAX_UPDATES)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Standardise pooled values, (B, n_features); in training mode, the batch first updates the moments.
@@ -89,7 +86,7 @@ class RunningStandardisation(nn.Module):
 
     def _update_moments(self, pooled: Tensor) -> None:
         self.updates.add_(1)
-        share = 1.0 / self.updates.clamp(max=self.memory)
+        share = 1.0 / self.updates.clamp(max=_MAX_UPDATES)
         before = self.mean.clone()
         self.mean.lerp_(average_rows(pooled), share)
         squared_deviation = average_rows((pooled - before) * (pooled - self.mean))

@@ -7,6 +7,7 @@ from typing import cast
 import pandas as pd
 
 from deeprc.branches.clones import CloneBranch
+from deeprc.nn.branches import iterate_branches
 from deeprc.outputs import list_output_names
 from deeprc.training.model import TrainedModel
 
@@ -17,7 +18,7 @@ _COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 def make_clones_table(model: TrainedModel) -> pd.DataFrame:
     """Return the table of the clones that a model stores, see `CloneBranch.table`; empty if it has no such branch."""
-    branches = model.network.branches
-    if branches is None or CloneBranch.name not in branches.names:
-        return pd.DataFrame(columns=list(_COLUMNS))
-    return cast("CloneBranch", branches.members[CloneBranch.name]).table(list_output_names(model.tasks))
+    for branch, _ in iterate_branches(model.network.branches):
+        if branch.name == CloneBranch.name:
+            return cast("CloneBranch", branch).table(list_output_names(model.tasks))
+    return pd.DataFrame(columns=list(_COLUMNS))

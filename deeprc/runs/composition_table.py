@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
-from deeprc.branches.abundances import TOP_NAMES, compute_log_top_shares_table
+from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.genes import check_some_genes_known
@@ -250,7 +250,7 @@ def _measure_abundances(
         if is_known.any():
             features = logarithms[is_known]
             effects = _measure(features, weights)
-            names = [f"share of the counts of the most abundant {name}" for name in TOP_NAMES]
+            names = [f"share of the counts of the most abundant {name}" for name in TOP_FRACTIONS]
             yield _Effects("abundances", names, effects, _average(np.exp(features), groups[..., is_known]))
 
 

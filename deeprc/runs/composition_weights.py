@@ -13,6 +13,7 @@ import numpy as np
 from deeprc.arrays import Floats
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.linear_function import Kind, LinearFunction
+from deeprc.nn.branches import iterate_branches
 from deeprc.training.model import Model
 
 __all__ = ["WeightedBranch", "list_weighted_branches"]
@@ -39,8 +40,7 @@ def list_weighted_branches(model: Model) -> list[WeightedBranch]:
     scales, _ = model.units
     found = []
     for member, own in zip(model.members, scales.tolist(), strict=True):
-        branches = member.network.branches
-        for branch, gains in () if branches is None else zip(branches, branches.gains.tolist(), strict=True):
+        for branch, gains in iterate_branches(member.network.branches):
             if isinstance(branch, CompositionBranch):
                 factors = [scale * gain / len(model.members) for scale, gain in zip(own, gains, strict=True)]
                 functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]

@@ -76,7 +76,7 @@ def predict(
         Whether predictions are left empty for repertoires whose distance exceeds the level that 5% of training
         repertoires exceed.
     outputs
-        Outputs of the model, (B, T), if they are known, as from `deeprc.runs.shares.compute_outputs`.
+        Outputs of the model, (B, T), if they are known, as from `deeprc.runs.shares.DividedCohort.compute_outputs`.
 
     Returns
     -------

@@ -28,7 +28,7 @@ from deeprc.nn.digest import digest_tensors
 from deeprc.progress import open_step
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 
-__all__ = ["CohortShare", "compute_in_shares", "compute_outputs", "iterate_shares"]
+__all__ = ["CohortShare", "DividedCohort"]
 
 _Result = TypeVar("_Result")
 
@@ -99,68 +99,75 @@ class CohortShare:
         return predictor, cohort[indices]
 
 
-def iterate_shares(
-    compute: Callable[[CohortShare], _Result],
-    predictor: RunEnsemble,
-    dataset: RepertoireDataset,
-    workers: Workers,
-    *,
-    device: str = "auto",
-) -> Generator[tuple[CohortShare, _Result], None, None]:
-    """Yield the shares of a dataset, in its order, and what workers compute for each.
+@dataclass(frozen=True)
+class DividedCohort:
+    """Repertoires of a container that workers read with runs, a share at a time.
 
-    Parameters
+    Attributes
     ----------
-    compute
-        A function of a module, or a partial of one.
     predictor
         The runs.
     dataset
-        Repertoires of a container.
+        The repertoires.
     workers
         Where the shares are computed.
     device
         Device on which the workers compute.
-
-    Raises
-    ------
-    InputError
-        If a share fails, the message names its repertoires; or if the workers are lost, see `run_jobs`.
     """
-    assert isinstance(dataset.container, StoredContainer)
-    runs = tuple(run.source.absolute() for run in predictor.runs)
-    cohort, checksum, weights = dataset.container.path, dataset.container.checksum, _digest_weights(predictor)
-    shares = [
-        CohortShare(
-            runs, cohort, device, tuple(part.repertoire_indices.tolist()), tuple(part.repertoire_ids), checksum, weights
-        )
-        for part in _divide_into_shares(dataset)
-    ]
-    with (
-        open_step("repertoires on other workers", len(dataset)) as step,
-        closing(run_jobs(compute, shares, workers, in_order=True)) as ended,
-    ):
-        for share, future in ended:
-            yield share, get_result(future, share.name)
-            step.advance(len(share.repertoire_indices))
 
+    predictor: RunEnsemble
+    dataset: RepertoireDataset
+    workers: Workers
+    device: str = "auto"
 
-def compute_in_shares(
-    compute: Callable[[CohortShare], Sequence[_Result]],
-    predictor: RunEnsemble,
-    dataset: RepertoireDataset,
-    workers: Workers,
-    *,
-    device: str = "auto",
-) -> Iterator[_Result]:
-    """Yield what workers compute for each repertoire of a dataset, in its order.
+    def iterate_shares(
+        self, compute: Callable[[CohortShare], _Result]
+    ) -> Generator[tuple[CohortShare, _Result], None, None]:
+        """Yield the shares, in the order of the dataset, and what workers compute for each.
 
-    `compute` returns one result for each repertoire of a share. The other parameters and the errors are those of
-    `iterate_shares`.
-    """
-    with closing(iterate_shares(compute, predictor, dataset, workers, device=device)) as shares:
-        for _, results in shares:
-            yield from results
+        `compute` is a function of a module, or a partial of one.
+
+        Raises
+        ------
+        InputError
+            If a share fails, the message names its repertoires; or if the workers are lost, see `run_jobs`.
+        """
+        container = self.dataset.container
+        assert isinstance(container, StoredContainer)
+        runs, weights = tuple(run.source.absolute() for run in self.predictor.runs), _digest_weights(self.predictor)
+        shares = [
+            CohortShare(
+                runs,
+                container.path,
+                self.device,
+                tuple(part.repertoire_indices.tolist()),
+                tuple(part.repertoire_ids),
+                container.checksum,
+                weights,
+            )
+            for part in _divide_into_shares(self.dataset)
+        ]
+        with (
+            open_step("repertoires on other workers", len(self.dataset)) as step,
+            closing(run_jobs(compute, shares, self.workers, in_order=True)) as ended,
+        ):
+            for share, future in ended:
+                yield share, get_result(future, share.name)
+                step.advance(len(share.repertoire_indices))
+
+    def compute_in_shares(self, compute: Callable[[CohortShare], Sequence[_Result]]) -> Iterator[_Result]:
+        """Yield what workers compute for each repertoire, in the order of the dataset.
+
+        `compute` returns one result for each repertoire of a share. The errors are those of `iterate_shares`.
+        """
+        with closing(self.iterate_shares(compute)) as shares:
+            for _, results in shares:
+                yield from results
+
+    def compute_outputs(self) -> Tensor:
+        """Return what `predictor.model.compute_outputs` returns, (B, T), computed by workers."""
+        outputs = [*self.compute_in_shares(_compute_outputs)]
+        return torch.from_numpy(np.stack(outputs)) if outputs else self.predictor.model.compute_outputs(self.dataset)
 
 
 def _divide_into_shares(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
@@ -178,14 +185,6 @@ def _divide_into_shares(dataset: RepertoireDataset) -> Iterator[RepertoireDatase
 def _digest_weights(predictor: RunEnsemble) -> tuple[str, ...]:
     """Return a digest of the weights of each run, 16 digits: equal on all devices."""
     return tuple(digest_tensors(run.model.network.state_dict())[:16] for run in predictor.runs)
-
-
-def compute_outputs(
-    predictor: RunEnsemble, dataset: RepertoireDataset, workers: Workers, *, device: str = "auto"
-) -> Tensor:
-    """Return what `predictor.model.compute_outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
-    outputs = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
-    return torch.from_numpy(np.stack(outputs)) if outputs else predictor.model.compute_outputs(dataset)
 
 
 def _compute_outputs(share: CohortShare) -> list[NDArray[np.float32]]:

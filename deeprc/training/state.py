@@ -37,7 +37,7 @@ class TrainingState:
         `kept_update`. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
         was fitted to whole training repertoires, otherwise 0.
     prefers_start
-        Whether the start is kept because the best update is not clearly better, see `choose_weights`.
+        Whether the start is kept because the best update is not clearly better, see `WeightChoice`.
     finished
         Whether training has ended.
     started

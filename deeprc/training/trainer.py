@@ -48,7 +48,7 @@ from deeprc.training.network_start import fit_branches_and_find_motifs
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
-from deeprc.training.weight_choice import Weights, choose_weights, copy_state
+from deeprc.training.weight_choice import WeightChoice, Weights, copy_state
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
@@ -236,7 +236,7 @@ class Trainer:
             return
         self._evaluate()
         if self._evaluator.reads_samples or self._evaluator.has_few_donors:
-            self._start_weights = copy_state(self.network)  # `choose_weights` will compare them with the best update's
+            self._start_weights = copy_state(self.network)  # `WeightChoice` will compare them with the best update's
         if self._evaluator.reads_samples:
             self.state.best_loss = float("inf")
         self._restart_without_gap_weights()
@@ -344,7 +344,8 @@ class Trainer:
     def _choose_final_weights(self) -> None:
         """Leave the best weights in the network."""
         inference, weights = self._make_training_inference(), (self._best_weights, self._start_weights)
-        self._best_weights = choose_weights(inference, self.train.labels, self._evaluator, self.state, *weights)
+        choice = WeightChoice(inference, self.train.labels, self._evaluator, self.state, *weights)
+        self._best_weights = choice.choose()
         self.network.load_state_dict(self._best_weights)
         self.network.eval()
         self.step.average.restart()

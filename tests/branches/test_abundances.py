@@ -41,14 +41,14 @@ def as_counts(*counts: int) -> np.ndarray:
 
 def test_shares_by_hand() -> None:
     """Half of four sequences are two of them, a tenth are 0.4 of the largest, a hundredth 0.04."""
-    assert TOP_FRACTIONS == (0.5, 0.1, 0.01)
+    assert TOP_FRACTIONS == {"half": 0.5, "tenth": 0.1, "hundredth": 0.01}
     found = np.exp(compute_log_top_shares(as_counts(1, 5, 2, 2)))
     np.testing.assert_allclose(found, [7 / 10, 0.4 * 5 / 10, 0.04 * 5 / 10], rtol=1e-12)
 
 
 def test_equal_counts_have_the_shares_of_their_number() -> None:
     counts = as_counts(*[3] * 50)
-    np.testing.assert_allclose(np.exp(compute_log_top_shares(counts)), TOP_FRACTIONS, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(compute_log_top_shares(counts)), [*TOP_FRACTIONS.values()], rtol=1e-12)
 
 
 @pytest.mark.parametrize("counts", [as_counts(), as_counts(1), as_counts(1, 1, 1)], ids=["none", "one", "ones"])
@@ -63,7 +63,8 @@ def test_a_common_factor_and_the_order_change_nothing() -> None:
     expected = compute_log_top_shares(counts)
     np.testing.assert_allclose(compute_log_top_shares(7 * counts), expected, rtol=1e-12)
     np.testing.assert_array_equal(compute_log_top_shares(counts[order]), expected)
-    by_sorting = [np.sort(counts)[::-1][: int(2000 * fraction)].sum() / counts.sum() for fraction in TOP_FRACTIONS]
+    n_top = [int(2000 * fraction) for fraction in TOP_FRACTIONS.values()]
+    by_sorting = [np.sort(counts)[::-1][:n].sum() / counts.sum() for n in n_top]
     np.testing.assert_allclose(np.exp(expected), by_sorting, rtol=1e-12)
 
 

@@ -21,14 +21,14 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import iterate_attention
 from deeprc.interpretation.attention_files import write_attention
-from deeprc.interpretation.attention_shares import iterate_attention_of_workers
+from deeprc.interpretation.by_workers import iterate_attention_of_workers
 from deeprc.interpretation.ranking import Ranking
 from deeprc.jobs import HERE
 from deeprc.runs import shares
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.pack import pack_run
-from deeprc.runs.shares import CohortShare, compute_in_shares, compute_outputs
+from deeprc.runs.shares import CohortShare, DividedCohort
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -57,7 +57,7 @@ def test_outputs_are_those_of_one_process(
     ensemble: RunEnsemble, cohort: RepertoireDataset, rows: slice | list[int]
 ) -> None:
     asked = cohort[rows]
-    found = compute_outputs(ensemble, asked, HERE, device="cpu")
+    found = DividedCohort(ensemble, asked, HERE, "cpu").compute_outputs()
     assert torch.equal(found, ensemble.model.compute_outputs(asked))
     assert ensemble.predict(asked, outputs=found).equals(ensemble.predict(asked))
 
@@ -71,12 +71,12 @@ def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order
         seen.append(share)
         return share.repertoire_indices
 
-    assert [*compute_in_shares(note, ensemble, cohort, HERE)] == list(range(30))
+    assert [*DividedCohort(ensemble, cohort, HERE).compute_in_shares(note)] == list(range(30))
     assert len(seen) == 15  # two repertoires of some 60 sequences exceed a sixteenth of all
     assert seen[0].name == "rep.0 to rep.1"
     monkeypatch.setattr(shares, "_MAX_SEQUENCES", 1)
     seen.clear()
-    assert [*compute_in_shares(note, ensemble, cohort[::-1], HERE)] == list(range(30))[::-1]
+    assert [*DividedCohort(ensemble, cohort[::-1], HERE).compute_in_shares(note)] == list(range(30))[::-1]
     assert len(seen) == 30
     assert seen[0].name == "rep.29"
 
@@ -89,7 +89,7 @@ def test_attention_is_that_of_one_process(
 ) -> None:
     asked = cohort[[3, 0, 9, 10]]
     write_attention(tmp_path / "here.tsv", iterate_attention(ensemble.model, asked, top=top, ranking=ranking))
-    there = iterate_attention_of_workers(ensemble, asked, HERE, device="cpu", top=top, ranking=ranking)
+    there = iterate_attention_of_workers(DividedCohort(ensemble, asked, HERE, "cpu"), top=top, ranking=ranking)
     write_attention(tmp_path / "there.tsv", there)
     for name in ("{}.tsv", "{}.heads.tsv"):
         assert (tmp_path / name.format("there")).read_bytes() == (tmp_path / name.format("here")).read_bytes()
@@ -98,7 +98,8 @@ def test_attention_is_that_of_one_process(
 def test_a_packed_run_is_sent_as_its_file(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
     pack_run(folders[0], tmp_path / "one.deeprc")
     packed = load_ensemble([tmp_path / "one.deeprc"], device="cpu")
-    assert torch.equal(compute_outputs(packed, cohort, HERE, device="cpu"), packed.model.compute_outputs(cohort))
+    found = DividedCohort(packed, cohort, HERE, "cpu").compute_outputs()
+    assert torch.equal(found, packed.model.compute_outputs(cohort))
 
 
 def test_another_container_on_the_worker_is_refused(
@@ -112,7 +113,7 @@ def test_another_container_on_the_worker_is_refused(
     expected, found = opened.container.checksum, open_dataset(path).container.checksum
     told = f"cohort.h5: the worker finds a different container there: expected the checksum {expected}, found {found}$"
     with pytest.raises(InputError, match=rf"^rep.10 to rep.11: .*{told}"):
-        compute_outputs(ensemble, opened[10:], HERE, device="cpu")
+        DividedCohort(ensemble, opened[10:], HERE, "cpu").compute_outputs()
 
 
 def test_another_container_with_the_same_ids_is_refused(
@@ -129,7 +130,7 @@ def test_another_container_with_the_same_ids_is_refused(
     with pytest.raises(
         InputError, match=r"^rep.0 to rep.1: .*the worker finds a different container there: expected the"
     ):
-        compute_outputs(ensemble, opened, HERE, device="cpu")
+        DividedCohort(ensemble, opened, HERE, "cpu").compute_outputs()
 
 
 def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: Reper
     (tmp_path / "b").rename(tmp_path / "a")
     told = r"/a: the worker finds a different run there: expected weights [0-9a-f]{16}, found [0-9a-f]{16}$"
     with pytest.raises(InputError, match=rf"^rep.0 to rep.1: .*{told}"):
-        compute_outputs(opened, cohort, HERE, device="cpu")
+        DividedCohort(opened, cohort, HERE, "cpu").compute_outputs()
 
 
 def test_a_share_that_fails_leaves_no_table(
@@ -154,7 +155,7 @@ def test_a_share_that_fails_leaves_no_table(
         return whole(share)
 
     monkeypatch.setattr(CohortShare, "load", fail_later)
-    tables = iterate_attention_of_workers(ensemble, cohort, HERE, device="cpu", top=2)
+    tables = iterate_attention_of_workers(DividedCohort(ensemble, cohort, HERE, "cpu"), top=2)
     with pytest.raises(InputError, match=r"^rep.10 to rep.11: the disk is gone$"):
         write_attention(tmp_path / "a.tsv", tables)
     assert [*tmp_path.iterdir()] == []

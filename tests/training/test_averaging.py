@@ -34,7 +34,7 @@ def test_moments_are_averaged_and_counts_copied() -> None:
     standardisation.set_moments(torch.full((3, 4), 2.0))
     average.update()
     torch.testing.assert_close(averaged.mean, torch.full((4,), 1.8))  # 0.9 of the way from 0
-    assert int(averaged.updates) == int(standardisation.updates) == standardisation.memory
+    assert int(averaged.updates) == int(standardisation.updates) == 100
 
 
 def test_without_decay_there_is_one_network() -> None:

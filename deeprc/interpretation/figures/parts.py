@@ -34,6 +34,7 @@ __all__ = [
 _SMALL = 8
 _MAX_LEGEND_LETTERS = 84  # in a line of a legend
 _OUT = 0.4  # inches
+_DOWN = 0.48  # inches from a panel to its legend
 _LEAST_RATIO = 1.3  # between two counts whose texts do not overlap
 
 
@@ -55,8 +56,8 @@ def fix_ticks(axis: Axes) -> None:
     axis.tick_params(axis="both", which="minor", length=2, width=0.5)
 
 
-def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
-    """Put a legend below the panel, `down` inches under its lower edge; `entries` has the drawn object of each text.
+def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, columns: int = 1) -> None:
+    """Put a legend below the panel, under its lower edge; `entries` has the drawn object of each text.
 
     It begins left of the panel, under the ticks, so that long texts rarely widen the picture. Very long ones are
     shortened.
@@ -66,7 +67,7 @@ def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0
         entries.values(),
         [shorten_name(text, _MAX_LEGEND_LETTERS // columns) for text in entries],
         loc="upper left",
-        bbox_to_anchor=(-_OUT / inches.width, -down / inches.height),
+        bbox_to_anchor=(-_OUT / inches.width, -_DOWN / inches.height),
         borderaxespad=0,
         borderpad=0,
         handlelength=2.6,

@@ -42,6 +42,7 @@ CHEMISTRY = {
 """Chemical kinds of residues, with their letters and their colour in a logo."""
 
 _MAX_KERNELS = 20
+_MAX_COLUMNS = 3  # largest number of logos side by side
 _THINNEST = 0.006  # height of the smallest drawn letter of a logo, as a share of the height of its panel
 _LETTER = 0.17  # width of a letter in `draw_sequence_figure`, in inches
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
@@ -72,15 +73,13 @@ def draw_logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figur
 
 
 @require_matplotlib
-def draw_logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
+def draw_logos_figure(motifs: Sequence[AttendedMotif]) -> Figure:
     """Draw several motifs as sequence logos on one scale, with their patterns and a legend of the colours.
 
     Parameters
     ----------
     motifs
         Motifs, see `draw_logo_figure`; they are numbered in this order.
-    columns
-        Largest number of logos side by side.
 
     Raises
     ------
@@ -92,7 +91,7 @@ def draw_logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> F
     if not motifs:
         raise InputError("no motif was found, so there is no logo to draw")
     all_heights = [_validate_heights(motif) for motif in motifs]
-    columns = min(columns, len(motifs))
+    columns = min(_MAX_COLUMNS, len(motifs))
     rows = -(-len(motifs) // columns)
     width, height, gap, above, left = 0.21 * max(map(len, all_heights)) + 0.2, 1.0, 0.5, 0.62, 0.6
     across, up = left + columns * (width + gap), rows * (height + above) + 0.5

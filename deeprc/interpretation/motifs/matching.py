@@ -24,7 +24,6 @@ __all__ = [
     "count_residues",
     "erase_matches",
     "find_freed_residues",
-    "find_pattern_carriers",
 ]
 
 _WORD = 64
@@ -71,10 +70,10 @@ def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
     return _Automaton(letters, ends[0], ends[1], np.array(last_bits, np.uint64), members)
 
 
-def find_pattern_carriers(
+def count_pattern_carriers(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
-) -> NDArray[np.bool_]:
-    """Return whether each sequence carries each pattern anywhere, (N, M).
+) -> NDArray[np.int64]:
+    """Return the number of sequences that carry each pattern anywhere, (M,), on all cores.
 
     Parameters
     ----------
@@ -83,16 +82,6 @@ def find_pattern_carriers(
     patterns
         Patterns, each with at most 64 positions.
     """
-    found = np.zeros((len(offsets) - 1, len(patterns)), np.bool_)
-    if found.size:
-        _find(np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), found)
-    return found
-
-
-def count_pattern_carriers(
-    residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
-) -> NDArray[np.int64]:
-    """Return the number of sequences that carry each pattern, (M,), on all cores; see `find_pattern_carriers`."""
     n = len(offsets) - 1
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
@@ -112,24 +101,6 @@ def _match_patterns(residues, start, stop, letters, first, last):  # type: ignor
 
 
 @njit(nogil=True)
-def _find(
-    residues: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    automaton: _Automaton,
-    found: NDArray[np.bool_],
-) -> None:
-    """Set in `found`, (N, M), whether each sequence matches each pattern."""
-    letters, first, last, bit, members = automaton
-    for row in range(len(offsets) - 1):
-        for w in range(len(first)):
-            matches = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
-            if matches:
-                for m in range(members[w], members[w + 1]):
-                    if (matches >> bit[m]) & np.uint64(1):
-                        found[row, m] = True
-
-
-@njit(nogil=True)
 def _count(
     start: int,
     stop: int,
@@ -140,14 +111,14 @@ def _count(
 ) -> None:
     """Add up, in the row of this block, how many of the sequences from `start` to `stop` match each pattern."""
     letters, first, last, bit, members = automaton
-    own = counts[start // _BLOCK]
+    block_counts = counts[start // _BLOCK]
     for row in range(start, stop):
         for w in range(len(first)):
             matches = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
             if matches:
                 for m in range(members[w], members[w + 1]):
                     if (matches >> bit[m]) & np.uint64(1):
-                        own[m] += 1
+                        block_counts[m] += 1
 
 
 def find_freed_residues(

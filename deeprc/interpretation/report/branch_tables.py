@@ -15,10 +15,10 @@ from deeprc.interpretation.report.page import (
     Cell,
     Column,
     Table,
-    make_download_link,
     make_number_cell,
     make_p_cell,
     make_percent_cell,
+    make_sortable_table,
     make_text_cell,
 )
 from deeprc.nn.contributions import ATTENTION
@@ -177,16 +177,8 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     shown = stored[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
-    return Table(
-        f"clones-{table_index}",
-        f"{quantity} {len(stored):,} stored clones{whose}; press a heading to sort by it",
-        columns,
-        rows,
-        sortable=True,
-        download=make_download_link(
-            stored.to_csv(sep="\t", index=False), f"clones-{table_index}.tsv", f"Save all {len(stored):,} (TSV)"
-        ),
-    )
+    caption = f"{quantity} {len(stored):,} stored clones{whose}"
+    return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
 
 
 def _make_clone_row(

@@ -19,9 +19,9 @@ from deeprc.interpretation.report.page import (
     Cell,
     Column,
     Table,
-    make_download_link,
     make_number_cell,
     make_percent_cell,
+    make_sortable_table,
     make_text_cell,
 )
 from deeprc.runs.composition_table import make_composition_table
@@ -98,16 +98,7 @@ def _make_table(kind: _Kind, features: pd.DataFrame, tasks: Sequence[Task]) -> T
     ]
     quantity = f"{len(shown):,} of {len(features):,}, " if len(shown) < len(features) else ""
     name = f"composition-{kind.caption.lower().replace(' ', '-')}"
-    return Table(
-        name,
-        f"{kind.caption}: {quantity}largest effect first; press a heading to sort by it",
-        columns,
-        rows,
-        sortable=True,
-        download=make_download_link(
-            features.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(features):,} (TSV)"
-        ),
-    )
+    return make_sortable_table(name, f"{kind.caption}: {quantity}largest effect first", columns, rows, features)
 
 
 def _choose_shown(features: pd.DataFrame, is_kmer: bool) -> pd.DataFrame:

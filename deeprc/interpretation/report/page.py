@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -34,6 +35,7 @@ __all__ = [
     "make_number_cell",
     "make_p_cell",
     "make_percent_cell",
+    "make_sortable_table",
     "make_swatch",
     "make_text_cell",
     "render",
@@ -158,6 +160,14 @@ def make_download_link(table: str, name: str, label: str) -> tuple[str, str, str
     """Return a link to a table that is part of the page, as tab-separated text: address, file name and label."""
     encoded = base64.b64encode(table.encode("utf-8")).decode("ascii")
     return f"data:text/tab-separated-values;charset=utf-8;base64,{encoded}", name, label
+
+
+def make_sortable_table(
+    name: str, caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], whole: pd.DataFrame
+) -> Table:
+    """Return a table whose headings sort it, with a link to a table of all rows, as `name` and ".tsv"."""
+    link = make_download_link(whole.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(whole):,} (TSV)")
+    return Table(name, f"{caption}; press a heading to sort by it", columns, rows, sortable=True, download=link)
 
 
 def check_report_output(path: Path) -> None:

@@ -23,6 +23,7 @@ from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
+from deeprc.interpretation.by_workers import survey_by_workers
 from deeprc.interpretation.figures.classes import (
     choose_drawn_classes,
     format_class_names,
@@ -55,7 +56,6 @@ from deeprc.interpretation.report.page import Figure, Table, check_report_output
 from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
-from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
@@ -63,6 +63,7 @@ from deeprc.runs.controls import Controls
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
+from deeprc.runs.shares import DividedCohort
 from deeprc.specificity import read_databases
 from deeprc.tasks import Task
 
@@ -142,7 +143,7 @@ def write_report(
     if workers is not None:
         if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
-        read = partial(survey_by_workers, predictor, dataset, workers, device=device)
+        read = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
     results = _compute_results(predictor, dataset, top, known, read)
     files = list(map(str, databases))
     made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)

@@ -16,16 +16,17 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
+from deeprc.interpretation.by_workers import survey_by_workers
 from deeprc.interpretation.column_tables import take_rows
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows
 from deeprc.interpretation.report import write_any_report
 from deeprc.interpretation.survey import Survey, survey_cohort
-from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import HERE, Workers
 from deeprc.runs import shares
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
+from deeprc.runs.shares import DividedCohort
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -97,7 +98,7 @@ def test_a_survey_in_shares_is_that_of_one_process(
     asked = cohort[[*range(20, 60), *range(10)]]
     splits, among = ensemble.split_of(asked), [2, 3, 41]
     expected = survey_cohort(ensemble.model, asked, top=top, parts=splits, witnesses_among=among)
-    found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, parts=splits, witnesses_among=among)
+    found = survey_by_workers(DividedCohort(ensemble, asked, HERE, "cpu"), top=top, parts=splits, witnesses_among=among)
     assert ensemble.model.branch_names
     assert_same_tables(found, expected, check_equal)
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
@@ -115,7 +116,7 @@ def test_a_survey_with_a_share_for_each_repertoire(
     asked = cohort[[58, 3, 7, 12, 20, 41]]
     expected, found = (
         survey_cohort(ensemble.model, asked, top=1),
-        survey_by_workers(ensemble, asked, HERE, device="cpu", top=1),
+        survey_by_workers(DividedCohort(ensemble, asked, HERE, "cpu"), top=1),
     )
     for name, best in found.top.items():
         check_equal(best.table, expected.top[name].table)
@@ -123,7 +124,8 @@ def test_a_survey_with_a_share_for_each_repertoire(
 
 
 def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
-    expected, found = survey_cohort(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
+    expected = survey_cohort(ensemble.model, cohort)
+    found = survey_by_workers(DividedCohort(ensemble, cohort, HERE, "cpu"))
     assert found.witnesses == expected.witnesses == []
     for name, best in found.top.items():
         check_equal(best.table, expected.top[name].table)
@@ -189,7 +191,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(
 ) -> None:
     given = {"top": 5, "parts": ensemble.split_of(cohort), "witnesses_among": [1, 2, 3, 4]}
     with kill_a_worker_that_computes(cluster):
-        found = survey_by_workers(ensemble, cohort, Workers(scheduler=cluster), device="cpu", **given)
+        found = survey_by_workers(DividedCohort(ensemble, cohort, Workers(scheduler=cluster), "cpu"), **given)
     assert_same_tables(found, survey_cohort(ensemble.model, cohort, **given), check_close)
     given_files = [str(folder), str(cohort.container.path)]
     with pytest.raises(SystemExit) as end:
