@@ -228,7 +228,7 @@ def _warn_of_commas(metadata: Metadata) -> None:
     texts = metadata.table.select_dtypes(object).drop(
         columns=[metadata.id_column, metadata.file_column], errors="ignore"
     )
-    found = [name for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
+    found = [str(name) for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
     if found:
         _logger.warning(
             "%s: these columns are text, because their numbers have commas: %s; if these are decimal commas, write "
