@@ -81,7 +81,8 @@ def read_metadata(
     """Read a metadata sheet; its content, not its name, says whether it is TSV, CSV or XLSX.
 
     An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ... In a sheet
-    whose columns are divided by semicolons, numbers may have decimal commas.
+    whose columns are divided by semicolons, numbers may have decimal commas. In other sheets they are text, with a
+    warning, because `1,2` may be a list.
 
     Parameters
     ----------
@@ -110,7 +111,10 @@ def read_metadata(
     check_regular_file(path, expected="a metadata sheet")
     possible_ids = {*ids, *(stem for file in files for stem in list_stems(file.name))}
     rows, delimiter = _read_rows(path, sheet)
-    return _parse_sheet(path, rows, id_column, possible_ids, decimal_commas=delimiter == ";")
+    metadata = _parse_sheet(path, rows, id_column, possible_ids, decimal_commas=delimiter == ";")
+    if delimiter != ";":
+        _warn_of_commas(metadata)
+    return metadata
 
 
 def make_metadata(
@@ -217,6 +221,21 @@ def _replace_decimal_commas(
         name: [replace_decimal_comma(value) for value in values] if name in with_commas else values
         for name, values in text.items()
     }
+
+
+def _warn_of_commas(metadata: Metadata) -> None:
+    """Log a warning about columns of text that may be numbers with decimal commas."""
+    texts = metadata.table.select_dtypes(object).drop(
+        columns=[metadata.id_column, metadata.file_column], errors="ignore"
+    )
+    found = [str(name) for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
+    if found:
+        _logger.warning(
+            "%s: these columns are text, because their numbers have commas: %s; if these are decimal commas, write "
+            "points, or save the sheet as CSV with semicolons",
+            metadata.path,
+            join_names(found, SHOWN_COLUMNS),
+        )
 
 
 def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:

@@ -247,9 +247,8 @@ def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Seri
 def _check_numbers(column: str, values: pd.Series[Any], source: str, purpose: str) -> None:
     known = values.dropna()
     if len(known) and not pd.api.types.is_numeric_dtype(known):
-        raise InputError(
-            f"{source}: target {quote(column)}: {purpose} needs numbers, found for example {known.iloc[0]!r}"
-        )
+        example = known[pd.to_numeric(known, errors="coerce").isna()].head(1).tolist() or known.tolist()
+        raise InputError(f"{source}: target {quote(column)}: {purpose} needs numbers, found for example {example[0]!r}")
     largest = float(known.astype(np.float64).abs().max()) if len(known) else 0.0
     if largest > LARGEST_NUMBER:
         raise InputError(
@@ -280,7 +279,8 @@ def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], s
 def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     """Return a line that says which class of a binary target is positive, and how many repertoires each class has.
 
-    If the target does not name the class, the line also says how to choose the other class.
+    If the negative class is all other values of the column, the line lists several of them: one may be a note such as
+    `n.d.`. If the target does not name the class, the line also says how to choose the other class.
     """
     values = encode_labels([task], metadata)[:, 0]
     n_positive, n_negative, n_missing = (int(each.sum()) for each in (values == 1, values == 0, np.isnan(values)))
@@ -288,6 +288,8 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
         f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
         f"({n_negative})"
     )
+    if len(task.classes) - task.n_positive > 1 and not task.drops_others:
+        line += f": {format_class_counts(metadata[task.column][values == 0])}"
     line += f"; {n_missing} have no label" if n_missing else ""
     if task.title == task.name:
         return line

@@ -145,3 +145,19 @@ def test_the_chosen_positive_class_is_named() -> None:
     assert describe_classes(contrast, METADATA) == (
         "target 'severity=mild vs severe': positive is 'mild' (2 repertoires), negative 'severe' (1); 3 have no label"
     )
+
+
+def test_what_the_negative_class_joins_is_listed() -> None:
+    metadata = pd.DataFrame({"CMV": ["pos", "neg", "n.d.", "neg", None, "Pos"]})
+    (task,) = parse_tasks(["CMV=pos,Pos"], metadata)
+    assert describe_classes(task, metadata) == (
+        "target 'CMV=pos,Pos': positive is 'pos or Pos' (2 repertoires), negative 'none of pos, Pos' (3): n.d. (1), "
+        "neg (2); 1 have no label"
+    )
+
+
+@pytest.mark.parametrize("target", ["age>50", "age:regression"])
+def test_the_example_of_a_value_that_is_no_number_is_none(target: str) -> None:
+    metadata = pd.DataFrame({"age": ["61", None, ">89", "50"]})
+    with pytest.raises(InputError, match="needs numbers, found for example '>89'"):
+        parse_tasks([target], metadata)

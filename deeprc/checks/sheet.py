@@ -292,11 +292,16 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, numbers=numbers)
     if task.comparison is not None:
         return
-    sizes = Counter(str(value) for value in sheet.table[task.column].dropna())
+    values = sheet.table[task.column].dropna()
+    texts, labels = (
+        values.map(str).tolist(),
+        np.nan_to_num(encode_labels([task], sheet.table.loc[values.index])[:, 0], nan=-1),
+    )
+    sizes, label_of = Counter(texts), dict(zip(texts, labels.tolist(), strict=True))
     alike = [
         f"{quote(first)} ({sizes[first]}) and {quote(second)} ({sizes[second]})"
         for first, second in combinations(sorted(sizes), 2)
-        if _are_alike(first, second, min(sizes[first], sizes[second]))
+        if label_of[first] != label_of[second] and _are_alike(first, second, min(sizes[first], sizes[second]))
     ]
     if alike:
         message = f"column {task.column!r}: labels that may mean the same, {list_few(alike, 'pair', 'pairs')}"

@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,12 @@ from deeprc.groups import index_groups
 
 __all__ = ["DonorColumn", "count_divided_donors", "find_donor_columns"]
 
-_NAMES = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
-_ENDS = ("subjectid", "patientid", "donorid")
+_PERSON = "(?:subject|patient|donor|participant|individual)"
+_IDENTIFIER = "(?:id|identifier|nr|no|number)"
+_DONOR_COLUMN = re.compile(
+    rf"{_PERSON}(?:name|code)?|.*{_PERSON}{_IDENTIFIER}|(?:pat|mouse|animal){_IDENTIFIER}", re.DOTALL
+)
+"""Names of columns of donors, as letters and digits alone, in lower case. `animal` alone may be the species."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,9 @@ class DonorColumn:
 
 
 def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
-    """Return the columns whose names say that they hold the donor, such as `subject_id`, `Patient ID` or `donor`."""
+    """Return the columns whose names say that they hold the donor, such as `subject_id`, `Patient Nr.` or `donor`."""
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
-    return [column for column, name in names.items() if name in _NAMES or name.endswith(_ENDS)]
+    return [column for column, name in names.items() if _DONOR_COLUMN.fullmatch(name)]
 
 
 def count_divided_donors(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, format_count
 from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable, to_column_names
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.groups import shuffle_groups
@@ -184,8 +184,8 @@ def _drop_unlabelled(
     """Return the rows for training without those that have no label and whose group is for testing or validation."""
     train = np.array([i for i in rows if strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
     if len(train) < len(rows):
-        message = "%d repertoires without a label are left out: their donors are for testing or validation"
-        _logger.warning(message, len(rows) - len(train))
+        left_out = format_count(len(rows) - len(train), "repertoire")
+        _logger.warning("left out of training: %s without a label, of donors for testing or validation", left_out)
     return train
 
 

@@ -26,7 +26,7 @@ from deeprc.nn.contributions import HeadAttention, SequenceScores, iterate_head_
 from deeprc.nn.inference import Inference
 from deeprc.outputs import list_output_names
 from deeprc.progress import open_step
-from deeprc.training.model import Model
+from deeprc.training.model import Model, check_model
 
 __all__ = [
     "HEADS_COLUMNS",
@@ -157,9 +157,9 @@ def attention_table(
     Parameters
     ----------
     model
-        A trained model, or an ensemble.
+        A trained model, or an ensemble: `run.model` of a run, or `classifier.model_` of a fitted `DeepRCClassifier`.
     dataset, position
-        Dataset, and position of the repertoire in it.
+        Dataset, and position of the repertoire in it, from 0.
     top
         Number of sequences to keep, best first; None keeps all, in the order of the file.
     ranking
@@ -205,6 +205,12 @@ def compute_attention(
     The parameters are those of `attention_table`; `top` limits the sequences of the table, but sizes are of all
     sequences.
     """
+    check_model(model)
+    if not isinstance(position, int | np.integer):
+        raise TypeError(
+            f"position: expected the position of one repertoire in the dataset, found {position!r}; that of an id is "
+            "dataset.repertoire_ids.tolist().index(id)"
+        )
     inferences = [member.make_inference(dataset) for member in model.members]
     return _compute_attention(model, inferences, [position], _Selection.of(model, top, ranking))[0]
 

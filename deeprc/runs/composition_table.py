@@ -35,7 +35,7 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.outputs import list_output_names
 from deeprc.progress import track
 from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
-from deeprc.training.model import Model
+from deeprc.training.model import Model, check_model
 
 __all__ = ["make_composition_table"]
 
@@ -50,7 +50,8 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     Parameters
     ----------
     model
-        A trained model, or an ensemble, whose effects are the means of its members in common units.
+        A trained model, or an ensemble, whose effects are the means of its members in common units: `run.model` of a
+        run, or `classifier.model_` of a fitted `DeepRCClassifier`.
     dataset
         The cohort; repertoires without sequences are ignored.
     top
@@ -85,6 +86,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     InputError
         If the model needs genes that the cohort lacks.
     """
+    check_model(model)
     dataset = dataset[np.flatnonzero(dataset.n_sequences)]
     members = list_weighted_branches(model)
     groups = _divide_repertoires(model, dataset)

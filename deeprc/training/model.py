@@ -38,7 +38,7 @@ from deeprc.training.calibration import average_calibrations, describe_calibrati
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.log_abundance import warn_of_counts_of_one
 
-__all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
+__all__ = ["Ensemble", "Model", "TrainedModel", "check_model", "describe_network", "load_weights", "rebuild_network"]
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,15 @@ class Model(ABC):
     def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:
         """Return the scores of all members together from the scores of each; see `nn.contributions.combine_scores`."""
         return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.units)
+
+
+def check_model(model: object) -> None:
+    """Raise TypeError if an argument is no model, but for example a run or an estimator, which hold one."""
+    if not isinstance(model, Model):
+        raise TypeError(
+            "model: expected a trained model, such as `run.model` of a run or `classifier.model_` of a fitted "
+            f"DeepRCClassifier, found {type(model).__name__}"
+        )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from deeprc.datasets.parts import RepertoireInMemory
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.donors import DonorColumn, find_donor_columns
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
@@ -235,3 +235,10 @@ def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
     assert DonorColumn(table, "who").index().tolist() == [0, 6, 1, 0, 9]
     assert DonorColumn(table, None).index().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_columns_of_donors_are_known_by_their_names() -> None:
+    donors = ["Patient Nr.", "study_patient_id", "DONOR", "participant code", "Subject No", "Mouse ID", "pat-ID"]
+    others = ["animal", "patient age", "donor_type", "number", "id", "name", "subject_group", "sample no", "n donors"]
+    table = pd.DataFrame(columns=[*donors, *others])
+    assert find_donor_columns(table) == donors

@@ -582,6 +582,17 @@ def test_labels_that_look_alike(tmp_path, cohort):
     )
 
 
+def test_spellings_that_the_target_joins_are_no_finding(tmp_path, cohort):
+    cohort.sheet["status"] = ["Case", "case", "case", "control", "Control", *["control"] * 7]
+    cohort.write(tmp_path)
+    assert "similar-labels" not in codes(cohort.check(targets=["status=Case,case vs control,Control"]))
+    assert "similar-labels" not in codes(cohort.check(targets=["status=Case,case"]))
+    for target in ("status=case", "status=case vs control,Control"):  # the other spelling is negative, or left out
+        assert only(cohort.check(targets=[target]), "similar-labels").message == (
+            "column 'status': labels that may mean the same, 1 pair: 'Case' (1) and 'case' (2)"
+        )
+
+
 @pytest.mark.parametrize(
     ("first", "second", "alike"),
     [

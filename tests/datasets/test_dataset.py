@@ -94,6 +94,14 @@ def test_out_of_range_is_an_index_error(dataset):
         dataset[[6]]
 
 
+def test_an_id_is_no_position(dataset):
+    with pytest.raises(
+        TypeError, match=r"found the text 'a\.csv'; .* cohort\[cohort\.repertoire_ids == 'a\.csv'\]\[0\]"
+    ):
+        dataset["a.csv"]
+    assert dataset[dataset.repertoire_ids == "a.csv"][0].repertoire_id == "a.csv"  # as the message says
+
+
 def test_one_repertoire(dataset):
     repertoire = dataset[-1]
     assert len(repertoire) == 2

@@ -343,9 +343,16 @@ def test_ids_files_thousands_and_codes_keep_their_commas(tmp_path: Path) -> None
     assert found.table["code"].tolist() == ["007,5", "008,5"]
 
 
-def test_commas_of_other_sheets_are_text(tmp_path: Path) -> None:
-    (tmp_path / "m.tsv").write_text("ID\tloci\na\t2,24\nb\t1,3\n")  # two numbers in a cell, such as alleles
-    assert read_metadata(tmp_path / "m.tsv").table["loci"].tolist() == ["2,24", "1,3"]
+def test_commas_of_other_sheets_are_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "m.tsv"
+    path.write_text("ID\tloci\tnote\tage\n1,5\t2,24\ta,b\t3\n2,5\t1,3\t\t4\n")  # loci: such as alleles
+    with caplog.at_level(logging.WARNING):
+        table = read_metadata(path, id_column="ID").table
+    assert table["loci"].tolist() == ["2,24", "1,3"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: these columns are text, because their numbers have commas: loci; if these are decimal commas, write "
+        "points, or save the sheet as CSV with semicolons"
+    ]
 
 
 def test_dates_of_a_workbook_and_of_a_table_are_those_of_a_csv_file(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ TABLE = pd.DataFrame(
         "number": np.arange(N) + 100,  # each repertoire has its own
         "weight": np.linspace(50.5, 90.2, N),  # so has a measurement
         "donor": [f"d{i // 4}" for i in range(N)],
-        "donor_code": [7 * (i // 4) for i in range(N)],  # each donor has its own
+        "kit_code": [7 * (i // 4) for i in range(N)],  # each donor has its own
         "age": [30 + 3 * (i // 4) for i in range(N)],  # so has an age
         "batch": [i // 4 % 2 for i in range(N)],
     }
@@ -30,7 +30,7 @@ def test_what_says_the_target_or_names_each_is_left_out() -> None:
     columns = select_control_columns(TABLE, parse_tasks(["status"], TABLE))
     assert columns.read == ["site", "weight", "age", "batch"]
     assert columns.target_like == ["score", "ward"]
-    assert columns.identifying == ["number", "donor_code"]
+    assert columns.identifying == ["number", "kit_code"]
     (warning,) = find_target_like_cautions(columns)
     assert warning.level == "warning"
     assert warning.text.startswith("Columns score, ward each determine the target, so no control method uses them.")
@@ -47,7 +47,7 @@ def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
 def test_several_values_of_one_class_say_the_target_unless_they_may_be_families() -> None:
     site = [f"{'ab'[i // 4 % 2]}{i % 2}" for i in range(N)]  # a0 and b0 have cases only, a1 and b1 healthy ones
     family = [f"f{i // 4}{i % 2}" for i in range(N)]  # ten families of two
-    table = TABLE.drop(columns=["donor", "donor_code"]).assign(site=site, family=family)
+    table = TABLE.drop(columns=["donor", "kit_code"]).assign(site=site, family=family)
     columns = select_control_columns(table, parse_tasks(["status"], table))
     assert columns.target_like == ["score", "ward", "site"]
     assert "family" in columns.read

@@ -16,7 +16,9 @@ from deeprc.errors import InputError
 from deeprc.interpretation import attention, attention_files, sequence_ranks
 from deeprc.interpretation.attention import attention_table, compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
+from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.run import Run, load_run
+from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.model import TrainedModel
 
 REQUIRED = "sequence sequence_alignment germline_alignment junction v_cigar d_cigar j_cigar d_call rev_comp productive"
@@ -145,6 +147,18 @@ def test_the_best_rows_are_those_of_a_sort(monkeypatch: pytest.MonkeyPatch, n: i
 def test_a_table_of_no_sequences_is_refused(two_heads: Run, cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="`top=0`: expected at least 1"):
         attention_table(two_heads.model, cohort, 0, top=0)
+
+
+def test_what_is_no_model_or_no_position_is_named(two_heads: Run, cohort: RepertoireDataset) -> None:
+    with pytest.raises(TypeError, match=r"such as `run\.model` of a run or `classifier\.model_` .*, found Run"):
+        attention_table(two_heads, cohort, 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="found DeepRCClassifier"):
+        make_composition_table(DeepRCClassifier(), cohort)  # type: ignore[arg-type]
+    name = cohort.repertoire_ids[3]
+    with pytest.raises(TypeError, match=f"expected the position of one repertoire in the dataset, found '{name}'"):
+        attention_table(two_heads.model, cohort, name)
+    position = cohort.repertoire_ids.tolist().index(name)  # as the message says
+    assert attention_table(two_heads.model, cohort, position)["repertoire_id"].unique().tolist() == [name]
 
 
 @pytest.mark.parametrize("top", [1, 7, 10_000])

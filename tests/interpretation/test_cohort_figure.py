@@ -114,3 +114,15 @@ def test_long_names_of_classes_are_cut(cohort: RepertoireDataset) -> None:
     texts = [text.get_text() for text in figure.findobj(Text)]
     assert "x" * 20 + "…" + "x" * 19 + ": 2" in texts
     assert max(map(len, texts)) < 100
+
+
+def test_the_legend_explains_points_without_a_label(cohort: RepertoireDataset) -> None:
+    from deeprc.interpretation.figures.cohort import draw_cohort_figure
+
+    found, places = compute_cohort_numbers(cohort, "status=ill")
+    for classes, expected in (
+        (found.classes, ["well: 2", "ill: 2"]),
+        (["ill", "", "well", ""], ["well: 1", "ill: 1", "no label: 2 (only in the maps)"]),
+    ):
+        (legend,) = draw_cohort_figure(replace(found, classes=classes), places).legends
+        assert [text.get_text() for text in legend.get_texts()] == expected

@@ -3,9 +3,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 
 from deeprc import DeepRCClassifier
 from deeprc.datasets.container_writer import ContainerWriter
@@ -176,3 +177,26 @@ def test_attention_is_that_of_the_predictions(cohort: RepertoireDataset) -> None
         expected = np.zeros(len(logits))
         expected[kept] = np.exp(logits[kept]) / np.exp(logits[kept]).sum()
         np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-6)
+
+
+def test_searches_and_folds_of_scikit_learn_give_fit_the_donors(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/api.md says: `params` of `cross_val_score`, metadata routing for a search."""
+    y, donors, seen = cohort.metadata["status"], pd.Series(np.arange(len(cohort)) // 2), []
+
+    def record(given: Fold, *_: object, **__: object) -> None:
+        seen.append(None if given.groups is None else len(set(given.groups.tolist())))
+        raise Killed
+
+    monkeypatch.setattr(estimator_module, "split_fold", record)
+    folds = GroupKFold(3)
+    with pytest.raises(Killed):
+        cross_val_score(
+            DeepRCClassifier(), cohort, y, cv=folds, groups=donors, params={"groups": donors}, error_score="raise"
+        )
+    with config_context(enable_metadata_routing=True):
+        model = DeepRCClassifier().set_fit_request(groups=True)
+        with pytest.raises(Killed):
+            GridSearchCV(model, {"seed": [0]}, cv=folds, error_score="raise").fit(cohort, y, groups=donors)
+    assert seen == [10, 10]

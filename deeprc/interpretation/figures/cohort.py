@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CohortNumbers", "draw_cohort_figure"]
 
 _MAX_GENES = 20
+_UNLABELLED: Mapping[str, Any] = {"linestyle": "", "marker": ".", "markersize": 4, "color": MUTED}
 _MAX_LEGEND_LETTERS, _MAX_TICK_LETTERS = 190, 36  # in a line of the legend, and below the x axis
 _LEAST = 0.001  # smallest fraction of sequences from which on a length is drawn
 
@@ -111,6 +112,9 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
         for style in styles.values()
     ]
     texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in rows_of_class.items()]
+    if n_unlabelled := len(found.sizes) - sum(map(len, rows_of_class.values())):
+        handles += panels[0, 0].plot([], [], **_UNLABELLED)
+        texts.append(f"no label: {n_unlabelled:,} (only in the maps)")
     columns = max(1, min(len(texts), _MAX_LEGEND_LETTERS // (max(map(len, texts)) + 4)))
     figure.legend(handles, texts, loc="upper left", ncols=columns, bbox_to_anchor=(0.05, 0.04), handletextpad=0.2)
     return figure
@@ -201,7 +205,7 @@ def _draw_map(
     axis: Axes, points: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
 ) -> None:
     unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*rows_of_class.values(), np.zeros(0, np.int64)]))
-    axis.plot(*points[unlabelled].T, linestyle="", marker=".", markersize=4, color=MUTED)
+    axis.plot(*points[unlabelled].T, **_UNLABELLED)
     for name, rows in rows_of_class.items():
         style = styles[name]
         axis.plot(
