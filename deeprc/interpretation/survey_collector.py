@@ -248,10 +248,10 @@ class _GeneUsage:
         genes = repertoire.genes.get(field)
         if genes is None or len(repertoire) == 0:
             return
-        own = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
+        new_codes = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
         size = len(self.code_of)
         self.sums = np.pad(self.sums, ((0, 0), (0, size - self.sums.shape[1])))
-        codes = own[genes.codes]
+        codes = new_codes[genes.codes]
         self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
         self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
         self.n += 1

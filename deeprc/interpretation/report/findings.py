@@ -129,8 +129,8 @@ def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[Seque
     carriers
         Carriers of each top sequence, best first, by the name of the direction.
     """
-    for direction, every in carriers.items():
-        first = every[:_LOOKED_AT]
+    for direction, shared in carriers.items():
+        first = shared[:_LOOKED_AT]
         marked = [each for each in first if each.group is not None]
         if marked:
             groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
@@ -262,9 +262,9 @@ def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> li
     found: list[list[int]] = [[] for _ in wanted]
 
     def look(repertoire: Repertoire) -> NDArray[np.int64]:
-        own = hash_repertoire(repertoire)
-        index = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
-        return np.unique(index[wanted[index] == own])
+        hashes = hash_repertoire(repertoire)
+        index = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        return np.unique(index[wanted[index] == hashes])
 
     if len(wanted):
         looked = track(dataset.map_repertoires(look), "repertoires that have the top sequences", len(dataset))
