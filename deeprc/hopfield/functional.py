@@ -242,7 +242,7 @@ def associate(
         return values.new_zeros(size)
     results = [
         associate(
-            own,
+            head_states,
             stored[:, first:stop],
             values[:, first:stop],
             beta=beta,
@@ -250,7 +250,7 @@ def associate(
             max_updates=max_updates,
             tolerance=tolerance,
         )
-        for own, (first, stop) in zip(states, sets, strict=True)
+        for head_states, (first, stop) in zip(states, sets, strict=True)
     ]
     return torch.stack(results) if state_offsets is None else torch.cat(results, dim=-2)
 

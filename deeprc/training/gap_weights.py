@@ -82,7 +82,7 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
             slopes *= np.sign(motifs[m].correlation)
             found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
         weights[m].append(() if found is None else tuple(found.tolist()))
-    return [replace(motif, gap_weights=tuple(own)) for motif, own in zip(motifs, weights, strict=True)]
+    return [replace(motif, gap_weights=tuple(each)) for motif, each in zip(motifs, weights, strict=True)]
 
 
 def _fit_slopes(

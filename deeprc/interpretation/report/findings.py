@@ -231,7 +231,7 @@ def find_sharing_repertoires(
     column
         Metadata column that names the donor of a repertoire.
     """
-    hashes = {direction: _hash_sequences(dataset, own.index) for direction, own in top.items()}
+    hashes = {direction: _hash_sequences(dataset, found.index) for direction, found in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _find_carriers(dataset, wanted)
     donors = DonorColumn(dataset.metadata, column).index()
@@ -247,9 +247,7 @@ def find_sharing_repertoires(
         return SequenceCarriers(len(rows), n_donors, None)
 
     described = [describe(rows) for rows in carriers]
-    return {
-        direction: [described[i] for i in np.searchsorted(wanted, own).tolist()] for direction, own in hashes.items()
-    }
+    return {name: [described[i] for i in np.searchsorted(wanted, each).tolist()] for name, each in hashes.items()}
 
 
 def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
