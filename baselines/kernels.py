@@ -259,10 +259,10 @@ def _add_minima(a: NDArray[np.float32], b: NDArray[np.float32], pairs: NDArray[n
     All sums are computed by this one loop, so that a row's sum with itself is exactly its sum with an equal row.
     """
     chunk = _TILE * _TILE
-    for number in numba.prange((len(pairs) + chunk - 1) // chunk):
+    for chunk_index in numba.prange((len(pairs) + chunk - 1) // chunk):
         for start in range(0, a.shape[1], _BLOCK):
             stop = min(start + _BLOCK, a.shape[1])
-            for pair in range(number * chunk, min((number + 1) * chunk, len(pairs))):
+            for pair in range(chunk_index * chunk, min((chunk_index + 1) * chunk, len(pairs))):
                 x, y = a[pairs[pair, 0], start:stop], b[pairs[pair, 1], start:stop]
                 block = np.float32(0)
                 for at in range(stop - start):
@@ -276,8 +276,8 @@ def _add_common(
 ) -> None:
     """Add the number of bits that each pair of rows has in common to `numbers`, (P,)."""
     chunk = _TILE * _TILE
-    for number in numba.prange((len(pairs) + chunk - 1) // chunk):
-        for pair in range(number * chunk, min((number + 1) * chunk, len(pairs))):
+    for chunk_index in numba.prange((len(pairs) + chunk - 1) // chunk):
+        for pair in range(chunk_index * chunk, min((chunk_index + 1) * chunk, len(pairs))):
             x, y = a[pairs[pair, 0]], b[pairs[pair, 1]]
             total = np.uint64(0)
             for at in range(len(x)):

@@ -203,7 +203,10 @@ class _Solution:
     limit: float
 
     def holds_for(self, cost: float) -> bool:
-        """Return whether `at` gives the optimum for this C; if no coefficient is at its bound, the bound may rise."""
+        """Return whether `at` gives the optimum for this C.
+
+        A larger C allows larger coefficients, so it changes nothing if none has reached the bound, which is C.
+        """
         if cost <= self.cost:
             return self.is_linear_below or cost == self.cost
         return bool(np.all(np.abs(self.coefficients) < self.cost))

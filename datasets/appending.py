@@ -14,10 +14,10 @@ from deeprc.datasets.plan import BAD_FILES_ADVICE, SKIP_ADVICE, Plan
 from deeprc.datasets.repertoire_checks import (
     EMPTY_ADVICE,
     check_loci,
-    count_gene_numbers,
+    count_numbers_as_genes,
     describe_empty,
     group_empty,
-    warn_of_gene_numbers,
+    warn_of_numbers_as_genes,
 )
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import (
@@ -106,7 +106,7 @@ class RepertoireAppender:
                     break
         if self._mixture or self._empty or (self._errors and not self._skip_bad_files):
             raise SeveralErrors(self._describe_failures(was_stopped=n_done < n))
-        warn_of_gene_numbers(self._gene_numbers)
+        warn_of_numbers_as_genes(self._gene_numbers)
 
     def _has_failed_so_far(self, n_done: int) -> bool:
         return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
@@ -166,7 +166,7 @@ class RepertoireAppender:
         for report in reports:
             if report.kept:
                 self._writer.append(report.repertoire_id, cleaned_of[report.repertoire_id].sequences)
-                numbers += count_gene_numbers(cleaned_of[report.repertoire_id].sequences)
+                numbers += count_numbers_as_genes(cleaned_of[report.repertoire_id].sequences)
         self._reports[index] = reports
         self._gene_numbers[str(file.path)] += numbers
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}

@@ -156,8 +156,8 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     n_found = list(obs.columns).count(donor)
     if n_found != 1:
         found = ", ".join(map(str, obs.columns)) or "none"
-        number = f"{n_found} columns" if n_found else "no column"
-        raise InputError(f"`donor`: {number} {donor!r} in obs; its columns are {found}")
+        quantity = f"{n_found} columns" if n_found else "no column"
+        raise InputError(f"`donor`: {quantity} {donor!r} in obs; its columns are {found}")
     has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
     if not has_donor.all():
         _logger.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)

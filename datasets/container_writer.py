@@ -113,8 +113,9 @@ class ContainerWriter:
                 self._folder = self.kept_in
                 self._folder.mkdir(exist_ok=True)
                 self._journal = Journal(self._folder)
-                own = takewhile(lambda entry: "appended" in entry, self._journal.entries)  # not those of an old version
-                self.checkpoints = [entry["note"] for entry in own]
+                # those of an old version have no "appended"
+                appended = takewhile(lambda entry: "appended" in entry, self._journal.entries)
+                self.checkpoints = [entry["note"] for entry in appended]
             else:
                 self._folder = self._hidden.enter_context(temporary_folder(self._real_path))
         except OSError as error:

@@ -45,9 +45,9 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     path = Path(path)
     header, body = _read_sheet(path)
-    rows = [(number, dict(zip(header, row, strict=True))) for number, row in body]
-    for number, row in rows:
-        _check_sequence(path, number, row)
+    rows = [(row_number, dict(zip(header, row, strict=True))) for row_number, row in body]
+    for row_number, row in rows:
+        _check_sequence(path, row_number, row)
     if not rows:
         raise InputError(f"{path}: a header and no rows")
     columns = {name: [row[name] for _, row in rows] for name in header if name}
@@ -62,7 +62,7 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]]]:
     """Return the first sheet's header and its rows that are not blank, each with its number."""
-    cells = [(number, tuple(_strip_text(cell.value) for cell in row)) for number, row in iterate_rows(path)]
+    cells = [(row_number, tuple(_strip_text(cell.value) for cell in row)) for row_number, row in iterate_rows(path)]
     width = max((len(row) for _, row in cells), default=0)
     rows = [(n, row + (None,) * (width - len(row))) for n, row in cells if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []
@@ -79,16 +79,16 @@ def _strip_text(value: object) -> object:
     return (value.strip() or None) if isinstance(value, str) else value
 
 
-def _check_sequence(path: Path, number: int, row: Mapping[str, Any]) -> None:
+def _check_sequence(path: Path, row_number: int, row: Mapping[str, Any]) -> None:
     """Raise InputError unless a row of the sheet has texts, amino acids and numbers in their columns."""
     for name in _SEQUENCE_COLUMNS:
         if not isinstance(row[name], str):
-            raise InputError(f"{path}: row {number}, column {name!r}: expected text, found {row[name]!r}")
+            raise InputError(f"{path}: row {row_number}, column {name!r}: expected text, found {row[name]!r}")
     if not _AMINO_ACIDS.fullmatch(row["CDR3"]):
-        raise InputError(f"{path}: row {number}, column 'CDR3': expected amino acids, found {row['CDR3']!r}")
+        raise InputError(f"{path}: row {row_number}, column 'CDR3': expected amino acids, found {row['CDR3']!r}")
     for name in _NUMBER_COLUMNS:
         if isinstance(row[name], bool) or not isinstance(row[name], int | float):
-            raise InputError(f"{path}: row {number}, column {name!r}: expected a number, found {row[name]!r}")
+            raise InputError(f"{path}: row {row_number}, column {name!r}: expected a number, found {row[name]!r}")
 
 
 def _normalise_gene_name(name: str) -> str:

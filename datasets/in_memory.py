@@ -32,9 +32,9 @@ from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_ro
 from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.repertoire_checks import (
     check_loci,
-    count_gene_numbers,
+    count_numbers_as_genes,
     raise_or_warn_of_empty,
-    warn_of_gene_numbers,
+    warn_of_numbers_as_genes,
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
@@ -254,8 +254,8 @@ def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
     without_row = {table.source: tuple(unknown)} if unknown else {}
     report_of_all = PreprocessingReport(tuple(reports), tuple(missing), (), without_row, {}, options.cleaning())
     sequences_of = {name: cleaned[name].sequences for name in kept}
-    numbers = sum(map(count_gene_numbers, sequences_of.values()), Counter[str]())
-    warn_of_gene_numbers({table.source: numbers})
+    numbers = sum(map(count_numbers_as_genes, sequences_of.values()), Counter[str]())
+    warn_of_numbers_as_genes({table.source: numbers})
     return MemoryDataset(MemoryContainer(sequences_of, metadata, report_of_all, table.source))
 
 

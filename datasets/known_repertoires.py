@@ -46,14 +46,14 @@ class KnownRepertoires:
             Whether it is then also known with other genes, because they were probably assigned anew. Choose this if it
             is worse to take a known repertoire for a new one than the reverse.
         """
-        alike = []
+        matches = []
         for index in self._variants.get(_drop_genes(identity), ()):
             stored = self._identities[index]
             if stored == identity:
                 return index
             if with_other_genes or not (_has_genes(stored) and _has_genes(identity)):
-                alike.append(index)
-        return alike[0] if len(alike) == 1 else None
+                matches.append(index)
+        return matches[0] if len(matches) == 1 else None
 
 
 def identify_repertoire(repertoire: Repertoire) -> str:

@@ -23,14 +23,14 @@ import numpy as np
 
 from deeprc.errors import InputError
 
-__all__ = ["read_legacy_texts", "read_texts_apart"]
+__all__ = ["read_legacy_texts", "read_texts_in_subprocess"]
 
 _SECONDS = 60
 _MAX_BYTES = 64 << 20
 """Largest size of all texts in bytes, beside four times the file's size: a text may be stored once and named many
 times."""
 
-_TOGETHER = 256
+_TEXTS_PER_READ = 256
 """The number of texts of a dataset that are read at a time."""
 
 _LAST_WORDS = 4000
@@ -62,8 +62,10 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     return _read_texts(path, None)
 
 
-def read_texts_apart(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
-    """Return datasets of texts by their locations; `rows_of` has the range of rows of each, None for all rows.
+def read_texts_in_subprocess(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
+    """Return texts of an HDF5 file, read by a separate process, by the location of their dataset in the file.
+
+    `rows_of` has the range of rows to read of each dataset, None for all rows.
 
     Raises
     ------
@@ -166,8 +168,8 @@ def _write_dataset(location: str, dataset: h5py.Dataset, rows: list[int] | None)
     (n,) = dataset.shape
     first, end = rows or (0, n)
     _write_texts(location, [])
-    for start in range(first, end, _TOGETHER):
-        _write_texts(location, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
+    for start in range(first, end, _TEXTS_PER_READ):
+        _write_texts(location, dataset.asstr()[start : min(start + _TEXTS_PER_READ, end)].tolist())
 
 
 def _write_texts(location: str, texts: str | list[str]) -> None:

@@ -196,16 +196,16 @@ class LinkedContainer:
         for part, store in enumerate(self.stores):
             rows_in_part = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
             taken.append(store.sequences.take(rows_in_part).with_genes(self.take_genes(part, rows_in_part)))
-        together = Sequences.concatenate([sequences.with_genes({}) for sequences in taken])
-        together = together.with_genes(
+        joined = Sequences.concatenate([sequences.with_genes({}) for sequences in taken])
+        joined = joined.with_genes(
             {
                 name: Categorical(np.concatenate([sequences.genes[name].codes for sequences in taken]), names)
                 for name, names in self.gene_names.items()
             }
         )
         if np.array_equal(order, np.arange(len(order))):
-            return together
-        return together.take(invert_order(order))
+            return joined
+        return joined.take(invert_order(order))
 
 
 class LinkedSequences:

@@ -154,10 +154,10 @@ def _parse_sheet(
     _check_names(path, [name for name in names if name])
     file_column = find_column(text, _FILE_COLUMNS)
     chosen = find_id_column(path, text, id_column, file_column, possible_ids)
-    names_of = text[chosen]
+    ids = text[chosen]
     if id_column is None and chosen == file_column:
-        names_of = [list_stems(value)[-1] for value in names_of]
-    _check_ids(path, chosen, names_of, numbers)
+        ids = [list_stems(value)[-1] for value in ids]
+    _check_ids(path, chosen, ids, numbers)
     if is_sample_overview(text):
         text = add_tag_columns(path, text, numbers)
     if decimal_commas:
@@ -167,11 +167,11 @@ def _parse_sheet(
             name: pd.Series(values, dtype=object) if name == chosen else parse_column(values)
             for name, values in text.items()
         },
-        index=pd.RangeIndex(len(names_of)),
+        index=pd.RangeIndex(len(ids)),
     )
-    paths = [""] * len(names_of) if file_column is None else text[file_column]
+    paths = [""] * len(ids) if file_column is None else text[file_column]
     named = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
-    return Metadata(path, chosen, tuple(names_of), table, named, file_column)
+    return Metadata(path, chosen, tuple(ids), table, named, file_column)
 
 
 def find_file_column(columns: Iterable[str]) -> str | None:
@@ -186,7 +186,7 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]
     `#`, are left out.
     """
     if is_workbook(path):
-        cells_of = ((number, [_format_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet))
+        cells_of = ((row_number, [_format_cell(cell) for cell in row]) for row_number, row in iterate_rows(path, sheet))
         return _drop_comments(cells_of), None
     with open_text(path) as stream:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
@@ -197,14 +197,14 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]
     rows: list[tuple[int, list[str]]] = []
     n_cells = 0
     try:
-        for number, line in enumerate(_iterate_cells(path, text, header), header.n_comments + 1):
+        for row_number, line in enumerate(_iterate_cells(path, text, header), header.n_comments + 1):
             n_cells += len(line)
             if len(rows) > MAX_ROWS or n_cells > MAX_CELLS or len(line) > MAX_COLUMNS:
                 limits = f"{MAX_ROWS:,} rows of {MAX_COLUMNS:,} columns and {MAX_CELLS:,} cells"
-                raise InputError(f"{path}: row {number}: too large; expected at most {limits} in a sheet")
+                raise InputError(f"{path}: row {row_number}: too large; expected at most {limits} in a sheet")
             cells = [_LINES.sub(" ", cell.strip()) for cell in line]
             if any(cells):
-                rows.append((number, cells))
+                rows.append((row_number, cells))
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as a table: {error}") from error
     return rows, header.delimiter
@@ -318,24 +318,25 @@ def _separate_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple
     (_, names), *body = rows
     if not body:
         raise InputError(f"{path}: a header and no rows")
-    for number, row in rows:
-        _check_cells(path, names, number, row)
-    for number, row in body:
+    for row_number, row in rows:
+        _check_cells(path, names, row_number, row)
+    for row_number, row in body:
         if len(row) > len(names) and any(row[len(names) :]):
             remark = "; is there a title above the header?" if is_title(names) else ""
-            raise InputError(f"{path}: row {number} has {len(row)} fields where the header has {len(names)}{remark}")
+            found = f"{len(row)} fields where the header has {len(names)}"
+            raise InputError(f"{path}: row {row_number} has {found}{remark}")
     names[0] = names[0].removeprefix("#").strip()
     cells = [row[: len(names)] + [""] * (len(names) - len(row)) for _, row in body]
-    return names, cells, [number for number, _ in body]
+    return names, cells, [row_number for row_number, _ in body]
 
 
-def _check_cells(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
+def _check_cells(path: Path, names: Sequence[str], row_number: int, row: Sequence[str]) -> None:
     """Refuse cells that are too long, or would steer a terminal."""
-    together = " ".join(row)
-    if len(together) <= _MAX_LETTERS and not CONTROL_CHARACTERS.search(together):
+    row_text = " ".join(row)
+    if len(row_text) <= _MAX_LETTERS and not CONTROL_CHARACTERS.search(row_text):
         return
     for name, cell in zip(names, row, strict=False):
-        where = f"{path}: row {number}, column {quote(name)}"
+        where = f"{path}: row {row_number}, column {quote(name)}"
         if len(cell) > _MAX_LETTERS:
             raise InputError(f"{where}: expected at most {_MAX_LETTERS:,} letters, found {len(cell):,}")
         if CONTROL_CHARACTERS.search(cell):
@@ -353,12 +354,12 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:
     """Raise InputError if a row has no id, or two rows have the same one."""
     first: dict[str, int] = {}
-    for repertoire_id, number in zip(ids, numbers, strict=True):
+    for repertoire_id, row_number in zip(ids, numbers, strict=True):
         if not repertoire_id:
-            raise InputError(f"{path}: row {number}, column {column!r}: the repertoire has no id")
+            raise InputError(f"{path}: row {row_number}, column {column!r}: the repertoire has no id")
         if repertoire_id in first:
             raise InputError(
-                f"{path}: rows {first[repertoire_id]} and {number} have the same {column} {quote(repertoire_id)}; "
+                f"{path}: rows {first[repertoire_id]} and {row_number} have the same {column} {quote(repertoire_id)}; "
                 "ids must be unique (another column is chosen with `id_column`)"
             )
-        first[repertoire_id] = number
+        first[repertoire_id] = row_number

@@ -15,11 +15,11 @@ from deeprc.errors import FaultGroup, InputError, format_count, quote
 __all__ = [
     "EMPTY_ADVICE",
     "check_loci",
-    "count_gene_numbers",
+    "count_numbers_as_genes",
     "describe_empty",
     "group_empty",
     "raise_or_warn_of_empty",
-    "warn_of_gene_numbers",
+    "warn_of_numbers_as_genes",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_mis
     _logger.warning("%s: left out", message)
 
 
-def count_gene_numbers(sequences: Sequences) -> Counter[str]:
+def count_numbers_as_genes(sequences: Sequences) -> Counter[str]:
     """Return how often each number stands in the place of a V or J gene, as if it came from another column."""
     numbers: Counter[str] = Counter()
     for calls in sequences.genes.values():
@@ -95,8 +95,8 @@ def count_gene_numbers(sequences: Sequences) -> Counter[str]:
     return +numbers
 
 
-def warn_of_gene_numbers(numbers_by_file: Mapping[str, Counter[str]]) -> None:
-    """Log one warning about all files that have numbers in the place of genes; see `count_gene_numbers`."""
+def warn_of_numbers_as_genes(numbers_by_file: Mapping[str, Counter[str]]) -> None:
+    """Log one warning about all files that have numbers in the place of genes; see `count_numbers_as_genes`."""
     files = [file for file, numbers in numbers_by_file.items() if numbers]
     if not files:
         return

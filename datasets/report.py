@@ -166,7 +166,7 @@ class PreprocessingReport:
 
     @property
     def counts_from(self) -> dict[str, int]:
-        """The number of kept rows, by the column of their count."""
+        """Number of kept rows by the column that had their counts."""
         return _sum_counts(each.counts_from for each in self.repertoires)
 
     @property
@@ -311,7 +311,7 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _merge_changes(changes: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    together: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for changes_of_one in changes:
-        together.update(changes_of_one)
-    return together
+        merged.update(changes_of_one)
+    return merged

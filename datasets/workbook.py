@@ -76,15 +76,15 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
             _logger.info("%s: read the sheet %r, the first of %d", path, table.title, len(book.worksheets))
         table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
-        for number, row in _number_rows(path, table.iter_rows()):
+        for row_number, row in _number_rows(path, table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
             n_rows, n_cells, n_formatted = n_rows + (last > 0), n_cells + last, n_formatted + len(row)
-            if number > _LAST_ROW or n_rows > MAX_ROWS or n_cells > MAX_CELLS or n_formatted > _MAX_FORMATTED_CELLS:
+            if row_number > _LAST_ROW or n_rows > MAX_ROWS or n_cells > MAX_CELLS or n_formatted > _MAX_FORMATTED_CELLS:
                 raise InputError(
                     f"{path}: too large; expected at most {MAX_ROWS:,} rows and {MAX_CELLS:,} cells in a sheet"
                 )
             if last:
-                yield number, row[:last]
+                yield row_number, row[:last]
 
 
 def _number_rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:

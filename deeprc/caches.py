@@ -42,8 +42,8 @@ def make_private_folder() -> Path | None:
         return None
     shared = parent_status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not parent_status.st_mode & stat.S_ISVTX
     shared = shared or parent_status.st_uid not in (0, os.getuid())  # the owner of a folder may rename what is in it
-    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    return folder if own and not shared else None
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return folder if is_private and not shared else None
 
 
 def has_home() -> bool:

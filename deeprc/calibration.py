@@ -197,6 +197,7 @@ def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
     target = (np.eye(n_classes)[classes] * size[:, None] + 1) / (size[:, None] + n_classes)  # (B, C)
 
     def loss(slope: float, _: float) -> tuple[float, float, float]:
+        """Return the cross-entropy, and its derivatives by slope and intercept; there is no intercept."""
         residual = softmax(slope * logits, axis=1) - target
         return float(-(target * log_softmax(slope * logits, axis=1)).sum()), float((residual * logits).sum()), 0.0
 
@@ -235,10 +236,10 @@ def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[
     The calibrated probabilities, (B, C), and the probability from which the second of two classes is called. Two
     classes are calibrated by a slope and an intercept, more classes by a temperature.
     """
-    new, own = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
+    new, known_logs = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
     if probability.shape[1] > 2:
-        return np.asarray(softmax(fit_temperature(own, labels).slope * new, axis=1)), IDENTITY.min_probability
-    log_odds = own[:, 1] - own[:, 0]
+        return np.asarray(softmax(fit_temperature(known_logs, labels).slope * new, axis=1)), IDENTITY.min_probability
+    log_odds = known_logs[:, 1] - known_logs[:, 0]
     found = fit_calibration(log_odds, labels == 1)
     found = replace(found, cutoff=choose_cutoff(found.slope * log_odds + found.intercept))
     positive = expit(found.slope * (new[:, 1] - new[:, 0]) + found.intercept)

@@ -145,8 +145,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        own = {"fastmath": False, **options}  # unset, numba takes those of the first caller that it compiles
-        compiled = numba.njit(no_cfunc_wrapper=True, **own)(function)  # a wrapper for C is not needed
+        settings = {"fastmath": False, **options}  # unset, numba takes those of the first caller that it compiles
+        compiled = numba.njit(no_cfunc_wrapper=True, **settings)(function)  # a wrapper for C is not needed
         _ignore_literals(compiled)
         cache = _make_cache(function)
         if cache is not None:

@@ -90,8 +90,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         """Write the fitted estimator into one safetensors file, without pickle."""
         check_is_fitted(self)
         arrays, values = self._state()
-        own = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
-        text = json.dumps(to_plain({**own, "parameters": self.get_params(deep=False), "values": values}))
+        header = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
+        text = json.dumps(to_plain({**header, "parameters": self.get_params(deep=False), "values": values}))
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, {"deeprc": text}))
 
@@ -239,9 +239,9 @@ class BinaryClassifier(RepertoireClassifier):
         donors = validate_groups(X, groups, several=False)
         order = find_canonical_order(X, positive.astype(np.int64))
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
-        own = self.decision_function(X)
-        mean, spread = (each.item() for each in compute_mean_and_sd(own))
-        scores = (own - mean) / spread
+        training_scores = self.decision_function(X)
+        mean, spread = (each.item() for each in compute_mean_and_sd(training_scores))
+        scores = (training_scores - mean) / spread
         fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             is_fitted, is_left_out = fold_of != fold, fold_of == fold

@@ -317,7 +317,7 @@ def _run_on_worker(_: None, function: Callable[[_Job], _Result], job: _Job, vers
 
     The first argument is only unpickled, which makes the folder of modules known, see `_Modules`.
     """
-    own = package_version("deeprc")
-    if own != version:
-        raise InputError(f"the worker on {socket.gethostname()} has deeprc {own}; expected {version}, as here")
+    installed = package_version("deeprc")
+    if installed != version:
+        raise InputError(f"the worker on {socket.gethostname()} has deeprc {installed}; expected {version}, as here")
     return function(job)

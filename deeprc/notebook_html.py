@@ -23,9 +23,9 @@ def render_table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures
     """Return a table of texts as HTML, with a picture at the end of each row; the texts are escaped."""
     heads = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in columns) + ("<th></th>" if pictures else "")
     body = []
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         cells = "".join(f"<td {_CELL}>{escape(cell)}</td>" for cell in row)
-        body.append(f"<tr>{cells}{f'<td>{pictures[number]}</td>' if pictures else ''}</tr>")
+        body.append(f"<tr>{cells}{f'<td>{pictures[index]}</td>' if pictures else ''}</tr>")
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
@@ -55,9 +55,9 @@ def render_histogram(values: Sequence[float], label: str, *, n_bars: int = 20) -
         counts[min(int((value - low) / (high - low or 1.0) * n_bars), n_bars - 1)] += 1
     width = _WIDTH / n_bars
     bars = "".join(
-        f'<rect x="{number * width:.1f}" y="{_HEIGHT * (1 - n / max(counts)):.1f}" width="{width - 1:.1f}" '
+        f'<rect x="{index * width:.1f}" y="{_HEIGHT * (1 - n / max(counts)):.1f}" width="{width - 1:.1f}" '
         f'height="{_HEIGHT * n / max(counts):.1f}" fill="{_COLOUR}"/>'
-        for number, n in enumerate(counts)
+        for index, n in enumerate(counts)
         if n
     )
     text = f"{label}: {low:,.0f} to {high:,.0f}"

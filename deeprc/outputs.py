@@ -139,10 +139,10 @@ def compute_log_odds(outputs: NDArray[np.floating[Any]], tasks: Sequence[Task]) 
     calibrated = calibrate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks).numpy()
     log_odds = np.full_like(calibrated, np.nan)
     for task, part in zip(tasks, get_output_slices(tasks), strict=True):
-        own = calibrated[:, part]
+        class_logits = calibrated[:, part]
         if task.kind == "binary":
-            log_odds[:, part] = own
+            log_odds[:, part] = class_logits
         elif task.kind == "multiclass":
-            others = [logsumexp(np.delete(own, c, axis=1), axis=1) for c in range(own.shape[1])]
-            log_odds[:, part] = own - np.stack(others, axis=1)
+            others = [logsumexp(np.delete(class_logits, c, axis=1), axis=1) for c in range(class_logits.shape[1])]
+            log_odds[:, part] = class_logits - np.stack(others, axis=1)
     return log_odds

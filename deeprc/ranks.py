@@ -226,12 +226,12 @@ def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
 
 def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
-    work, own = _dumps(function, shared), [_dumps(part, shared) for part in parts]
+    work, part_pickles = _dumps(function, shared), [_dumps(part, shared) for part in parts]
     key = group.next_key()
     with _rejoin(group), use_caller(None, 1):
         with _translate_lost_ranks():
             group.store.set(key, _CALL)
-        answers = _take_part(group, shared, key, work, own)
+        answers = _take_part(group, shared, key, work, part_pickles)
     for _, error in answers:
         if error is not None:
             raise error
@@ -350,10 +350,10 @@ def sum_tensors(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its sum over the ranks; all tensors must have one type and device."""
     if _group is None:
         return
-    together = torch.cat([tensor.flatten() for tensor in tensors])
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
     with _translate_lost_ranks():
-        dist.all_reduce(together)
-    for tensor, total in zip(tensors, together.split([tensor.numel() for tensor in tensors]), strict=True):
+        dist.all_reduce(flat)
+    for tensor, total in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(total.view_as(tensor))
 
 

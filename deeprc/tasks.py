@@ -224,20 +224,20 @@ def _quote_name(name: str) -> str:
 def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
     """Return the binary task of a target such as `age>50`; raise InputError if all values are on one side."""
     _check_numbers(target.column, values, source, "a threshold")
-    number = f"{target.threshold:.15g}"
+    threshold = f"{target.threshold:.15g}"
     known = values.dropna()
     n_positive = int(_COMPARE[comparison](known, target.threshold).sum())
     if n_positive in (0, len(known)):
         limits = f", which are from {known.min():g} to {known.max():g}" if len(known) else ""
         raise InputError(
             f"{source}: target {quote(target.column)}: {'all' if n_positive else 'none'} of the {len(known)} known "
-            f"values{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{number}; expected some on each side"
+            f"values{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{threshold}; expected some on each side"
         )
     return Task(
-        f"{target.column}{comparison}{number}",
+        f"{target.column}{comparison}{threshold}",
         target.column,
         "binary",
-        (f"{_OPPOSITE[comparison]}{number}", f"{comparison}{number}"),
+        (f"{_OPPOSITE[comparison]}{threshold}", f"{comparison}{threshold}"),
         target.weight,
         comparison=comparison,
         threshold=target.threshold,
@@ -313,9 +313,9 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
             raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
         values = metadata[task.column]
         if task.kind == "regression":
-            columns.append(_encode_number_labels(task, values))
+            columns.append(_encode_numeric_labels(task, values))
         elif task.comparison is not None:
-            numbers = _encode_number_labels(task, values)
+            numbers = _encode_numeric_labels(task, values)
             positive = _COMPARE[task.comparison](numbers, task.threshold)
             columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
         else:
@@ -339,7 +339,7 @@ def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 
 
-def _encode_number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
+def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     numbers = pd.to_numeric(values, errors="coerce")
     unusable = values[numbers.isna() & values.notna()]
     if len(unusable):

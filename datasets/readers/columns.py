@@ -97,7 +97,7 @@ def read_columns(
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
                 codes[name].append(_encode_chunk(chunk, code_of[name], quoted))
-        memory.check(table.num_rows, n_letters, sum(map(len, code_of.values())))
+        memory.add_rows(table.num_rows, n_letters, sum(map(len, code_of.values())))
     return (
         {name: RawTexts.concatenate(blocks) for name, blocks in blocks_of.items()},
         {
@@ -119,8 +119,11 @@ class _Memory:
         self._available: float = math.inf
         self._next_look = _UNCHECKED_BYTES
 
-    def check(self, n_more_rows: int, n_more_letters: int, n_names: int) -> None:
-        """Add rows with letters in texts; raise InputError if they do not fit. `n_names`: all different values."""
+    def add_rows(self, n_more_rows: int, n_more_letters: int, n_names: int) -> None:
+        """Count more rows and the letters of their texts; raise InputError if all rows do not fit into the memory.
+
+        `n_names` is the number of different values in all columns of codes.
+        """
         self._n_rows, self._n_letters = self._n_rows + n_more_rows, self._n_letters + n_more_letters
         needed = _BYTES_PER_ROW * self._n_rows + 2 * self._n_letters + _BYTES_PER_NAME * n_names
         if needed > self._next_look:  # other processes take memory, too, so look again from time to time

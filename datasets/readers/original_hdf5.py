@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.legacy_texts import read_texts_apart
+from deeprc.datasets.legacy_texts import read_texts_in_subprocess
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import SequenceKind, Status
 from deeprc.datasets.readers.table import COUNT_ONE, RawRows
@@ -161,7 +161,7 @@ def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int |
     if _is_variable_text(dataset):
         name = dataset.name.strip("/")
         rows = None if start is None or stop is None else (start, stop)
-        read = read_texts_apart(path, {name: rows}) if rows else _read_small_texts(path, dataset.file)
+        read = read_texts_in_subprocess(path, {name: rows}) if rows else _read_small_texts(path, dataset.file)
         return np.array(read[name], object)
     if dataset.dtype.hasobject:
         raise _make_error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
@@ -207,7 +207,7 @@ def _read_once(path: Path, stamp: FileStamp, names: tuple[str, ...]) -> dict[str
     All repertoires of a file need them, and each start of a process takes time.
     """
     del stamp  # part of the key: a file that has changed is read again
-    return read_texts_apart(path, dict.fromkeys(names))
+    return read_texts_in_subprocess(path, dict.fromkeys(names))
 
 
 def _read_repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:

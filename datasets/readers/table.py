@@ -162,7 +162,7 @@ def make_rows(
     InputError
         If a value cannot be used; the message names the row as `locate` does, and the column.
     """
-    layout = _choose_counted(coded, layout)
+    layout = _choose_counts_or_cells(coded, layout)
     one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
     columns |= {name: listed for name in ("v_call", "j_call") if (listed := getattr(layout, name))}
@@ -188,8 +188,8 @@ def make_rows(
     )
 
 
-def _choose_counted(coded: Mapping[str, Categorical], layout: Layout) -> Layout:
-    """Return a layout with cells without its counts if a row names a cell, otherwise without its cells."""
+def _choose_counts_or_cells(coded: Mapping[str, Categorical], layout: Layout) -> Layout:
+    """Return a layout with a cell column without its counts if a row names a cell, otherwise without this column."""
     if layout.cell is None:
         return layout
     cells = _choose_names([coded[layout.cell]], "cell")

@@ -221,12 +221,12 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
     return header, "" if n_missing else decode_name(data[start:])
 
 
-def _find_line(data: bytes | bytearray, number: int) -> tuple[int, int]:
+def _find_line(data: bytes | bytearray, n_before: int) -> tuple[int, int]:
     """Return where a line begins, lines numbered from 0; and if there are fewer lines, how many are missing."""
     start = 0
-    while number and (end := data.find(b"\n", start)) >= 0:
-        start, number = end + 1, number - 1
-    return start, number
+    while n_before and (end := data.find(b"\n", start)) >= 0:
+        start, n_before = end + 1, n_before - 1
+    return start, n_before
 
 
 def _make_open_quote_error(header: Header, data: bytes, n_before: int) -> InputError:
@@ -243,14 +243,14 @@ def _make_open_quote_error(header: Header, data: bytes, n_before: int) -> InputE
 
 def _find_line_number(path: Path, n_before: int) -> int:
     """Return the number of the line that begins after a number of bytes, the file's first line being 1."""
-    number = 1
+    line_number = 1
     with open_text(path) as stream:
         for block in _normalise_newlines(stream):
-            number += block[:n_before].count(b"\n")
+            line_number += block[:n_before].count(b"\n")
             n_before -= len(block)
             if n_before <= 0:  # what follows may be large, and is not needed
                 break
-    return number
+    return line_number
 
 
 def _make_too_long_error(path: Path, begins: str = "") -> InputError:
@@ -290,8 +290,8 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
                 n_before += whole
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
-                number = _find_line_number(path, n_before)
-                raise _make_too_long_error(path, f" that begins in line {number}" if quotes_matter else "")
+                line_number = _find_line_number(path, n_before)
+                raise _make_too_long_error(path, f" that begins in line {line_number}" if quotes_matter else "")
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
             whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)

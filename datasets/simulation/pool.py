@@ -85,8 +85,8 @@ def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, s
         value = uint64(rows[i] % n)
         while True:
             left, right = value >> uint64(half), value & mask
-            for number in range(_ROUNDS):
-                left, right = right, left ^ (draw_word(order_key + uint64(number), right) & mask)
+            for round_index in range(_ROUNDS):
+                left, right = right, left ^ (draw_word(order_key + uint64(round_index), right) & mask)
             value = (left << uint64(half)) | right
             if value < uint64(n):
                 break

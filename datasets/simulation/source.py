@@ -104,7 +104,7 @@ def _read_list(header: Header, longest: int) -> Sequences:
     if len(wrong):
         row = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
         text = texts.get_bytes(row - 1).decode("latin-1")
-        number = find_row_number(header, row - 1)
-        raise InputError(f"{header.path}: row {number}: expected an amino-acid sequence, found {text!r}")
+        row_number = find_row_number(header, row - 1)
+        raise InputError(f"{header.path}: row {row_number}: expected an amino-acid sequence, found {text!r}")
     fit = (lengths > 0) & (lengths <= longest)
     return Sequences.counted_once(residues[np.repeat(fit, lengths)], compute_offsets(lengths[fit]))

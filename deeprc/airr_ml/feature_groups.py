@@ -81,8 +81,8 @@ def compute_excess_in_groups(
     """
     found = np.zeros(len(best))
     for group in np.unique(groups):
-        own, chance = groups == group, null.scores[null_groups == group]
-        found[own] = compute_excess_shares(
-            best.scores[own], chance, np.full(len(chance), weight), lowest_null=null.lowest
+        in_group, chance = groups == group, null.scores[null_groups == group]
+        found[in_group] = compute_excess_shares(
+            best.scores[in_group], chance, np.full(len(chance), weight), lowest_null=null.lowest
         )
     return found

@@ -136,8 +136,8 @@ def convert(
         skip_bad_files=not folder.labels,
         jobs=jobs,
     )
-    own = tuple(each for each in report.repertoires if each.repertoire_id in folder.repertoire_ids)
-    report = replace(report, repertoires=own)  # without the one that was added
+    listed = tuple(each for each in report.repertoires if each.repertoire_id in folder.repertoire_ids)
+    report = replace(report, repertoires=listed)  # without the one that was added
     X = open_dataset(place / "cohort.h5")
     dropped = ", ".join(f"{reason} {n:,}" for reason, n in report.dropped.items() if n)
     _logger.info("%s: %s sequences kept%s", folder.name, f"{report.kept:,}", f"; dropped: {dropped}" if dropped else "")

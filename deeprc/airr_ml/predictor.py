@@ -239,11 +239,11 @@ class ImmuneStatePredictor:
             message = "a class has only %d different repertoires, too few to compare methods: %s is used"
             _logger.warning(message, fewest, method)
         _logger.info("training %s on %d repertoires", method, len(X))
-        own: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
+        common: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":
-            return method, DeepRCClassifier(**own, seed=self.seed).fit(X, y, groups=groups)
+            return method, DeepRCClassifier(**common, seed=self.seed).fit(X, y, groups=groups)
         if method == "stack":
-            stack = Stack(n_folds=self.n_folds, **own, seed=self.seed).fit(X, y, groups=groups)
+            stack = Stack(n_folds=self.n_folds, **common, seed=self.seed).fit(X, y, groups=groups)
             members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)
             self.cross_validated_auc_ = {method: stack.auc_, **dict(members)}
             self._warn_of_guessing(stack.auc_)

@@ -224,9 +224,9 @@ def _make_comparable_rankings(
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
     excess = {name: _compute_excess(best, negative[name], weight) for name, best in positive.items()}
     confirmed = _estimate_confirmed_shares(estimator, cohort, positive, excess)
-    own, null = positive[ATTENTION], negative[ATTENTION]
+    attended, null = positive[ATTENTION], negative[ATTENTION]
     excess[ATTENTION] = compute_excess_in_groups(
-        own, null, weight, *find_strongest_features(estimator, cohort.X, own, null)
+        attended, null, weight, *find_strongest_features(estimator, cohort.X, attended, null)
     )
     rankings = [make_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
     return [*rankings, cohort.clones] if stores_clones(estimator) else rankings

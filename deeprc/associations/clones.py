@@ -166,7 +166,7 @@ def associate_clones(
     codes = _select_class_codes(donors.class_names, classes)
     fields = dataset.gene_fields
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
-    hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
+    hits = _find_associated_clones(dataset, donors, fields, codes, max_p, labels)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
     probabilities = compute_generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
     if probabilities is not None:
@@ -196,7 +196,7 @@ def _select_class_codes(names: Sequence[str], classes: Sequence[str]) -> list[in
     return [code for code, name in enumerate(names) if not classes or name in classes]
 
 
-def _find_hits(
+def _find_associated_clones(
     dataset: RepertoireDataset,
     donors: DonorsByClass,
     fields: Sequence[str],

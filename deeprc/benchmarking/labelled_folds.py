@@ -67,7 +67,7 @@ class LabelledFolds:
             )
         label = encode_labels([task], dataset.metadata)[:, 0]
         if isinstance(options.folds, int | np.integer):
-            folds = _Folds.from_number(dataset, task, int(options.folds), options)
+            folds = _Folds.draw(dataset, task, int(options.folds), options)
         elif (column := parse_left_out_column(options.folds)) is not None:
             folds = _Folds.from_column(dataset, task, column, options)
         else:
@@ -116,7 +116,7 @@ class _Folds:
     advice: str = _OTHER_FOLDS
 
     @classmethod
-    def from_number(cls, dataset: RepertoireDataset, task: Task, n_folds: int, options: BenchmarkOptions) -> _Folds:
+    def draw(cls, dataset: RepertoireDataset, task: Task, n_folds: int, options: BenchmarkOptions) -> _Folds:
         """Return random folds."""
         group_by, source = options.group_by, str(dataset.container.path)
         fold_of = assign_folds(

@@ -226,8 +226,8 @@ class _Preset:
         """Raise InputError if a section belongs to none of the available and other methods."""
         for name in self.sections:
             if name not in (*available, *others):
-                own = f"; a method of your own needs `methods={name}=module:Class`"
-                raise InputError(f"{self.source}: no method {name!r}{suggest_nearest(name, available) or own}")
+                advice = f"; a method of your own needs `methods={name}=module:Class`"
+                raise InputError(f"{self.source}: no method {name!r}{suggest_nearest(name, available) or advice}")
 
     def make(self, name: str, available: Sequence[str]) -> Method:
         """Return an unfitted method, without a check of a cohort; the available names are for messages."""

@@ -283,9 +283,9 @@ def summarise_chosen_settings(
 def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for setting in settings for name in setting))
     texts = {name: [_format_value(setting[name]) if name in setting else "-" for setting in settings] for name in names}
-    alike = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
+    equal = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
     differing = [f"{name} = {', '.join(values)} by fold" for name, values in texts.items() if len(set(values)) > 1]
-    return "; ".join(alike + differing) or "nothing to choose"
+    return "; ".join(equal + differing) or "nothing to choose"
 
 
 def describe_members(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:

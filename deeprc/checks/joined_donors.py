@@ -24,24 +24,25 @@ JOINED_COLUMN = "joined_subject_id"
 def name_joined_donors(found: CohortCheck) -> list[str]:
     """Return the name of each repertoire's group, (B,), in the order of the sheet.
 
-    Repertoires are in one group if the sheet gives them one donor, or if a check found that they have the same
-    content or share far more than chance. A group is named by the donor of its first repertoire, or by its id.
+    Repertoires are in one group if they have the same donor in the sheet, or if the check found that they have the same
+    content or share far more sequences than expected by chance. A group has the name of the donor of its first
+    repertoire, or the id of this repertoire if its donor is not known.
     """
     assert found.sheet is not None
     ids = list(found.sheet.repertoire_ids)
     row_of = {name: row for row, name in enumerate(ids)}
     donor_of = dict(found.donor_of)
-    together = [group for each in found.findings for group in each.groups]
+    similar = [group for each in found.findings for group in each.groups]
     repertoires_of_donor: dict[str, list[str]] = {}
     for name, donor in donor_of.items():
         repertoires_of_donor.setdefault(donor, []).append(name)
-    pairs = [(group[0], name) for group in [*together, *repertoires_of_donor.values()] for name in group[1:]]
+    pairs = [(group[0], name) for group in [*similar, *repertoires_of_donor.values()] for name in group[1:]]
     ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
     component = index_connected(ends, len(ids)).tolist()
     first = {part: row for row, part in reversed(list(enumerate(component)))}
     donors = set(donor_of.values())
-    own = {name: f"{name} (repertoire)" if name in donors else name for name in ids}
-    return [donor_of.get(ids[first[part]], own[ids[first[part]]]) for part in component]
+    fallback_of = {name: f"{name} (repertoire)" if name in donors else name for name in ids}
+    return [donor_of.get(ids[first[part]], fallback_of[ids[first[part]]]) for part in component]
 
 
 def check_joined_donors_output(path: Path) -> None:

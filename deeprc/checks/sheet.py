@@ -298,13 +298,13 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         np.nan_to_num(encode_labels([task], sheet.table.loc[values.index])[:, 0], nan=-1),
     )
     sizes, label_of = Counter(texts), dict(zip(texts, labels.tolist(), strict=True))
-    alike = [
+    similar = [
         f"{quote(first)} ({sizes[first]}) and {quote(second)} ({sizes[second]})"
         for first, second in combinations(sorted(sizes), 2)
         if label_of[first] != label_of[second] and _are_alike(first, second, min(sizes[first], sizes[second]))
     ]
-    if alike:
-        message = f"column {task.column!r}: labels that may mean the same, {list_few(alike, 'pair', 'pairs')}"
+    if similar:
+        message = f"column {task.column!r}: labels that may mean the same, {list_few(similar, 'pair', 'pairs')}"
         advice = "If they are the same class, give them the same spelling in the sheet."
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 

@@ -78,11 +78,12 @@ class ClassComparison:
     def text(self) -> str:
         """A sentence that says how much the repertoire shares with both."""
         first, second = (f"{name} ({label})" for name, label in zip(self.names, self.classes, strict=True))
-        own = f"{self.names[0]} shares {self.within.overlap:.1%} with its own class"
-        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, but {own}"
+        within = f"{self.names[0]} shares {self.within.overlap:.1%} with its own class"
+        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, but {within}"
 
 
 def _compute_pair_scale(pair: Pair) -> float:
+    """Return the geometric mean of the numbers of sequences of two repertoires."""
     return float(np.sqrt(pair.sizes[0] * pair.sizes[1]))
 
 
@@ -135,13 +136,13 @@ def _iterate_comparisons(
         if members[pair.first].fingerprints.digest != members[pair.second].fingerprints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, own_pairs) in enumerate(zip(members, pairs_of, strict=True)):
-        own = [pair for j, pair in own_pairs.items() if label[j] == label[i]]
+        same_class = [pair for j, pair in own_pairs.items() if label[j] == label[i]]
         others = [j for j in own_pairs if label[j] != label[i]]
-        if own and others:
+        if same_class and others:
             j = max(others, key=lambda other: _compute_similarity(own_pairs[other]))
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
-            within = max(own, key=_compute_similarity)
+            within = max(same_class, key=_compute_similarity)
             yield ClassComparison(task.name, donor, names, classes, within, own_pairs[j], len(others))
 
 

@@ -53,9 +53,9 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     from deeprc.files import check_table_output, write_text
     from deeprc.specificity import ADDED_COLUMNS, annotate_sequences, read_databases, read_sequences
 
-    beside = output.with_name(f"{output.name.removesuffix('.tsv')}.organisms.tsv")
+    organisms_path = output.with_name(f"{output.name.removesuffix('.tsv')}.organisms.tsv")
     check_table_output(output, ADDED_COLUMNS)
-    check_table_output(beside, ("antigen_organism", "n_exact"))
+    check_table_output(organisms_path, ("antigen_organism", "n_exact"))
     sequences = read_sequences(table)
     known = read_databases(databases, host=host)
     compared = None if cohort is None else open_dataset(cohort)
@@ -63,8 +63,8 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
         found = annotate_sequences(sequences, known, cohort=compared)
     except InputError as error:
         raise InputError(f"{table}: {error}") from error
-    for path, content in ((output, found.table), (beside, found.organisms)):
+    for path, content in ((output, found.table), (organisms_path, found.organisms)):
         write_text(path, content.to_csv(sep="\t", index=False, lineterminator="\n"))
     for line in found.to_lines():
         click.echo(line)
-    click.echo(f"Wrote {output} and {beside}")
+    click.echo(f"Wrote {output} and {organisms_path}")

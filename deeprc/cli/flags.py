@@ -153,8 +153,8 @@ def expand_subcommands(command: click.Command) -> Iterator[click.Command]:
 def explain_unknown_option(error: click.NoSuchOption) -> str:
     """Return a message for an option that a command lacks: what may be meant instead."""
     name = error.option_name.lstrip("-")
-    own = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
-    known = {opt.lstrip("-"): opt for opt in own if opt.startswith("--")}
+    spellings = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
+    known = {opt.lstrip("-"): opt for opt in spellings if opt.startswith("--")}
     message = f"No such option {error.option_name!r}"
     if name.replace("_", "-") in known:
         return message + suggest_nearest(error.option_name, [known[name.replace("_", "-")]])

@@ -33,10 +33,10 @@ class _Endings:
         self.asked: _Ending | None = None
         self.hook = sys.unraisablehook
 
-    def terminate(self, number: int, _: FrameType | None) -> None:
+    def terminate(self, signal_number: int, _: FrameType | None) -> None:
         """Handle SIGTERM; a second SIGTERM does not interrupt the clean-up."""
         if self.asked is None or not _is_handled(self.asked):
-            self._raise(self.asked or Terminated(128 + number))
+            self._raise(self.asked or Terminated(128 + signal_number))
 
     def interrupt(self, _number: int, _: FrameType | None) -> None:
         """Handle Ctrl-C; a second Ctrl-C ends a clean-up that hangs."""

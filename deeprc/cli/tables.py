@@ -59,8 +59,8 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
     table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
     controls = [
         _make_control_row(part, target, each)
-        for part, of in metrics.items()
-        for target, values in of.items()
+        for part, metrics_of_target in metrics.items()
+        for target, values in metrics_of_target.items()
         for each in values.get("controls", [])
     ]
     seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
@@ -99,8 +99,8 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
 
 def _name_repertoires(part: str) -> str:
     """Return the repertoires of a part of the split in words; the part may be followed by ` of ` and a run's name."""
-    split, of, run = part.partition(" of ")
-    return f"{split} repertoires{of}{run}"
+    split, separator, run = part.partition(" of ")
+    return f"{split} repertoires{separator}{run}"
 
 
 def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -341,7 +341,7 @@ def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
             warned.setdefault(line, []).append(run.name)
     for line, names in warned.items():
         click.echo(line if len(names) == len(runs) else f"{', '.join(names)}: {line}")
-    together = f"give {runs[0].parent} to `deeprc evaluate` or `deeprc predict`, and they predict together"
+    advice = f"give {runs[0].parent} to `deeprc evaluate` or `deeprc predict`, and they predict together"
     if left_out is not None:
-        together = f"each has different test repertoires; `deeprc cv --folds {left_out}` measures them together"
-    click.echo(f"Wrote {', '.join(map(str, runs))}; {together}")
+        advice = f"each has different test repertoires; `deeprc cv --folds {left_out}` measures them together"
+    click.echo(f"Wrote {', '.join(map(str, runs))}; {advice}")

@@ -119,7 +119,7 @@ def choose_comparable(
             f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
             "which at most three quarters are equal; found one class"
         )
-    features = _encode_columns(metadata.iloc[learned], columns, _find_number_columns(metadata, columns, donors))
+    features = _encode_columns(metadata.iloc[learned], columns, _find_numeric_columns(metadata, columns, donors))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
     kept_rows, start = {}, 0
@@ -228,7 +228,7 @@ def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(class_of)), class_of])
 
 
-def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str], donors: NDArray[np.int64]) -> set[str]:
+def _find_numeric_columns(sheet: pd.DataFrame, columns: Sequence[str], donors: NDArray[np.int64]) -> set[str]:
     """Return the names of the columns that hold numbers, not categories, of the whole cohort."""
     return {name for name in columns if not is_category(sheet[name], donors)}
 

@@ -269,12 +269,12 @@ def measure_design_effect(
     _, influence = compute_auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     largest = int(np.bincount(2 * donor + positive).max())
-    alone = compute_clustered_variance(influence, positive, np.arange(len(donor)))
-    together = compute_clustered_variance(influence, positive, donor)
-    if largest == 1 or alone < _ROUNDING or np.isnan(together):
+    unclustered = compute_clustered_variance(influence, positive, np.arange(len(donor)))
+    clustered = compute_clustered_variance(influence, positive, donor)
+    if largest == 1 or unclustered < _ROUNDING or np.isnan(clustered):
         return float(largest)
     widening = (t.ppf(_QUANTILE, count_degrees_of_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
-    return float(np.clip(together / alone * widening, 1, largest))
+    return float(np.clip(clustered / unclustered * widening, 1, largest))
 
 
 def count_degrees_of_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:

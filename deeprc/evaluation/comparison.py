@@ -147,10 +147,10 @@ def compare_probabilities(
     table = validate_predictions(predictions, methods, scoring)
     rows = []
     for each in methods:
-        own = table[table["method"] == each.name]
-        if len(own) and isinstance(scoring, BinaryScoring | MulticlassScoring):
-            found = scoring.judge_probabilities(own)
-            rows.append({"method": each.name, "kind": each.kind, "n_repertoires": len(own), **found})
+        method_rows = table[table["method"] == each.name]
+        if len(method_rows) and isinstance(scoring, BinaryScoring | MulticlassScoring):
+            found = scoring.judge_probabilities(method_rows)
+            rows.append({"method": each.name, "kind": each.kind, "n_repertoires": len(method_rows), **found})
     compared = pd.DataFrame(rows, columns=["method", "kind", "n_repertoires", *MEASURES])
     return compared.sort_values("log_loss", kind="stable", ignore_index=True)
 
@@ -333,17 +333,17 @@ def _make_control_cautions(
         return [Caution("note", text, "controls", "no-control")]
     name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate_column]), [], []
     for _, row in controls.iterrows():
-        own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
+        control, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
         numbers = f"{format_p_in_words(row['p_value'])}{where}"
         verdict = classify_difference(difference, float(row["p_value"]))
         if verdict == "worse":
-            beaten.append(f"{own} ({measure} {found:.3f}, difference {difference:.3f}, {numbers})")
+            beaten.append(f"{control} ({measure} {found:.3f}, difference {difference:.3f}, {numbers})")
             continue
         text = (
-            f"{own}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, {name} "
-            f"({measure} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that receptor "
-            f"sequences add information beyond {_begin_lower(own)}."
+            f"{control}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, "
+            f"{name} ({measure} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that "
+            f"receptor sequences add information beyond {_begin_lower(control)}."
             f"{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
         values = {

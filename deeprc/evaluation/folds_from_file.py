@@ -39,13 +39,13 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
     position = {str(repertoire_id): row for row, repertoire_id in enumerate(repertoire_ids)}
     fold_of = np.full(len(position), -1)
-    for number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
+    for row_number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
         if name not in position:
-            raise InputError(f"{path}: row {number}: the cohort has no repertoire {name!r}")
+            raise InputError(f"{path}: row {row_number}: the cohort has no repertoire {name!r}")
         if fold_of[position[name]] >= 0:
-            raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
+            raise InputError(f"{path}: row {row_number}: repertoire {name!r} is listed twice")
         if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
-            where = f"{path}: row {number}, column 'fold'"
+            where = f"{path}: row {row_number}, column 'fold'"
             raise InputError(f"{where}: expected a whole number of at least 0, found {fold!r}")
         fold_of[position[name]] = int(fold)
     folds = np.unique(fold_of[fold_of >= 0])

@@ -54,9 +54,9 @@ def count_motifs(start_motifs: Mapping[tuple[int, int, int], pd.DataFrame]) -> p
     ]
     motifs = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [
-        _make_row(output, alike) | n_all
+        _make_row(output, cluster) | n_all
         for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
-        for _, alike in in_direction.groupby(
+        for _, cluster in in_direction.groupby(
             cluster_motifs([_compute_letter_heights(m) for m in in_direction["motif"]])
         )
     ]
@@ -64,11 +64,11 @@ def count_motifs(start_motifs: Mapping[tuple[int, int, int], pd.DataFrame]) -> p
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
 
 
-def _make_row(output: object, alike: pd.DataFrame) -> dict[str, object]:
+def _make_row(output: object, cluster: pd.DataFrame) -> dict[str, object]:
     """Return the row of a motif from the motifs of runs that are alike; a run counts with its strongest form."""
-    order = alike["correlation"].abs().sort_values(ascending=False, kind="stable").index
-    by_run = alike.loc[order].drop_duplicates("run")
-    forms = alike.drop_duplicates(["run", "motif"])["motif"].value_counts()
+    order = cluster["correlation"].abs().sort_values(ascending=False, kind="stable").index
+    by_run = cluster.loc[order].drop_duplicates("run")
+    forms = cluster.drop_duplicates(["run", "motif"])["motif"].value_counts()
     ranked = sorted(forms.index, key=lambda form: (-forms[form], -len(form.replace(".", "")), form))
     return {
         "output": output,

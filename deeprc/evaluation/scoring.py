@@ -274,15 +274,15 @@ class RegressionScoring(Scoring):
 
     def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return r2 of all folds together."""
-        together = pd.concat(folds)
-        label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
+        pooled = pd.concat(folds)
+        label, predicted = pooled["label"].to_numpy(), pooled["prediction"].to_numpy()
         fold_r2s = np.array([self.measure_fold(fold)["r2"] for fold in folds])
         donors = list_fold_donors(folds)
         limits = compute_r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (
             np.nan,
             np.nan,
         )
-        return Estimate(self.measure_fold(together)["r2"], compute_sd(fold_r2s), *limits)
+        return Estimate(self.measure_fold(pooled)["r2"], compute_sd(fold_r2s), *limits)
 
     def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds."""

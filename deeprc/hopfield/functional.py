@@ -242,7 +242,7 @@ def associate(
         return values.new_zeros(size)
     results = [
         associate(
-            own,
+            head_states,
             stored[:, first:stop],
             values[:, first:stop],
             beta=beta,
@@ -250,7 +250,7 @@ def associate(
             max_updates=max_updates,
             tolerance=tolerance,
         )
-        for own, (first, stop) in zip(states, sets, strict=True)
+        for head_states, (first, stop) in zip(states, sets, strict=True)
     ]
     return torch.stack(results) if state_offsets is None else torch.cat(results, dim=-2)
 
@@ -268,8 +268,8 @@ def _associate_shared_states(
         logits = (stored @ scaled.mT).permute(1, 0, 2).flatten(1)  # (H, N, S) -> (N, H * S)
     if len(values) == 1:
         return segment_attention(logits, values[0], offsets).view(B, H, S, values.shape[-1])  # (B, H * S, d_v)
-    own = logits.unflatten(1, (H, S)).unbind(1)  # H times (N, S)
-    heads = [segment_attention(logits, value, offsets) for logits, value in zip(own, values, strict=True)]
+    head_logits = logits.unflatten(1, (H, S)).unbind(1)  # H times (N, S)
+    heads = [segment_attention(logits, value, offsets) for logits, value in zip(head_logits, values, strict=True)]
     return torch.stack(heads, dim=1) if heads else values.new_zeros((B, H, S, values.shape[-1]))
 
 

@@ -351,9 +351,9 @@ def storage_dimension(c: float, *, beta: float, K: float, p: float) -> float:
 def _separation_of_rows(stored: Tensor, start: int, stop: int) -> Tensor:
     """Return the separation of the patterns start to stop - 1, (stop - start,)."""
     products = stored[start:stop] @ stored.T  # (stop - start, N)
-    own = products.diagonal(start).clone()
+    squared_norms = products.diagonal(start).clone()
     products.diagonal(start).fill_(-torch.inf)
-    return own - products.max(dim=1).values
+    return squared_norms - products.max(dim=1).values
 
 
 def _epsilon(state: Tensor, stored: Tensor, *, index: int, fixed_point: Tensor, beta: float) -> Tensor:

@@ -99,7 +99,7 @@ class _TransformerLayer(nn.Module):
         """
         if {"key_dim", "value_dim"} & options.keys():
             raise ValueError("key_dim, value_dim: torch's weights have dimensions of their own; expected neither")
-        own = cls(
+        hopfield_layer = cls(
             layer.linear1.in_features,
             layer.self_attn.num_heads,
             layer.linear1.out_features,
@@ -114,13 +114,13 @@ class _TransformerLayer(nn.Module):
             **options,
         )
         for name, module in layer.named_children():
-            part = own.get_submodule(name)
+            part = hopfield_layer.get_submodule(name)
             if isinstance(part, Hopfield):
                 copy_attention(layer.get_submodule(name), part)
             else:
                 part.load_state_dict(module.state_dict())
-        own.train(layer.training)
-        return own
+        hopfield_layer.train(layer.training)
+        return hopfield_layer
 
     def _add_residual(self, block: int, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         """Add the result of a branch to x, with dropout; normalise the input of the branch, or the sum."""
@@ -183,9 +183,9 @@ class HopfieldDecoderLayer(_TransformerLayer):
         """Return new patterns in the shape of `tgt`; see `torch.nn.TransformerDecoderLayer.forward`."""
         _check_causal_hint(tgt_is_causal, tgt_mask, "tgt_mask")
         _check_causal_hint(memory_is_causal, memory_mask, "memory_mask")
-        own = {"association_mask": tgt_mask, "stored_padding_mask": tgt_key_padding_mask}
+        masks = {"association_mask": tgt_mask, "stored_padding_mask": tgt_key_padding_mask}
         encoded = {"association_mask": memory_mask, "stored_padding_mask": memory_key_padding_mask}
-        x = self._add_residual(1, tgt, lambda x: self.self_attn(x, **own))
+        x = self._add_residual(1, tgt, lambda x: self.self_attn(x, **masks))
         x = self._add_residual(2, x, lambda x: self.multihead_attn(x, memory, **encoded))
         return self._add_residual(3, x, self._feed_forward)
 
@@ -208,10 +208,11 @@ def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
     else:
         weights = (attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight)
     biases = (None,) * 3 if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
-    for own, weight, bias in zip((layer.map_states, layer.map_stored, layer.map_values), weights, biases, strict=True):
-        assert own is not None
-        assert own.linear is not None
-        own.linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    targets = (layer.map_states, layer.map_stored, layer.map_values)
+    for target, weight, bias in zip(targets, weights, biases, strict=True):
+        assert target is not None
+        assert target.linear is not None
+        target.linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     layer.output.load_state_dict(attention.out_proj.state_dict())
 
 

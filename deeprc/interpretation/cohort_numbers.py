@@ -74,8 +74,8 @@ def _compute_length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
     """Return the share of sequences with each length in each repertoire, (B, L)."""
     counts = [np.bincount(repertoire.lengths) for repertoire in dataset]
     shares = np.zeros((len(counts), max(map(len, counts))))
-    for row, own in zip(shares, counts, strict=True):
-        row[: len(own)] = own / max(own.sum(), 1)
+    for row, n_by_length in zip(shares, counts, strict=True):
+        row[: len(n_by_length)] = n_by_length / max(n_by_length.sum(), 1)
     return shares
 
 

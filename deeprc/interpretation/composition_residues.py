@@ -62,8 +62,8 @@ def attribute_composition(
                 added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
             found[place] = added / (len(repertoire) + NOISE_SEQUENCES)
     whole = np.full((len(index), max(map(len, found), default=0)), np.nan)
-    for place, own in enumerate(found):
-        whole[place, : len(own)] = own
+    for place, sequence_values in enumerate(found):
+        whole[place, : len(sequence_values)] = sequence_values
     return whole
 
 

@@ -138,14 +138,14 @@ class FalseDiscoveryReference:
         rates are ranked. The statistic is the largest standardised difference of the mean ranks; labels are permuted
         between donors, see `permute_labels`.
         """
-        own, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
-        if len(own) == 0 or own.all() or not own.any():
+        in_class, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
+        if len(in_class) == 0 or in_class.all() or not in_class.any():
             return 1.0
         ranks = rankdata(np.round(self._compute_shares_above_limits(highest, new), 12), axis=0)  # (B, G)
         donors = index_groups(self.donors[new])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
-        permuted = permute_labels(own[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)
+        permuted = permute_labels(in_class[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)
         shares = weights[:, None] * permuted[:, 0]  # (B, 1 + P)
         differences = (shares / shares.sum(axis=0)).T @ (ranks - np.average(ranks, axis=0, weights=weights))
         spread = differences.std(axis=0)
@@ -208,7 +208,7 @@ class FalseDiscoveryReference:
         """Return the scores of held-out sequences of the class, highest first, and the true ones up to each."""
         scores, positions = highest.sorted_scores()
         is_complete = scores > highest.limit
-        own, other = self.is_new & self.is_own, self.is_new & ~self.is_own
-        found, null = scores[own[positions] & is_complete], scores[other[positions] & is_complete]
-        weight = float(self.sizes[own].sum() / max(self.sizes[other].sum(), 1))
+        in_class, other = self.is_new & self.is_own, self.is_new & ~self.is_own
+        found, null = scores[in_class[positions] & is_complete], scores[other[positions] & is_complete]
+        weight = float(self.sizes[in_class].sum() / max(self.sizes[other].sum(), 1))
         return found, np.cumsum(compute_excess_shares(found, null, np.full(len(null), weight)))

@@ -214,8 +214,8 @@ class WitnessRanking:
 
     def join(self, other: WitnessRanking) -> None:
         """Add the scores that another collector has of the repertoires that follow."""
-        for own, other_tally in zip(self._tallies, other._tallies, strict=True):
-            own.join(other_tally)
+        for tally, other_tally in zip(self._tallies, other._tallies, strict=True):
+            tally.join(other_tally)
 
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""

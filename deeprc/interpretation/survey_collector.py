@@ -194,10 +194,9 @@ class _BestSequences:
             split = {} if parts is None else {"split": np.array(parts, object)[positions]}
             return {**columns, **split, POSITION: positions}
 
-        for own, other_ranking in zip(
-            [*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True
-        ):
-            own.join(other_ranking, move)
+        rankings = [*self._top, *self._by_residues], [*other._top, *other._by_residues]
+        for ranking, other_ranking in zip(*rankings, strict=True):
+            ranking.join(other_ranking, move)
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 
@@ -248,19 +247,19 @@ class _GeneUsage:
         genes = repertoire.genes.get(field)
         if genes is None or len(repertoire) == 0:
             return
-        own = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
+        new_codes = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
         size = len(self.code_of)
         self.sums = np.pad(self.sums, ((0, 0), (0, size - self.sums.shape[1])))
-        codes = own[genes.codes]
+        codes = new_codes[genes.codes]
         self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
         self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
         self.n += 1
 
     def join(self, other: _GeneUsage) -> None:
         """Add the shares of another collector."""
-        own = extend_vocabulary(self.code_of, list(other.code_of))
+        codes = extend_vocabulary(self.code_of, list(other.code_of))
         self.sums = np.pad(self.sums, ((0, 0), (0, len(self.code_of) - self.sums.shape[1])))
-        self.sums[:, own] += other.sums
+        self.sums[:, codes] += other.sums
         self.n += other.n
 
     def table(self, field: str) -> pd.DataFrame:

@@ -70,8 +70,8 @@ class LearningCurve:
         if min(self.n_needed) < smallest:
             limits += f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
         if _is_reached(needed):
-            number = _format_number(needed, smallest)
-            return f"AUC {self.target_auc:g} needs {number} repertoires (95% interval: {limits})"
+            n_text = _format_number(needed, smallest)
+            return f"AUC {self.target_auc:g} needs {n_text} repertoires (95% interval: {limits})"
         return f"AUC {self.target_auc:g} is not reached with any number of repertoires (95% interval: {limits})"
 
 

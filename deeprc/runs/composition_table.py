@@ -207,8 +207,8 @@ def _measure_nested(
         blocks = {length: slice(first * each.shape[1], (first + 1) * each.shape[1]) for length, each in nested.items()}
         for length, each in nested.items():
             means[length][..., blocks[length]] = _average(each, groups)
-        for output, own in enumerate(weights[:, blocks[k]]):
-            for length, parts in zip(lengths, _sum_last_residues(features * own), strict=True):
+        for output, factors in enumerate(weights[:, blocks[k]]):
+            for length, parts in zip(lengths, _sum_last_residues(features * factors), strict=True):
                 effects[length][output, blocks[length]] = _compute_effects(nested[length], parts)
     for length in reversed(lengths):
         yield _Effects(kind, list_kmers(length), effects[length], means[length])
@@ -224,7 +224,7 @@ def _sum_last_residues(columns: Floats) -> Iterator[Floats]:
 
 def _measure(features: Floats, weights: Floats) -> Floats:
     """Return the effects, (T, F), of features, (B, F), with these weights, (T, F)."""
-    return np.stack([_compute_effects(features, features * own) for own in weights])
+    return np.stack([_compute_effects(features, features * factors) for factors in weights])
 
 
 def _compute_effects(features: Floats, parts: Floats) -> Floats:
@@ -264,11 +264,11 @@ def _measure_genes(
     for member in members:
         weights, start = member.weigh("genes"), 0
         for field, names in member.branch.genes.items():
-            own, start = weights[:, start : start + len(names)], start + len(names)
-            if own.any():
+            field_weights, start = weights[:, start : start + len(names)], start + len(names)
+            if field_weights.any():
                 counts = count_named_genes(dataset, field, names)
                 features = compute_centred_log_ratios(counts)
-                effects = _measure(features, own)
+                effects = _measure(features, field_weights)
                 n_known = count_named_genes(dataset, field, list_genes(dataset, field)).sum(axis=1)
                 is_known = n_known > 0
                 shares = counts[is_known] / n_known[is_known, None]

@@ -39,10 +39,10 @@ def list_weighted_branches(model: Model) -> list[WeightedBranch]:
     """
     scales, _ = model.units
     found = []
-    for member, own in zip(model.members, scales.tolist(), strict=True):
+    for member, member_scales in zip(model.members, scales.tolist(), strict=True):
         for branch, gains in iterate_branches(member.network.branches):
             if isinstance(branch, CompositionBranch):
-                factors = [scale * gain / len(model.members) for scale, gain in zip(own, gains, strict=True)]
+                factors = [scale * gain / len(model.members) for scale, gain in zip(member_scales, gains, strict=True)]
                 functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]
                 found.append(WeightedBranch(branch, factors, functions))
     return found

@@ -78,7 +78,7 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
         if n == 0:
             metrics[task.name] = head
         elif task.kind == "regression":
-            metrics[task.name] = {**head, **_measure_numbers(folds, index, donors)}
+            metrics[task.name] = {**head, **_measure_regression(folds, index, donors)}
         else:
             metrics[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
             if task.kind == "binary":
@@ -98,7 +98,7 @@ def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
             if task.kind == "binary":
                 row["n_positive"] = int(label.sum())
             if len(label) and task.kind == "regression":
-                row |= _compute_number_metrics(
+                row |= _compute_regression_metrics(
                     label, fold.outputs[is_known, get_output_slices(fold.tasks)[index].start]
                 )
             elif len(label):
@@ -195,7 +195,7 @@ _INTERVALS: dict[str, _Interval] = {
 }
 
 
-def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
+def _measure_regression(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
     is_known = [~np.isnan(each.labels[:, index]) for each in folds]
     output = get_output_slices(folds[0].tasks)[index].start
@@ -203,13 +203,13 @@ def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArra
     predicted = np.concatenate([each.outputs[rows, output] for each, rows in zip(folds, is_known, strict=True)])
     donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, is_known, strict=True)])
     metrics: dict[str, Any] = {}
-    for name, value in _compute_number_metrics(label, predicted).items():
+    for name, value in _compute_regression_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, donors_of)
         metrics |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
     return metrics
 
 
-def _compute_number_metrics(label: Floats, predicted: Floats) -> dict[str, float | None]:
+def _compute_regression_metrics(label: Floats, predicted: Floats) -> dict[str, float | None]:
     values = {
         "r2": compute_r2(label, predicted),
         "spearman": compute_rank_correlation(label, predicted),

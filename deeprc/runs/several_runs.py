@@ -301,7 +301,7 @@ def _check_same_settings(training: _Training) -> RunSettings:
     chosen |= vars(plan.split_options)
     begun = {name: vars(settings)[name] for name in ("cohort", "targets", "seed")} | vars(settings.split_options)
     differing = [name for name, value in chosen.items() if begun[name] != value]
-    restored = _restore_log(settings.config, config)
+    restored = _restore_log_abundance(settings.config, config)
     differing += [] if restored == config else ["config"]
     if differing == ["config"]:
         begun_settings, chosen_settings = restored.to_mapping(), config.to_mapping()
@@ -320,7 +320,7 @@ def _check_same_settings(training: _Training) -> RunSettings:
     return settings
 
 
-def _restore_log(begun: Config, chosen: Config) -> Config:
+def _restore_log_abundance(begun: Config, chosen: Config) -> Config:
     """Return the configuration of a begun run with `log` if `log` is chosen and had become `none`.
 
     This happens where no count is above 1 (`replace_log_abundance`).

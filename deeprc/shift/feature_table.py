@@ -186,7 +186,7 @@ def _make_share_features(aspect: str, names: Iterable[str], counts: Floats, n: F
     return FeatureTable(tuple(Feature(aspect, name, "share") for name in names), values, sampling_variance)
 
 
-def _make_number_feature(
+def _make_numeric_feature(
     aspect: str, name: str, scale: Scale, values: Floats, sampling_variance: Floats | None = None
 ) -> FeatureTable:
     """Return one number of each repertoire, (B,), as a feature; its sampling variance is on the same scale."""
@@ -232,8 +232,8 @@ def _compute_length_features(measured: Measurements) -> list[FeatureTable]:
         deviation = np.where(n > 1, np.sqrt(variance), np.nan)
         variance_of_mean, variance_of_deviation = variance / n, variance / (2 * np.maximum(n - 1, 1))
     return [
-        _make_number_feature("junction lengths", _MEAN_LENGTH, "number", mean, variance_of_mean),
-        _make_number_feature("junction lengths", _LENGTH_DEVIATION, "number", deviation, variance_of_deviation),
+        _make_numeric_feature("junction lengths", _MEAN_LENGTH, "number", mean, variance_of_mean),
+        _make_numeric_feature("junction lengths", _LENGTH_DEVIATION, "number", deviation, variance_of_deviation),
     ]
 
 
@@ -268,9 +268,9 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     dropped = np.array([[sum(each.report.dropped.values())] for each in profiles], float)
     is_known = np.array([[bool(each.report.format)] for each in profiles])
     return [
-        _make_number_feature("depth", "depth", "log", kept),
-        _make_number_feature("counts", "mean count", "log", mean_count, np.nan_to_num(relative_variance)),
-        _make_number_feature("clonality", "clonality", "share", clonal[0]),
-        _make_number_feature("clonality", _LARGEST, "share", clonal[1]),
+        _make_numeric_feature("depth", "depth", "log", kept),
+        _make_numeric_feature("counts", "mean count", "log", mean_count, np.nan_to_num(relative_variance)),
+        _make_numeric_feature("clonality", "clonality", "share", clonal[0]),
+        _make_numeric_feature("clonality", _LARGEST, "share", clonal[1]),
         _make_share_features("dropped rows", [_DROPPED], dropped, np.where(is_known, read, 0)),
     ]

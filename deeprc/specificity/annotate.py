@@ -171,12 +171,12 @@ def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataF
     frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
     frame = frame.join(database[list(COLUMNS[2:])], on="entry")
     found = []
-    for row, own in frame.groupby("row", sort=True):
-        names = {name: _join_names(own[name]) for name in ADDED_COLUMNS[1:-1]}
-        match = _MATCHES[int(own["match"].iloc[0])]
+    for row, matches in frame.groupby("row", sort=True):
+        names = {name: _join_names(matches[name]) for name in ADDED_COLUMNS[1:-1]}
+        match = _MATCHES[int(matches["match"].iloc[0])]
         sequence = different.iloc[int(str(row))]
         key = {"text": sequence["text"], "v_call": sequence["v_call"]}
-        found.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(own)})
+        found.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(matches)})
     return pd.DataFrame(found, columns=["text", "v_call", *ADDED_COLUMNS])
 
 
@@ -193,8 +193,8 @@ def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFr
     frame = frame[frame["antigen_organism"] != ""]
     columns = {}
     for level, largest in _LEVELS.items():
-        own = frame[frame["match"] <= largest].drop_duplicates(["row", "antigen_organism"])
-        columns[f"n_{level}"] = own["antigen_organism"].value_counts()
+        organism_matches = frame[frame["match"] <= largest].drop_duplicates(["row", "antigen_organism"])
+        columns[f"n_{level}"] = organism_matches["antigen_organism"].value_counts()
     counts = pd.DataFrame(columns, dtype=float).fillna(0).astype(np.int64)
     counts = counts.sort_values(list(columns), ascending=False, kind="stable").rename_axis("antigen_organism")
     return counts.reset_index().assign(n_tested=n)

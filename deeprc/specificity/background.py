@@ -79,10 +79,10 @@ def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] 
     publicity = classify_publicity(np.diff(shared.offsets))
     rows, classes = [], []
     for value in np.unique(publicity):
-        own = np.flatnonzero(publicity == value)
-        own = rng.choice(own, _MAX_CLONES, replace=False) if len(own) > _MAX_CLONES else own
-        rows.append(shared.representative[own])
-        classes.append(np.full(len(own), value))
+        clones = np.flatnonzero(publicity == value)
+        clones = rng.choice(clones, _MAX_CLONES, replace=False) if len(clones) > _MAX_CLONES else clones
+        rows.append(shared.representative[clones])
+        classes.append(np.full(len(clones), value))
     n = int(dataset.container.repertoire_offsets[-1])
     any_rows = np.sort(rng.choice(n, min(_N_PRIVATE, n), replace=False))
     known = hash_sequences(dataset, shared.representative)

@@ -212,7 +212,7 @@ def _read_table(path: Path) -> pd.DataFrame:
     names: list[str] = []
     cells: list[list[str]] = []
     try:
-        for number, row in enumerate(rows, start=header.n_comments + 1):
+        for row_number, row in enumerate(rows, start=header.n_comments + 1):
             if not row:
                 continue
             if not names:
@@ -220,10 +220,10 @@ def _read_table(path: Path) -> pd.DataFrame:
             elif not cells and _is_half_of_header(names):  # the IEDB's header has two rows
                 names = [
                     f"{group} {name}".strip()
-                    for group, name in zip(names, _trim_row(path, number, row, names), strict=True)
+                    for group, name in zip(names, _trim_row(path, row_number, row, names), strict=True)
                 ]
             else:
-                cells.append(_trim_row(path, number, row, names))
+                cells.append(_trim_row(path, row_number, row, names))
     except csv.Error as error:
         raise InputError(f"{path}: row {rows.line_num}: cannot be read as a table: {error}") from error
     if len(set(names)) < len(names):
@@ -237,12 +237,12 @@ def _is_half_of_header(names: Sequence[str]) -> bool:
     return len(set(names)) < len(names) and {"Chain 2", "Epitope"} <= set(names)
 
 
-def _trim_row(path: Path, number: int, row: list[str], names: Sequence[str]) -> list[str]:
+def _trim_row(path: Path, row_number: int, row: list[str], names: Sequence[str]) -> list[str]:
     """Return a row without empty fields beyond the header; InputError if it has another number of fields."""
     while len(row) > len(names) and not row[-1]:
         row = row[:-1]
     if len(row) != len(names):
-        raise InputError(f"{path}: row {number}: expected {len(names)} fields, found {len(row)}")
+        raise InputError(f"{path}: row {row_number}: expected {len(names)} fields, found {len(row)}")
     return row
 
 

@@ -140,9 +140,9 @@ class DeepRCEstimator(RepertoireEstimator):
         arrays, values = update_names(arrays), update_names(values)
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
         described = {name: values[f"{name}_"]["value"] for name in _NETWORK_FIELDS if f"{name}_" in values}
-        own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
+        fields = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # older files have none
-        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
+        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, fields)
         config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
         tasks, device, where = (self._task(),), resolve_device(self.device), "the estimator's file"
         network = rebuild_network(config, tasks, described, device=device, where=where)

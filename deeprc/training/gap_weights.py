@@ -82,7 +82,7 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
             slopes *= np.sign(motifs[m].correlation)
             found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
         weights[m].append(() if found is None else tuple(found.tolist()))
-    return [replace(motif, gap_weights=tuple(own)) for motif, own in zip(motifs, weights, strict=True)]
+    return [replace(motif, gap_weights=tuple(each)) for motif, each in zip(motifs, weights, strict=True)]
 
 
 def _fit_slopes(
@@ -135,22 +135,22 @@ def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float
     is_finite = np.isfinite(slopes)
     if is_finite.sum() < 2:
         return None
-    own, precision = slopes[is_finite], 1 / variances[is_finite]
-    constant = np.ones((len(own), 1))
+    known, precision = slopes[is_finite], 1 / variances[is_finite]
+    constant = np.ones((len(known), 1))
     rarity = frequencies[is_finite].min() / frequencies[is_finite]
     line = np.column_stack([constant, rarity])
-    if len(own) > 2 and _test_line(own, precision, line) <= level / 2:
+    if len(known) > 2 and _test_line(known, precision, line) <= level / 2:
         design = line
-    elif chi2.sf(_fit_design(own, precision, constant).q, len(own) - 1) <= level / 2:
+    elif chi2.sf(_fit_design(known, precision, constant).q, len(known) - 1) <= level / 2:
         design = constant
     else:
         return None
-    first = _fit_design(own, precision, design)
-    between = max(0.0, (first.q - len(own) + design.shape[1]) / first.trace)
+    first = _fit_design(known, precision, design)
+    between = max(0.0, (first.q - len(known) + design.shape[1]) / first.trace)
     precision = 1 / (between + variances[is_finite])
-    expected = _fit_design(own, precision, design).expected
+    expected = _fit_design(known, precision, design).expected
     shrunk = np.full(len(slopes), expected[frequencies[is_finite].argmin()])
-    shrunk[is_finite] = expected + (own - expected) * between * precision
+    shrunk[is_finite] = expected + (known - expected) * between * precision
     return None if shrunk.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
 
 
@@ -214,10 +214,10 @@ def _count_letters(
 def _count_part(
     motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
 ) -> tuple[Integers, Integers]:
-    """Return the counts of `_count_letters` for some of the repertoires."""
+    """Return what `_count_letters` returns, for some of the repertoires: those that one process counts."""
     letters = np.full((len(motifs), max(map(len, motifs))), ANY)
-    for own, motif in zip(letters, motifs, strict=True):
-        own[: len(motif)] = motif
+    for motif_letters, motif in zip(letters, motifs, strict=True):
+        motif_letters[: len(motif)] = motif
     motif_of_gap, offset = np.array(gaps).T
     bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
     spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]

@@ -47,7 +47,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     if fold.groups is None:
         if class_sizes.min() < 2:
             raise ValueError("y: expected at least two repertoires of each class, found one")
-        _check_number_left(n - n_held_out, fraction, class_sizes)
+        _check_enough_left(n - n_held_out, fraction, class_sizes)
         strata = labels if stratify else None
         parts = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
     elif fraction > _MAX_FRACTION_OF_DONORS:
@@ -65,7 +65,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     return train, held_out
 
 
-def _check_number_left(n_left: int, fraction: float, class_sizes: NDArray[np.int64]) -> None:
+def _check_enough_left(n_left: int, fraction: float, class_sizes: NDArray[np.int64]) -> None:
     """Raise ValueError if too few repertoires are left to learn from."""
     if n_left < len(class_sizes):
         raise ValueError(

@@ -197,13 +197,13 @@ def _compute_inherited_excess(
         Relative excess, and excess variance, of the k-mers of each spacing.
     """
     shape = (_N_LETTERS,) * len(spacing)
-    own = variances[spacing].reshape(shape)
+    kmer_variances = variances[spacing].reshape(shape)
     inherited = np.zeros(shape)
     for dropped, part in _iterate_parts(spacing, relative):
         part_excess, variance = (
             np.expand_dims(each[part].reshape(shape[1:]), dropped) for each in (relative, variances)
         )
-        inherited = np.maximum(inherited, np.where(own < _MIN_SHARE_OF_LONGER * variance, part_excess, 0))
+        inherited = np.maximum(inherited, np.where(kmer_variances < _MIN_SHARE_OF_LONGER * variance, part_excess, 0))
     return inherited.ravel()
 
 

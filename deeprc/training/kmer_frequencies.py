@@ -181,7 +181,7 @@ class LongerSpacing(NamedTuple):
 
 
 def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | None]:
-    """Return for each spacing one of the others from whose counts its own follow; None if there is none.
+    """Return for each spacing a longer one whose counts sum to the counts of this spacing; None if there is none.
 
     A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
     gap. This is exact, because these places are within the sequence wherever the k-mer is.

@@ -65,8 +65,8 @@ def make_tables(kmers: KmerSet, included: Flags) -> KmerTables:
     starts = compute_offsets(np.array([count_kmers_of(spacing) for spacing in spacings], np.int64))
     kmer_of_code = np.full(starts[-1], -1, np.int32)
     for start, index in zip(starts[:-1], used, strict=True):
-        own = (kmers.spacing_index == index) & included
-        kmer_of_code[start + kmers.code[own]] = np.flatnonzero(own)
+        is_of_spacing = (kmers.spacing_index == index) & included
+        kmer_of_code[start + kmers.code[is_of_spacing]] = np.flatnonzero(is_of_spacing)
     is_given = kmer_of_code >= 0
     if np.count_nonzero(is_given) != np.count_nonzero(included):
         raise ValueError("expected different k-mers")

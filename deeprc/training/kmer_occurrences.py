@@ -173,10 +173,10 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
             first_sequence = repertoire_offsets[repertoires.start]
             indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[repertoires.stop]])
             chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
-            own = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
-            starts = occurrence_offsets[repertoires.start : repertoires.stop] - own.start
-            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[own], kmer[own])
-            sequence[own] += first_sequence
+            rows = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
+            starts = occurrence_offsets[repertoires.start : repertoires.stop] - rows.start
+            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[rows], kmer[rows])
+            sequence[rows] += first_sequence
     return repertoire, sequence, kmer
 
 

@@ -64,19 +64,15 @@ class Model(ABC):
 
         They are needed because each model standardises numbers by its own training fold.
         """
-        own = [[task for task in member.tasks for _ in range(task.n_outputs)] for member in self.members]
-        common = [task for task in self.tasks for _ in range(task.n_outputs)]
-        scales = [
-            [member_task.scale / common_task.scale for member_task, common_task in zip(of, common, strict=True)]
-            for of in own
-        ]
-        shifts = [
-            [
-                (member_task.mean - common_task.mean) / common_task.scale
-                for member_task, common_task in zip(of, common, strict=True)
-            ]
-            for of in own
-        ]
+
+        def list_tasks(model: Model) -> list[Task]:
+            """Return the task of each output, (T,)."""
+            return [task for task in model.tasks for _ in range(task.n_outputs)]
+
+        common = list_tasks(self)
+        pairs = [list(zip(list_tasks(member), common, strict=True)) for member in self.members]
+        scales = [[task.scale / joint.scale for task, joint in row] for row in pairs]
+        shifts = [[(task.mean - joint.mean) / joint.scale for task, joint in row] for row in pairs]
         return np.array(scales), np.array(shifts)
 
     @property
@@ -130,11 +126,11 @@ class Model(ABC):
 
         The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
-        own = dataset[ranks.take_share_by_size(dataset.n_sequences)]
-        streams = [member.iterate_parts(own) for member in self.members]
+        rank_share = dataset[ranks.take_share_by_size(dataset.n_sequences)]
+        streams = [member.iterate_parts(rank_share) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
         own_parts = []
-        with open_step("outputs of repertoires", len(own)) as step:
+        with open_step("outputs of repertoires", len(rank_share)) as step:
             for parts in zip(*streams, strict=True):
                 own_parts.append(combine_parts(parts, scales, shifts))
                 step.advance()
@@ -151,8 +147,8 @@ class Model(ABC):
             If the weights are such that a number is not finite.
         """
         scores = [score_sequences(member.make_inference(dataset), position) for member in self.members]
-        for member, own in zip(self.members, scores, strict=True):
-            member.check_scores(own)
+        for member, member_scores in zip(self.members, scores, strict=True):
+            member.check_scores(member_scores)
         return self.combine_scores(scores)
 
     def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:

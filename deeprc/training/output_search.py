@@ -162,10 +162,10 @@ class OutputSearch:
         p = self._test.compute_p_values(self._overdispersed, self._overdispersed.correlation)
         significant = np.flatnonzero(p <= self._level)
         others, occurrences = self._overdispersed.take(significant), self._occurrences.take(significant)
-        own = candidates.take(candidates.kmers.find_missing(others.kmers))
-        if len(own):
-            occurrences = find_occurrences(self._dataset, own.kmers).append(occurrences)
-        return Candidates.concatenate([own, others]), occurrences
+        missing = candidates.take(candidates.kmers.find_missing(others.kmers))
+        if len(missing):
+            occurrences = find_occurrences(self._dataset, missing.kmers).append(occurrences)
+        return Candidates.concatenate([missing, others]), occurrences
 
     def _choose_among(
         self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int

@@ -99,7 +99,7 @@ class Evaluator:
         The ranks divide the repertoires among themselves. Rank 0 computes the numbers for all, so that all ranks decide
         alike. If the loss is not finite, there are no other numbers.
         """
-        return ranks.compute_once(partial(self._compute_numbers, self._compute_outputs(network, whole=whole)))
+        return ranks.compute_once(partial(self._compute_loss_and_metrics, self._compute_outputs(network, whole=whole)))
 
     def compute_repertoire_losses(self, network: DeepRC) -> NDArray[np.float64]:
         """Return the parts of the whole repertoires, (B,), in the loss of a network; their sum is the loss."""
@@ -113,14 +113,14 @@ class Evaluator:
         inference = Inference(
             network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache
         )
-        own = ranks.take_share(len(self.fold.labels))
-        rows = None if whole else self._rows[own]
-        outputs = inference.iterate_outputs(range(own.start, own.stop), rows=rows)
+        rank_share = ranks.take_share(len(self.fold.labels))
+        rows = None if whole else self._rows[rank_share]
+        outputs = inference.iterate_outputs(range(rank_share.start, rank_share.stop), rows=rows)
         if whole:
-            outputs = track(outputs, "whole validation repertoires", own.stop - own.start)
+            outputs = track(outputs, "whole validation repertoires", rank_share.stop - rank_share.start)
         return ranks.gather([*outputs])
 
-    def _compute_numbers(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
+    def _compute_loss_and_metrics(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
         stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
         loss = float(compute_multitask_loss(stacked, labels, self.tasks))

@@ -359,13 +359,13 @@ def test_lists_of_variable_length_are_not_read(tmp_path, name):
 
 
 def test_texts_are_read_by_one_process_for_all_repertoires(tmp_path, monkeypatch):
-    read_apart, calls = original_hdf5.read_texts_apart, []
+    read_apart, calls = original_hdf5.read_texts_in_subprocess, []
 
     def count(path, places):
         calls.append(places)
         return read_apart(path, places)
 
-    monkeypatch.setattr(original_hdf5, "read_texts_apart", count)
+    monkeypatch.setattr(original_hdf5, "read_texts_in_subprocess", count)
     path = write_published(tmp_path / "d.h5")
     found = {}
     for name in read_original_ids(path):

@@ -204,23 +204,24 @@ def draw_gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     InputError
         If the table has no genes of this field.
     """
-    own = genes[genes["field"] == field] if len(genes) else genes
-    if own.empty:
+    usage = genes[genes["field"] == field] if len(genes) else genes
+    if usage.empty:
         raise InputError(f"the cohort has no {field}, so there is no gene usage to draw")
-    difference = own["attended"] - own["all"]
+    difference = usage["attended"] - usage["all"]
     kept = difference.abs().sort_values(ascending=False, kind="stable").index[:_MAX_GENES]
-    own = own.loc[difference[kept].sort_values(kind="stable").index]
-    names = [str(name) or "unknown" for name in own["name"]]
-    figure, axis = make_panel(2.7, 0.17 * len(own) + 0.2, left=1.1)
-    y = np.arange(len(own))
-    axis.hlines(y, own["all"], own["attended"], color=MUTED, linewidth=1.2, zorder=1)
-    (every,) = axis.plot(own["all"], y, linestyle="", marker="o", color=INK, markerfacecolor="none", markersize=4.5)
-    (attended,) = axis.plot(own["attended"], y, linestyle="", marker="D", color=INK, markersize=4.5)
+    usage = usage.loc[difference[kept].sort_values(kind="stable").index]
+    names = [str(name) or "unknown" for name in usage["name"]]
+    figure, axis = make_panel(2.7, 0.17 * len(usage) + 0.2, left=1.1)
+    y = np.arange(len(usage))
+    axis.hlines(y, usage["all"], usage["attended"], color=MUTED, linewidth=1.2, zorder=1)
+    style: dict[str, Any] = {"linestyle": "", "color": INK, "markersize": 4.5}
+    (unweighted,) = axis.plot(usage["all"], y, marker="o", markerfacecolor="none", **style)
+    (attended,) = axis.plot(usage["attended"], y, marker="D", **style)
     axis.set_yticks(y, names)
-    axis.set(ylim=(-0.7, len(own) - 0.3), xlabel="share of sequences")
+    axis.set(ylim=(-0.7, len(usage) - 0.3), xlabel="share of sequences")
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    most = float(own[["all", "attended"]].to_numpy().max())
+    most = float(usage[["all", "attended"]].to_numpy().max())
     axis.set_xlim(-0.03 * most, 1.04 * most)  # so that markers at the edge are not cut
     draw_grid(axis, "both")
-    draw_legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
+    draw_legend_below(axis, {"weighted by attention": attended, "all sequences": unweighted}, columns=2)
     return figure

@@ -51,8 +51,8 @@ def draw_volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     entries = {}
     groups = [("a larger false discovery rate", ~is_found, MUTED)]
     for colour_index, class_name in enumerate(classes):
-        own = is_found & (table["class"] == class_name).to_numpy(bool)
-        groups.append((f"{class_name}: {own.sum():,}", own, CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]))
+        in_class = is_found & (table["class"] == class_name).to_numpy(bool)
+        groups.append((f"{class_name}: {in_class.sum():,}", in_class, CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]))
     for label, chosen, colour in groups:
         for marker, shown in (("^", chosen & is_infinite), ("o", chosen & ~is_infinite)):
             points = axis.scatter(x[shown], y[shown], s=10, marker=marker, color=colour, linewidths=0, alpha=0.7)

@@ -158,9 +158,9 @@ def _draw_lengths(
     at = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in rows_of_class.items():
         if len(rows):
-            style, own = styles[name], fractions[rows][:, at]
-            axis.plot(at, own.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
-            lower, upper = np.quantile(own, [0.25, 0.75], axis=0)
+            style, class_fractions = styles[name], fractions[rows][:, at]
+            axis.plot(at, class_fractions.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
+            lower, upper = np.quantile(class_fractions, [0.25, 0.75], axis=0)
             axis.fill_between(at, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
@@ -186,12 +186,12 @@ def _draw_genes(
     y = -np.arange(len(chosen))
     axis.hlines(y, means[:, chosen].min(axis=0), means[:, chosen].max(axis=0), color=MUTED, linewidth=1, zorder=1)
     drawn = [name for name, rows in rows_of_class.items() if len(rows)]
-    for name, own in zip(drawn, means, strict=True):
+    for name, usage in zip(drawn, means, strict=True):
         style = styles[name]
         axis.plot(
-            own[chosen], y, linestyle="", marker=style["marker"], markersize=4.5, color=style["color"], mfc="none"
+            usage[chosen], y, linestyle="", marker=style["marker"], markersize=4.5, color=style["color"], mfc="none"
         )
-    axis.set_yticks(y, [names[number] for number in chosen])
+    axis.set_yticks(y, [names[index] for index in chosen])
     axis.tick_params(axis="y", labelsize=6.5 if len(chosen) > _MAX_GENES // 2 else 8, length=0)
     axis.set_ylim(-len(chosen) + 0.3, 0.7)
     axis.set_xlim(0, 1.05 * float(means[:, chosen].max(initial=0.01)))

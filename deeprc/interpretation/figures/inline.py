@@ -115,12 +115,13 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
         value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
         attributes.append(f' {key}="{_escape_text(value)}"')
     content = "".join(_serialise_element(child, prefix, used) for child in element)
-    own = _escape_text((element.text or "").strip()) if tag in ("text", "tspan") else ""
-    if not (content or own or attributes) or (tag in ("g", "defs") and not content):
+    inner = _escape_text((element.text or "").strip()) if tag in ("text", "tspan") else ""
+    if not (content or inner or attributes) or (tag in ("g", "defs") and not content):
         return ""
     if tag == "g" and not attributes:
         return content
-    return f"<{tag}{''.join(attributes)}>{own}{content}</{tag}>" if content or own else f"<{tag}{''.join(attributes)}/>"
+    start = f"<{tag}{''.join(attributes)}"
+    return f"{start}>{inner}{content}</{tag}>" if content or inner else f"{start}/>"
 
 
 def _apply_page_theme(style: str) -> str:

@@ -191,9 +191,9 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", colou
     figure, axis = make_panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0
     colours = (INK if colour_index is None else get_class_colour(colour_index), MUTED)
-    for own, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
+    for selected, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
-        axis.bar(np.flatnonzero(own), mean[kept][own], 0.72, edgecolor=colour, linewidth=0.8, **fill)
+        axis.bar(np.flatnonzero(selected), mean[kept][selected], 0.72, edgecolor=colour, linewidth=0.8, **fill)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(kept)), [str(kernel + 1) for kernel in kept], rotation=90 if len(kept) > 12 else 0)
     axis.tick_params(axis="x", length=0, labelsize=7)

@@ -71,6 +71,7 @@ def draw_history_figure(history: pd.DataFrame) -> Figure:
 
 
 def _compute_limits(update: pd.Series[int]) -> tuple[float, float]:
+    """Return the limits of the horizontal axis, the number of updates, with a margin of 2%."""
     margin = 0.02 * float(update.max())
     return min(0.0, float(update.min())) - margin, float(update.max()) + margin
 

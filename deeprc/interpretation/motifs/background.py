@@ -74,12 +74,12 @@ def match_lengths(
     factors = factors[factors <= max_rows / len(wanted)]
     filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
     factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, max_rows / len(wanted)))
-    number = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
+    n_taken = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
     place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
     is_taken = np.zeros(len(available), bool)
-    is_taken[order[place < number[available[order]]]] = True
+    is_taken[order[place < n_taken[available[order]]]] = True
     missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
     if missing > 0:
         distance = np.abs(np.arange(longest + 1)[:, None] - lengths).min(axis=1)[available]

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
+from deeprc.interpretation.motifs.donor_tests import (
+    compute_class_p_value,
+    compute_donor_rates,
+    compute_spearman_p_value,
+)
 from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.outputs import get_output_slices
@@ -94,8 +98,8 @@ def _count_donors(
         Whether each repertoire is of a class, (B,), by class.
     """
     return {
-        "n_cohort_donors": [len(np.unique(donors[own])) for own in classes.values()],
-        "n_cohort_donors_with": [len(np.unique(donors[own & carries])) for own in classes.values()],
+        "n_cohort_donors": [len(np.unique(donors[in_class])) for in_class in classes.values()],
+        "n_cohort_donors_with": [len(np.unique(donors[in_class & carries])) for in_class in classes.values()],
     }
 
 
@@ -138,23 +142,23 @@ def compare_held_out_donors(
     """
     task, labels = _find_target(model, dataset, output)
     donors, is_new = find_new_donors(dataset, is_held_out, ~np.isnan(labels), group_by)
-    classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
+    classes = {name: in_class & is_new for name, in_class in _find_class_members(task, labels).items()}
     found = []
     for pattern_counts in counts.T:
         rates = {
-            name: compute_donor_rates(pattern_counts[own], dataset.n_sequences[own], donors[own])
-            for name, own in classes.items()
+            name: compute_donor_rates(pattern_counts[rows], dataset.n_sequences[rows], donors[rows])
+            for name, rows in classes.items()
         }
         rows = [
-            (name, len(own), sum(rate > 0 for rate in own.values()), float(np.mean([*own.values()])) if own else np.nan)
-            for name, own in rates.items()
+            (name, len(rate_of), np.count_nonzero(values := [*rate_of.values()]), np.mean(values) if values else np.nan)
+            for name, rate_of in rates.items()
         ]
         table = pd.DataFrame(rows, columns=["class", "n_donors", "n_donors_with", "mean_rate"])
         if task.kind == "regression":
-            p_value = _compute_number_p(rates["all"], sign * labels, donors, classes["all"])
+            p_value = _compute_spearman_p(rates["all"], sign * labels, donors, classes["all"])
         else:
-            own = _find_direction_members(model, task, labels, output, sign)
-            p_value = _compute_class_p(pattern_counts, dataset.n_sequences, donors, own & is_new, classes)
+            in_direction = is_new & _find_direction_members(model, task, labels, output, sign)
+            p_value = _compute_class_p(pattern_counts, dataset.n_sequences, donors, in_direction, classes)
         found.append(HeldOutTest(table, p_value))
     return found
 
@@ -200,22 +204,22 @@ def _compute_class_p(
     counts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     donors: NDArray[np.int64],
-    own: NDArray[np.bool_],
+    in_class: NDArray[np.bool_],
     classes: Mapping[str, NDArray[np.bool_]],
 ) -> float:
-    """Return the p-value of the association of a pattern with the class `own`, against all other classes."""
-    other = np.any(list(classes.values()), axis=0) & ~own
+    """Return the p-value of the association of a pattern with a class, against all other classes."""
+    other = np.any(list(classes.values()), axis=0) & ~in_class
     return compute_class_p_value(
-        *(compute_donor_rates(counts[part], sizes[part], donors[part]) for part in (own, other))
+        *(compute_donor_rates(counts[part], sizes[part], donors[part]) for part in (in_class, other))
     )
 
 
-def _compute_number_p(
+def _compute_spearman_p(
     rates: Mapping[int, float], values: NDArray[np.float64], donors: NDArray[np.int64], known: NDArray[np.bool_]
 ) -> float:
     """Return the p-value of the test that donors with higher mean values have higher rates."""
     means = [float(values[known & (donors == donor)].mean()) for donor in rates]
-    return compute_number_p_value(np.array([*rates.values()]), np.array(means))
+    return compute_spearman_p_value(np.array([*rates.values()]), np.array(means))
 
 
 def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:

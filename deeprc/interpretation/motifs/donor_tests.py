@@ -16,7 +16,7 @@ from scipy.stats import mannwhitneyu, rankdata, spearmanr, wilcoxon
 
 from deeprc.arrays import Floats
 
-__all__ = ["compute_class_p_value", "compute_donor_rates", "compute_number_p_value"]
+__all__ = ["compute_class_p_value", "compute_donor_rates", "compute_spearman_p_value"]
 
 _MAX_EXACT = 60  # largest number of donors for which p-values are exact
 _ROUNDING = 1e-9
@@ -38,7 +38,7 @@ def compute_donor_rates(
     return {int(names[i]): float(n_with[i] / n[i]) for i in np.flatnonzero(n > 0)}
 
 
-def compute_class_p_value(own: dict[int, float], other: dict[int, float]) -> float:
+def compute_class_p_value(in_class: dict[int, float], other: dict[int, float]) -> float:
     """Return the one-sided p-value of the test that donors of a class have higher rates, from the rates by donor.
 
     If most donors have repertoires of both kinds, it is Wilcoxon's signed-rank test of these donors; otherwise, it is
@@ -49,15 +49,15 @@ def compute_class_p_value(own: dict[int, float], other: dict[int, float]) -> flo
     -------
     The p-value; NaN if there are no donors to compare.
     """
-    paired = own.keys() & other.keys()
-    if 2 * len(paired) > len(own.keys() | other.keys()):
-        return _compute_signed_rank_p(np.array([own[donor] - other[donor] for donor in sorted(paired)]))
-    first = np.array([rate for donor, rate in own.items() if donor not in paired])
+    paired = in_class.keys() & other.keys()
+    if 2 * len(paired) > len(in_class.keys() | other.keys()):
+        return _compute_signed_rank_p(np.array([in_class[donor] - other[donor] for donor in sorted(paired)]))
+    first = np.array([rate for donor, rate in in_class.items() if donor not in paired])
     second = np.array([rate for donor, rate in other.items() if donor not in paired])
     return _compute_rank_sum_p(first, second) if len(first) and len(second) else float("nan")
 
 
-def compute_number_p_value(rates: Floats, values: Floats) -> float:
+def compute_spearman_p_value(rates: Floats, values: Floats) -> float:
     """Return the one-sided p-value of Spearman's test that donors with higher numbers have higher rates, (D,) each."""
     if len(rates) < 3 or np.ptp(rates) == 0 or np.ptp(values) == 0:
         return 1.0 if len(rates) else float("nan")

@@ -60,9 +60,9 @@ def annotate_survey(
         return survey, {}
     top, organisms = dict(survey.top), {}
     for direction in survey.directions:
-        own = top[direction.name]
-        found = annotate_sequences(own.table, known, cohort=dataset)
-        top[direction.name] = replace(own, table=found.table)
+        direction_top = top[direction.name]
+        found = annotate_sequences(direction_top.table, known, cohort=dataset)
+        top[direction.name] = replace(direction_top, table=found.table)
         organisms[direction.name] = found.organisms
     return replace(survey, top=top), organisms
 
@@ -74,9 +74,9 @@ def make_antigen_sections(
     sections = []
     for index, direction in enumerate(survey.directions, start=1):
         if direction.name in organisms:
-            own = organisms[direction.name]
+            direction_organisms = organisms[direction.name]
             colour_index = colours_by_target[direction.target][direction.label] % len(CLASS_COLOURS)
-            shown = own.head(_MAX_ORGANISMS)
+            shown = direction_organisms.head(_MAX_ORGANISMS)
             top = survey.top[direction.name].table
             n = int((top["specificity_match"] != "").sum())
             summary = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."

@@ -51,6 +51,7 @@ from deeprc.interpretation.report.page_figures import make_curves_figures, make_
 
 __all__ = ["write_benchmark_report"]
 
+_COSTS = ("search_seconds", "final_seconds", "peak_memory_mb")
 _KINDS = {"method": "method", "control": "control", "truth": "ground truth"}
 _CONTENTS = [
     ("table", "Which method is best?"),
@@ -250,11 +251,12 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
     cells = files.results[files.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
     for each in files.methods:
-        own = cells[cells["method"] == each.name]
-        if own.empty:
+        costs = cells[cells["method"] == each.name]
+        if costs.empty:
             continue
-        seconds = [float(own.loc[own["metric"] == name, "value"].sum()) for name in ("search_seconds", "final_seconds")]
-        memory = own.loc[own["metric"] == "peak_memory_mb", "value"].max()
+        values = {name: costs.loc[costs["metric"] == name, "value"] for name in _COSTS}
+        seconds = [float(values[name].sum()) for name in _COSTS[:2]]
+        memory = values["peak_memory_mb"].max()
         rows.append(
             [
                 make_text_cell(each.label),

@@ -49,7 +49,7 @@ _USES = {
     CompositionBranch.name: "all sequences",
     CloneBranch.name: "single receptors: clones that one class carries more often than others",
 }
-_BRIEFLY = {
+_SHORT_USES = {
     ATTENTION: "motifs in some sequences",
     CompositionBranch.name: "all sequences",
     CloneBranch.name: "stored clones",
@@ -64,15 +64,14 @@ _FEATURES = {
 
 
 def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[str, Sequence[str]]) -> Table:
-    """Return the table of the share of the outputs' variance that comes through each part.
+    """Return the table of the share of the outputs' variance that comes through the attention and each branch.
 
     Parameters
     ----------
     variation
         Shares from `compute_variance_shares`; empty if there are no test or new repertoires.
     sources
-        Names of the parts, the attention and the branches, with the features that each reads, if they are not always
-        the same.
+        Names of the attention and the branches, with the features that each reads, if they are not always the same.
     """
     columns = [Column("Branch", False), Column("Uses", False)]
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
@@ -87,29 +86,29 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[s
     return Table("variation", "How much each branch adds to the differences between repertoires", columns, rows)
 
 
-def make_variation_sentence(varied: VarianceShares, part: str, features: Mapping[str, Sequence[str]]) -> str:
-    """Return a sentence with the share of an output's variance that comes through each part, largest first.
+def make_variation_sentence(variation: VarianceShares, split: str, features: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence with the share of an output's variance that comes through each branch, largest first.
 
     Parameters
     ----------
-    varied
+    variation
         Shares of one output.
-    part
-        What the repertoires are called.
+    split
+        Part of the split to which the repertoires belong: `test` or `new`.
     features
         Features that each branch reads, see `Model.branch_features`.
     """
-    ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
+    ordered = sorted(variation.shares.items(), key=lambda item: -item[1])
 
     def describe(source: str) -> str:
         read = _join(features.get(source, ()))
-        return f"{read} of {_BRIEFLY[source]}" if read else _BRIEFLY[source]
+        return f"{read} of {_SHORT_USES[source]}" if read else _SHORT_USES[source]
 
     shares = ", ".join(
         f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source} ({describe(source)})"
         for i, (source, share) in enumerate(ordered)
     )
-    return f"The output differs between the {part} repertoires. Of its variance, {shares}."
+    return f"The output differs between the {split} repertoires. Of its variance, {shares}."
 
 
 def _join(words: Sequence[str]) -> str:

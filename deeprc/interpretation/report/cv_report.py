@@ -98,13 +98,13 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
 
 def _format_lead(found: CrossValidation) -> str:
     header = found.header
-    together = "one run" if header.members == 1 else f"{header.members} runs together"
+    predictor = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
     times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
     design = f"Each of {header.folds} folds was the test fold once"
     if header.left_out is not None:
         design = f"Each of the {header.folds} values of {header.left_out!r} was left out for testing once"
-    return f"{design}. It was then predicted by {together} that had not seen it.{times}"
+    return f"{design}. It was then predicted by {predictor} that had not seen it.{times}"
 
 
 def _describe_performance(name: str, found: TargetMetrics) -> str:
@@ -121,12 +121,13 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
 
 
 def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> Table:
-    own = found.metrics[name]
+    metrics = found.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
-    if found.has_numbers(name):
+    if found.is_regression(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
-            cells += [make_number_cell(getattr(own, measure)), make_interval_cell(getattr(own, f"{measure}_ci"))]
+            value, limits = getattr(metrics, measure), getattr(metrics, f"{measure}_ci")
+            cells += [make_number_cell(value), make_interval_cell(limits)]
     else:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
@@ -134,8 +135,8 @@ def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> 
             Column("Standard deviation over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]
-        cells += [make_number_cell(own.auc), make_interval_cell(own.auc_ci), make_number_cell(own.auc_sd)]
-        cells += [make_number_cell(getattr(own, measure)) for measure in MEASURES]
+        cells += [make_number_cell(metrics.auc), make_interval_cell(metrics.auc_ci), make_number_cell(metrics.auc_sd)]
+        cells += [make_number_cell(getattr(metrics, measure)) for measure in MEASURES]
     return Table(f"metrics-{table_index}", f"How well {name} is predicted", columns, [cells])
 
 
@@ -151,7 +152,7 @@ def _make_within_table(found: CrossValidation) -> Table | None:
 def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for table_index, (name, metrics) in enumerate(found.metrics.items()):
-        heading = "r²" if found.has_numbers(name) else "AUC"
+        heading = "r²" if found.is_regression(name) else "AUC"
         columns = [Column("Control method", False), Column(heading), Column("95% interval")]
         columns += [
             Column("Difference", note=f"{heading} of the control minus that of the network"),
@@ -159,7 +160,7 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
         ]
         rows = []
         for each in metrics.controls:
-            value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
+            value, limits = (each.r2, each.r2_ci) if found.is_regression(name) else (each.auc, each.auc_ci)
             p_value = (
                 make_number_cell(None) if each.p_value is None else Cell(format_p_value(each.p_value), each.p_value)
             )
@@ -182,7 +183,7 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
 def _make_folds_table(found: CrossValidation, name: str, table_index: int) -> Table:
     table = found.folds[found.folds["target"] == name]
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
-    wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
+    wanted = _NUMBERS if found.is_regression(name) else {"auc": "AUC", **MEASURES}
     shown = {measure: heading for measure, heading in (counts | wanted).items() if measure in table}
     rows = [
         [make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
@@ -266,13 +267,13 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
 def _convert_to_comparison(found: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = found.predictions
-    own = table[table["target"] == name]
+    rows = table[table["target"] == name]
     classes = list_classes(table, name)
-    if len(own):
-        kind = "regression" if found.has_numbers(name) else "binary"
+    if len(rows):
+        kind = "regression" if found.is_regression(name) else "binary"
         scoring = choose_scoring(kind, ())
-        values = {"prediction": own["prediction"]} if kind == "regression" else {"score": own["log_odds"]}
-        compared = own[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
+        values = {"prediction": rows["prediction"]} if kind == "regression" else {"score": rows["log_odds"]}
+        compared = rows[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
     else:
         scoring, compared = choose_scoring("multiclass", classes), _pivot_classes(table, name, classes)
     compared = compared[compared["label"].notna()]
@@ -285,8 +286,12 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
     """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
     key_columns, parts = ["repertoire_id", "repeat", "fold"], []
     for each in classes:
-        own = table[table["target"] == f"{name}={each}"].set_index(key_columns)
-        part = {f"score={each}": own["log_odds"], f"probability={each}": own["probability"], f"is {each}": own["label"]}
+        rows = table[table["target"] == f"{name}={each}"].set_index(key_columns)
+        part = {
+            f"score={each}": rows["log_odds"],
+            f"probability={each}": rows["probability"],
+            f"is {each}": rows["label"],
+        }
         parts.append(pd.DataFrame(part))
     wide = pd.concat(parts, axis=1).reset_index()
     member = wide[[f"is {each}" for each in classes]].to_numpy(np.float64)

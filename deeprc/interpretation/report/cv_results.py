@@ -91,7 +91,7 @@ class CrossValidation:
     motifs: pd.DataFrame | None
     cautions: Sequence[Caution]
 
-    def has_numbers(self, target: str) -> bool:
+    def is_regression(self, target: str) -> bool:
         """Return whether a target is a number."""
         return self.metrics[target].mae is not None
 
@@ -128,15 +128,15 @@ def read_cross_validation(folder: Path) -> CrossValidation:
 
 def _check_fit(found: CrossValidation, name: str, metrics: TargetMetrics, folder: Path) -> None:
     """Raise InputError if the predictions and folds of a target do not agree with its metrics."""
-    own = found.folds[found.folds["target"] == name]
-    _check_repeats(own, name, metrics, folder / "folds.tsv")
+    target_folds = found.folds[found.folds["target"] == name]
+    _check_repeats(target_folds, name, metrics, folder / "folds.tsv")
     file = folder / "predictions.tsv"
     targets = [name, *(f"{name}={each}" for each in list_classes(found.predictions, name))]
     parts = [found.predictions[found.predictions["target"] == each] for each in targets]
     parts = [part for part in parts if len(part)]
     if not parts:
         raise InputError(f"{file}: no predictions of {name!r}, which metrics.json has")
-    needed = ["prediction"] if found.has_numbers(name) else ["log_odds", "probability"]
+    needed = ["prediction"] if found.is_regression(name) else ["log_odds", "probability"]
     for part in parts:
         _check_repeats(part, name, metrics, file)
         labelled = part[part["label"].notna()]

@@ -129,8 +129,8 @@ def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[Seque
     carriers
         Carriers of each top sequence, best first, by the name of the direction.
     """
-    for direction, every in carriers.items():
-        first = every[:_LOOKED_AT]
+    for direction, shared in carriers.items():
+        first = shared[:_LOOKED_AT]
         marked = [each for each in first if each.group is not None]
         if marked:
             groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
@@ -231,7 +231,7 @@ def find_sharing_repertoires(
     column
         Metadata column that names the donor of a repertoire.
     """
-    hashes = {direction: _hash_sequences(dataset, own.index) for direction, own in top.items()}
+    hashes = {direction: _hash_sequences(dataset, found.index) for direction, found in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _find_carriers(dataset, wanted)
     donors = DonorColumn(dataset.metadata, column).index()
@@ -247,9 +247,7 @@ def find_sharing_repertoires(
         return SequenceCarriers(len(rows), n_donors, None)
 
     described = [describe(rows) for rows in carriers]
-    return {
-        direction: [described[i] for i in np.searchsorted(wanted, own).tolist()] for direction, own in hashes.items()
-    }
+    return {name: [described[i] for i in np.searchsorted(wanted, each).tolist()] for name, each in hashes.items()}
 
 
 def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
@@ -262,9 +260,9 @@ def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> li
     found: list[list[int]] = [[] for _ in wanted]
 
     def look(repertoire: Repertoire) -> NDArray[np.int64]:
-        own = hash_repertoire(repertoire)
-        index = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
-        return np.unique(index[wanted[index] == own])
+        hashes = hash_repertoire(repertoire)
+        index = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        return np.unique(index[wanted[index] == hashes])
 
     if len(wanted):
         looked = track(dataset.map_repertoires(look), "repertoires that have the top sequences", len(dataset))

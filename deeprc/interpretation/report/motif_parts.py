@@ -46,13 +46,13 @@ def describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], dire
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
-    claim = f"associated with {direction.target}" if motif.is_of_number else "associated with the class"
+    claim = f"associated with {direction.target}" if motif.is_of_regression else "associated with the class"
     if np.isnan(motif.p_donors):
         return f" It is not known whether it is {claim}: there are no donors to compare that the network has not seen."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
-        + f" in {row['class']}" * (not motif.is_of_number)
+        + f" in {row['class']}" * (not motif.is_of_regression)
         + f" ({format_count(row['n_donors'], 'donor')})"
         for row in rates
     )
@@ -124,9 +124,9 @@ def make_motif_table(
     caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"
     rows = [
         _make_motif_row(
-            motif, [make_gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1
+            motif, [make_gene_cell(motif_genes)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1
         )
-        for motif, own in zip(motifs, genes, strict=True)
+        for motif, motif_genes in zip(motifs, genes, strict=True)
     ]
     return Table(f"motifs-{context.index}", caption, columns, rows, sortable=True)
 

@@ -171,17 +171,17 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
     ]
     rows = []
     for _, row in controls.comparison.iterrows():
-        own = row["method"] == "network"
+        is_network = row["method"] == "network"
         rows.append(
             [
                 make_text_cell(LABELS[str(row["method"])]),
                 make_number_cell(row[scoring.estimate_column]),
                 make_interval_cell((row["ci_low"], row["ci_high"])),
                 make_number_cell(None)
-                if own
+                if is_network
                 else make_number_cell(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
-                make_number_cell(None) if own else Cell(format_p_value(row["p_value"]), float(row["p_value"])),
-                make_text_cell("" if own else row["test"]),
+                make_number_cell(None) if is_network else Cell(format_p_value(row["p_value"]), float(row["p_value"])),
+                make_text_cell("" if is_network else row["test"]),
             ]
         )
     if isinstance(contrast, NumericTarget):

@@ -138,10 +138,10 @@ def make_settings_table(config: Config, table_index: int = 1, name: str = "") ->
     rows = [
         [
             make_text_cell(name_),
-            make_text_cell(format_setting(own)),
+            make_text_cell(format_setting(setting)),
             make_text_cell(format_setting(default.value(name_))),
         ]
-        for name_, own in config.changes().items()
+        for name_, setting in config.changes().items()
     ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
     caption = "Settings that differ from the default" + f": {name}" * bool(name)

@@ -30,7 +30,7 @@ __all__ = [
     "make_history_figures",
     "make_kernel_figures",
     "make_logo_figure",
-    "make_number_figures",
+    "make_regression_figures",
     "make_reliability_figures",
     "render_figure",
 ]
@@ -100,7 +100,7 @@ def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> s
     return f"Brier score {found['brier']:.3f} (base rate: {found['brier_base_rate']:.3f}), calibration error {shown}."
 
 
-def make_number_figures(performance: Performance, numeric: NumericTarget) -> list[Figure]:
+def make_regression_figures(performance: Performance, numeric: NumericTarget) -> list[Figure]:
     """Return the figure of predicted against true values; empty if no value is known."""
     from deeprc.interpretation.figures import draw_regression_figure
 
@@ -208,9 +208,9 @@ def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
 
     figures = []
     for field, name in (("v_call", "V"), ("j_call", "J")):
-        own = genes[genes["field"] == field] if len(genes) else genes
-        if len(own):
-            most = own.iloc[int((own["attended"] - own["all"]).to_numpy().argmax())]
+        usage = genes[genes["field"] == field] if len(genes) else genes
+        if len(usage):
+            most = usage.iloc[int((usage["attended"] - usage["all"]).to_numpy().argmax())]
             description = (
                 f"Usage of {name} genes, weighted by attention and among all sequences. Attention raises "
                 f"{most['name']} most, from {most['all']:.1%} to {most['attended']:.1%}."
@@ -250,9 +250,9 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
         return []
     direction, figures, first = context.direction, [], 0
     for name, size in context.members:
-        own, model_phrase = kernels[:, first : first + size], f" of {name}" * bool(name)
+        block, model_phrase = kernels[:, first : first + size], f" of {name}" * bool(name)
         first += size
-        mean = direction.sign * own.mean(axis=0)
+        mean = direction.sign * block.mean(axis=0)
         best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]
         strongest = ", ".join(best) or "none"
         description = (
@@ -262,7 +262,7 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
             f"Mean contribution of each kernel{model_phrase} (a detector of short patterns that the network learned) "
             f"to {direction.name}, over the sequences that contribute most to it."
         )
-        figure = draw_kernels_figure(direction.sign * own, output=direction.name, colour_index=context.colour_index)
+        figure = draw_kernels_figure(direction.sign * block, output=direction.name, colour_index=context.colour_index)
         figures.append(render_figure(figure, f"Kernels{model_phrase} for {direction.name}", description, caption))
     return figures
 

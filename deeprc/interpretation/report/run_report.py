@@ -293,7 +293,7 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
         *(
             figure
             for numeric in performance.numeric_targets
-            for figure in page_figures.make_number_figures(performance, numeric)
+            for figure in page_figures.make_regression_figures(performance, numeric)
         ),
     ]
     controls = enumerate(results.assessment.controls, start=1)

@@ -112,10 +112,10 @@ def make_sequence_table(
     digits = _choose_digits(top["contribution"][:shown])
     rows = []
     for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), labels[:shown], strict=True)):
-        own = None if residues is None else residues[row]
+        sequence_residues = None if residues is None else residues[row]
         label_cell = _make_label_cell(label, context.colour_of_class)
         carrier_cells = _make_carrier_cells(carriers[row], has_groups)
-        rows.append(_make_row(one, direction.sign, digits, own, label_cell, list(genes), carrier_cells))
+        rows.append(_make_row(one, direction.sign, digits, sequence_residues, label_cell, list(genes), carrier_cells))
     quantity = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{context.index}",
@@ -219,7 +219,7 @@ def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
 
 
 def _make_carrier_cells(carriers: SequenceCarriers, has_groups: bool) -> list[Cell]:
-    """Return cells of the carriers of a sequence, 5 (2 donors), and of the group that has most of them."""
+    """Return cells of the number of carriers, such as "5 (2 donors)", and of the group that has most of them."""
     donors = (
         ""
         if carriers.n_donors is None

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
+from deeprc.interpretation.motifs.donor_tests import (
+    compute_class_p_value,
+    compute_donor_rates,
+    compute_spearman_p_value,
+)
 
 
 def numbered(rates: list[float], first: int = 0) -> dict[int, float]:
@@ -61,10 +65,10 @@ def test_nobody_to_compare() -> None:
 def test_numbers_by_spearman() -> None:
     rates, values = np.array([0.1, 0.2, 0.2, 0.5, 0.4]), np.array([1.0, 2.0, 3.0, 5.0, 4.0])
     expected = stats.spearmanr(rates, values, alternative="greater").pvalue
-    assert compute_number_p_value(rates, values) == pytest.approx(expected)
-    assert compute_number_p_value(rates, -values) > 0.9
-    assert compute_number_p_value(np.zeros(5), values) == 1.0
-    assert np.isnan(compute_number_p_value(np.zeros(0), np.zeros(0)))
+    assert compute_spearman_p_value(rates, values) == pytest.approx(expected)
+    assert compute_spearman_p_value(rates, -values) > 0.9
+    assert compute_spearman_p_value(np.zeros(5), values) == 1.0
+    assert np.isnan(compute_spearman_p_value(np.zeros(0), np.zeros(0)))
 
 
 @pytest.mark.slow
