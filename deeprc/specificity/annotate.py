@@ -120,8 +120,8 @@ def annotate_sequences(
     """
     column = next((name for name in _SEQUENCE_COLUMNS if name in table), None)
     if column is None:
-        names = join_names([str(name) for name in table], _MAX_SHOWN_COLUMNS)
-        raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {names}")
+        found = join_names([str(name) for name in table], _MAX_SHOWN_COLUMNS)
+        raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {found}")
     taken = [name for name in ADDED_COLUMNS if name in table]
     if taken:
         raise InputError(f"has a column {taken[0]!r} already; was it annotated before?")
