@@ -5,7 +5,7 @@ Letters: B repertoires, J selected features, V numbers of features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.base import clone
 from deeprc.baselines.association_tests import compute_phi_coefficients
 from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers, run_over_clones
 from deeprc.baselines.parameters import check_choice, check_whole_number
+from deeprc.baselines.restored import check_clones, check_dtype
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.counters import draw_words
@@ -135,6 +136,21 @@ class BurdenTest(BinaryClassifier):
                 carried[row, 1 + found] = 1
         burdens = carried.cumsum(axis=1)
         return np.asarray(burdens[:, [min(n, len(self.phi_)) for n in n_features]].T, np.float64)
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        check_choice("feature", self.feature, ("4mer", "sequence"))
+        check_whole_number("n_features", self.n_features)
+        if self.feature == "sequence":
+            check_clones(self.residues_, self.offsets_)
+            n_features = len(self.offsets_) - 1
+        else:
+            check_dtype("kmers", self.kmers_, np.int64)
+            if not ((self.kmers_ >= 0) & (self.kmers_ < 20**_K)).all():
+                raise ValueError(f"kmers: expected numbers from 0 to {20**_K - 1:,}")
+            n_features = len(self.kmers_)
+        if self.phi_.shape != (n_features,):
+            raise ValueError(f"phi: expected {n_features:,} numbers, found {self.phi_.shape}")
 
 
 def _select_kmers(

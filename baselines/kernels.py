@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
+from deeprc.baselines.restored import SPARSE_PARTS, restore_rows
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
@@ -45,7 +46,6 @@ _TILE = 32  # repertoires: the blocks of two tiles stay in a core's cache while 
 _CHUNK_BYTES = 1 << 28  # bytes of the representations in memory at a time; two such blocks are there at once
 _PIECE = 1 << 25  # entries of a sparse matrix that are made dense at a time
 _CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
-_PARTS = ("data", "indices", "indptr")  # arrays of a sparse matrix
 
 
 def gram(
@@ -381,15 +381,15 @@ class KernelMethod(RepertoireEstimator):
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
         if isinstance(rows, np.ndarray):
             return {**arrays, "support_": rows}, values
-        return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in _PARTS}}, values
+        return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in SPARSE_PARTS}}, values
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        parts = {name: array for name, array in arrays.items() if name.startswith("support_.")}
-        super()._restore({name: arrays[name] for name in arrays.keys() - parts}, values)
-        if parts:
-            data, indices, indptr = (parts[f"support_.{part}"] for part in _PARTS)
-            n_kmers = 20 ** len(self._settings["kmer_offsets"])
-            self.support_ = csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, n_kmers))
+        own = {name: array for name, array in arrays.items() if not name.startswith("support_")}
+        super()._restore(own, values)
+        self.support_ = restore_rows(arrays, "support_", 20 ** len(self._settings["kmer_offsets"]))
+        for name in own.keys() & {"dual_coef_", "positive_", "numbers_"}:  # one value for each row
+            if own[name].shape != (n := self.support_.shape[0],) or not np.isfinite(own[name]).all():
+                raise ValueError(f"{name}: expected {n:,} finite numbers, found {own[name].dtype} {own[name].shape}")
 
 
 class KernelClassifier(KernelMethod, BinaryClassifier):

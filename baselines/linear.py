@@ -17,9 +17,12 @@ from deeprc.arrays import Floats
 from deeprc.baselines.columns import Scale
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.baselines.parameters import check_choice
+from deeprc.baselines.restored import check_coefficients
 from deeprc.baselines.ridge import fit_ridge_path
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import to_plain, validate
+from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
 from deeprc.labels import encode_two_classes, find_canonical_order
 
@@ -75,8 +78,8 @@ class LinearModel(RepertoireEstimator):
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
-        if self.features_.ndim != 1 or self.features_.shape != self.coef_.shape or np.ndim(self.intercept_) != 0:
-            raise ValueError(f"coef: expected {self.features_.size} numbers, found {self.coef_.shape}")
+        check_coefficients(self.features_, self.coef_)
+        self.intercept_ = float(validate(to_plain(self.intercept_), float, "intercept"))
 
     def _score_path(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
         """Return the score of each new repertoire by each solution, (V, B)."""
@@ -154,7 +157,17 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
 
 
 def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
-    """Return intercept + rows[:, features] @ coefficients, (B,); each sum runs in the order of the columns."""
+    """Return intercept + rows[:, features] @ coefficients, (B,); each sum runs in the order of the columns.
+
+    Raises
+    ------
+    InputError
+        If there are fewer columns than the last of `features`, (n,), which rise: a saved model may be damaged.
+    """
+    if len(features) and features[-1] >= rows.shape[1]:
+        raise InputError(
+            f"the saved model is damaged: features: expected indices below {rows.shape[1]:,}, found {features[-1]:,}"
+        )
     if isinstance(rows, np.ndarray):
         return np.asarray(_score_dense(rows, features, coefficients, intercept))
     all_coefficients = np.zeros(rows.shape[1])

@@ -7,7 +7,7 @@ Letters: B repertoires, F features, K restarts for all carrier classes, V number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,9 @@ from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
+from deeprc.baselines.restored import check_dtype
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import abbreviate, validate
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import find_canonical_order
 
@@ -142,6 +144,16 @@ class LogisticMIL(BinaryClassifier):
         model._checkpoints = epochs
         scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._path)
         return np.asarray(scores[np.searchsorted(epochs, values)])
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        self._check_ranges()
+        check_dtype("weights", self.weights_, np.float64)
+        if self.weights_.shape != (N_FEATURES,) or not np.isfinite(self.weights_).all():
+            raise ValueError(f"weights: expected {N_FEATURES} finite numbers")
+        self.bias_, self.prior_ = validate(self.bias_, float, "bias"), validate(self.prior_, float, "prior")
+        if self.carrier_ not in (0, 1):
+            raise ValueError(f"carrier: expected 0 or 1, found {abbreviate(self.carrier_)}")
 
     def _check_ranges(self) -> None:
         """Raise InputError if a parameter is out of range."""

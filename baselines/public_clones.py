@@ -17,12 +17,14 @@ from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds, fit_t
 from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
+from deeprc.baselines.restored import check_clones
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import count_distinct_clones
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
@@ -211,3 +213,13 @@ class PublicClones(BinaryClassifier):
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
         self.v_call_, self.j_call_ = self.v_call_.astype(str), self.j_call_.astype(str)  # an empty array is text, too
+        check_clones(self.residues_, self.offsets_)
+        n = len(self.offsets_) - 1
+        for field in validate(self.fields_, list[str], "fields"):
+            if field not in GENE_FIELDS:
+                raise ValueError(f"fields: expected some of {', '.join(GENE_FIELDS)}, found {abbreviate(field)}")
+            if (shape := getattr(self, f"{field}_").shape) != (n,):
+                raise ValueError(f"{field}: expected the genes of {n:,} clones, found {shape}")
+        self.prior_ = validate(self.prior_, float, "prior")
+        if self.distributions_.shape not in ((0, 2), (2, 2)) or not (self.distributions_ > 0).all():
+            raise ValueError("distributions: expected alpha and beta of two classes, above 0")

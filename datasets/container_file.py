@@ -18,8 +18,9 @@ import pandas as pd
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import FORMAT, VERSION
-from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, encode_texts
+from deeprc.datasets.hdf5 import MAX_MEMBERS, compute_checksum, convert_hdf5_errors, encode_texts
 from deeprc.documents import CONTROL_CHARACTERS
+from deeprc.errors import InputError
 
 __all__ = [
     "HDF5_LAYOUT",
@@ -72,7 +73,15 @@ class HDF5Target(io.FileIO):
 
 
 def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
-    """Write a table of metadata: one dataset for each column, and the order of the columns as an attribute."""
+    """Write a table of metadata: one dataset for each column, and the order of the columns as an attribute.
+
+    Raises
+    ------
+    InputError
+        If it has more columns than a container may have.
+    """
+    if metadata.shape[1] > MAX_MEMBERS:
+        raise InputError(f"metadata: expected at most {MAX_MEMBERS:,} columns, found {metadata.shape[1]:,}")
     write_text_list(group, "columns", [str(name) for name in metadata.columns])
     for index, (name, values) in enumerate(metadata.items()):
         key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero

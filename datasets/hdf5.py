@@ -24,6 +24,7 @@ from deeprc.files import check_regular_file
 from deeprc.progress import open_step
 
 __all__ = [
+    "MAX_MEMBERS",
     "BlockCheck",
     "check_texts",
     "compute_checksum",
@@ -51,6 +52,9 @@ _BLOCK = 1 << 20
 
 _MAX_TEXT_BYTES = 1 << 28
 """Largest size in bytes of a dataset of texts: a million texts of 256 letters."""
+
+MAX_MEMBERS = 1 << 15
+"""Largest number of members of a group, such as columns of the metadata: HDF5 needs some seconds to list so many."""
 
 _WORDS = 512
 """Number of columns of 64-bit words from which a block's checksum is made."""
@@ -89,10 +93,13 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     Raises
     ------
     ValueError
-        If there is anything else: a link to another place or another file, or a stored data type.
+        If there is anything else: a link to another place or another file, or a stored data type; or if there are more
+        than `MAX_MEMBERS`.
     """
+    if len(group) > MAX_MEMBERS:
+        raise ValueError(f"{group.name}: expected at most {MAX_MEMBERS:,} datasets and groups, found {len(group):,}")
     members: dict[str, h5py.Group | h5py.Dataset] = {}
-    for name in group:
+    for name in _check_names(group, "a name", group):
         link = group.get(name, getlink=True)
         if type(link) is not h5py.HardLink:
             raise ValueError(f"{_join(group, name)}: expected a dataset, found a link to another place")
@@ -102,6 +109,14 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
         if not isinstance(members[name], h5py.Dataset | h5py.Group):
             raise ValueError(f"{_join(group, name)}: expected a dataset or a group, found a data type")
     return members
+
+
+def _check_names(owner: h5py.Group | h5py.Dataset, what: str, names: Iterable[str | bytes]) -> Iterator[str]:
+    """Yield the names of members or attributes; raise ValueError if one is not UTF-8, which h5py gives as bytes."""
+    for name in names:
+        if isinstance(name, bytes):
+            raise ValueError(f"{owner.name}: expected {what} in UTF-8, found {name!r:.60}")
+        yield name
 
 
 def _find_values_offset(dataset: h5py.Dataset) -> int:
@@ -140,6 +155,8 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
         raise ValueError(
             f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {dataset.dtype} {dataset.shape}"
         )
+    if dataset.dtype.hasobject:  # the file's bytes would be taken for addresses in memory
+        raise ValueError(f"{dataset.name}: expected numbers or texts of fixed length, found values of variable length")
     offset = _find_values_offset(dataset)
     if dataset.size == 0:
         return np.zeros(dataset.shape, dataset.dtype)
@@ -308,7 +325,7 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
     with open_step("checksum of the container", path.stat().st_size) as step:
         for name_in_file, member in sorted(_walk_members(file)):
             content.update(f"\n{name_in_file}\n".encode())
-            for name in sorted(member.attrs):
+            for name in sorted(_check_names(member, "the name of an attribute", member.attrs)):
                 if (name_in_file, name) == ("", "checksum"):
                     continue
                 value = _open_attribute(member, name)

@@ -204,8 +204,9 @@ def validate(value: Any, hint: Any, where: str) -> Any:
         A number, text, list or mapping.
     hint
         bool, int (64 bits), float (finite, see `AnyFloat`), str, Any, `Literal`, `X | None`, `list[X]`,
-        `tuple[X, ...]`, `dict[str, X]`, or a dataclass. The fields of a dataclass must be there unless they have a
-        default, and must be within the limits `low` and `high` of the field's metadata.
+        `tuple[X, ...]`, `tuple[X, X]` (exactly two values), `dict[str, X]`, or a dataclass. The fields of a dataclass
+        must be there unless they have a default, and must be within the limits `low` and `high` of the field's
+        metadata.
     where
         File and key of the value; error messages begin with them.
 
@@ -228,6 +229,8 @@ def validate(value: Any, hint: Any, where: str) -> Any:
     if origin in (list, tuple):
         if not isinstance(value, list | tuple):
             raise InputError(f"{where}: expected a list, found {abbreviate(value)}")
+        if origin is tuple and arguments[-1] is not Ellipsis and len(value) != len(arguments):
+            raise InputError(f"{where}: expected {len(arguments)} values, found {abbreviate(value)}")
         return origin(validate(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))
     if origin is dict:
         entries = _validate_mapping(value, where).items()

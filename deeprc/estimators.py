@@ -125,7 +125,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
             estimator = cls(**parameters)
             estimator._restore(arrays, values)
         except (LookupError, TypeError, AttributeError, RuntimeError, ValueError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "  # a ValueError says it in words
+            reason = " ".join(f"{kind}{error}".split())
             raise InputError(f"{path}: is damaged: {reason}") from error
         return estimator
 

@@ -1,6 +1,7 @@
 """YAML and JSON that a stranger may have written: read within limits, checked by type, nothing executed."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +51,13 @@ def test_a_document_becomes_what_its_type_says() -> None:
     assert isinstance(found.share, float)
     assert validate(parse_yaml("[1, 2]", source="f"), list[int], "f") == [1, 2]
     assert validate(None, int | None, "f") is None
+    assert validate([1, 2], tuple[float, float], "f") == (1.0, 2.0)
+
+
+@pytest.mark.parametrize("value", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_a_tuple_has_the_length_of_its_type(value: list[float]) -> None:
+    with pytest.raises(InputError, match=rf"f: expected 2 values, found {re.escape(str(value))}"):
+        validate(value, tuple[float, float], "f")
 
 
 @pytest.mark.parametrize(

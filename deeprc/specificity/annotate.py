@@ -19,7 +19,7 @@ from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.neighbours import NeighbourSearch
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.errors import InputError
+from deeprc.errors import InputError, join_names
 from deeprc.specificity.background import (
     Background,
     Strata,
@@ -41,6 +41,7 @@ _LEVELS = {"exact": 1, "within_one": 3}
 """The largest index of `_MATCHES` that counts at each level at which organisms are compared."""
 
 _MAX_NAMES = 5
+_MAX_SHOWN_COLUMNS = 20  # of a table that lacks the one that is needed
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def annotate_sequences(
     """
     column = next((name for name in _SEQUENCE_COLUMNS if name in table), None)
     if column is None:
-        raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {', '.join(map(str, table))}")
+        found = join_names([str(name) for name in table], _MAX_SHOWN_COLUMNS)
+        raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {found}")
     taken = [name for name in ADDED_COLUMNS if name in table]
     if taken:
         raise InputError(f"has a column {taken[0]!r} already; was it annotated before?")

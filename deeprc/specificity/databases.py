@@ -17,7 +17,7 @@ import pandas as pd
 
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.readers.text import read_text
-from deeprc.errors import InputError
+from deeprc.errors import InputError, join_names
 
 __all__ = [
     "COLUMNS",
@@ -158,7 +158,7 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
         raise InputError(
             f"{path}: not a database of known specificities: expected VDJdb, McPAS-TCR, an export of receptors from "
             f"the IEDB, or the column junction_aa with antigen_organism, antigen or epitope; found "
-            f"{', '.join(map(str, table.columns[:8]))}"
+            f"{join_names([str(name) for name in table.columns], 8)}"
         )
     parts = [_read_chain(table, known, chain, host) for chain in known.chains]
     found = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)

@@ -70,8 +70,10 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
         ):
             prefix = _make_prefix(m, i)
             model_arrays = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
-            model = import_estimator_class(METHODS[name].estimator)(**stored_model["parameters"])
-            model._restore(model_arrays, stored_model["values"])
+            parameters = validate(stored_model.get("parameters"), dict[str, Any], f"{name}: parameters")
+            values = validate(stored_model.get("values"), dict[str, dict[str, Any]], f"{name}: values")
+            model = import_estimator_class(METHODS[name].estimator)(**parameters)
+            model._restore(model_arrays, values)
             models.append(model)
         if not models:
             raise ValueError(f"{name}: expected at least one model, found none")

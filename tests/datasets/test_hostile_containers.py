@@ -2,16 +2,19 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 
 from deeprc.config import load_config
 from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container_file import write_metadata
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
@@ -389,3 +392,49 @@ def test_a_table_without_columns(victim, tmp_path):
 
     with pytest.raises(InputError, match=r"c\.h5: .*/metadata: attribute 'columns': expected text, found nothing"):
         Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def add_attribute_that_is_not_utf8(file):
+    h5py.h5a.create(file.id, b"\xff", h5py.h5t.STD_I32LE, h5py.h5s.create(h5py.h5s.SCALAR))
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (lambda file: h5py.h5g.create(file["metadata"].id, b"\xff"), r"/metadata: expected a name in UTF-8, found b"),
+        (add_attribute_that_is_not_utf8, r"/: expected the name of an attribute in UTF-8, found b"),
+        (
+            lambda file: file.create_dataset("x", data=["a", "b"]),
+            r"/x: expected numbers or texts of fixed length, found values of variable length",
+        ),
+    ],
+)
+def test_names_and_values_that_no_container_has(victim, tmp_path, alter, message):
+    """The old checksum stays, so these are found while the checksum is computed, not because it differs."""
+    target = tmp_path / "c.h5"
+    shutil.copyfile(victim[0], target)
+    with h5py.File(target, "r+") as file:
+        alter(file)
+    with pytest.raises(InputError, match=r"c\.h5: the container is damaged: " + message):
+        Container(target)
+
+
+def test_a_group_with_too_many_members_is_refused_before_they_are_listed(victim, tmp_path, monkeypatch):
+    monkeypatch.setattr("deeprc.datasets.hdf5.MAX_MEMBERS", 9)
+    target = tmp_path / "c.h5"
+    shutil.copyfile(victim[0], target)
+    with h5py.File(target, "r+") as file:
+        for number in range(9):
+            file.create_group(f"metadata/x{number}")
+    with pytest.raises(InputError, match=r"/metadata: expected at most 9 datasets and groups, found 1\d"):
+        Container(target)
+
+
+def test_more_columns_than_a_container_may_have_are_not_written(monkeypatch, tmp_path):
+    monkeypatch.setattr("deeprc.datasets.container_file.MAX_MEMBERS", 2)
+    table = pd.DataFrame(np.zeros((1, 3)), columns=list("abc"))
+    with (
+        h5py.File(tmp_path / "c.h5", "w") as file,
+        pytest.raises(InputError, match=r"metadata: expected at most 2 columns, found 3"),
+    ):
+        write_metadata(file.create_group("metadata"), table)

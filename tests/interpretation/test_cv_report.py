@@ -105,8 +105,13 @@ def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: Reperto
         shutil.copy(folder / name, copy / name)
     with pytest.raises(InputError, match=r"copy: the cross-validation has not ended \(no metrics.json\)"):
         deeprc.report(copy, output=page)
+    limits = r"auc_ci: expected 2 values, found \[0\.1\]"
     (copy / "metrics.json").write_text('{"status=case": {"n": 3, "n_repeats": 1, "auc": 0.5, "auc_ci": [0.1]}}')
-    with pytest.raises(InputError, match=r"metrics.json: status=case: expected two limits of an interval"):
+    with pytest.raises(InputError, match=rf"metrics.json.*status=case.*: {limits}"):
+        deeprc.report(copy, output=page)
+    control = '{"control": "size", "relation": "better", "auc": 0.5, "auc_ci": [0.1]}'
+    (copy / "metrics.json").write_text(f'{{"status=case": {{"n": 3, "n_repeats": 1, "controls": [{control}]}}}}')
+    with pytest.raises(InputError, match=rf"metrics.json.*controls\[0\]: {limits}"):
         deeprc.report(copy, output=page)
     with pytest.raises(InputError, match="the report of a cross-validation takes no CONTAINER"):
         deeprc.report(folder, cohort, output=page)

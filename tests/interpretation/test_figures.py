@@ -125,6 +125,8 @@ def test_a_split_of_one_class_is_left_out_and_none_left_is_an_error() -> None:
     predictions["label"] = 1
     with pytest.raises(InputError, match=r"target 'CMV=\+': no part of the split has labels of both classes"):
         draw_roc_figure(predictions)
+    with pytest.raises(InputError, match=r"the predictions are empty: there is no repertoire to draw"):
+        draw_roc_figure(predictions.iloc[:0])
 
 
 def test_the_target_must_be_said_where_there_are_several() -> None:

@@ -67,6 +67,8 @@ def test_a_table_that_is_annotated_or_has_no_sequences_is_refused() -> None:
         annotate_sequences(annotate_sequences(table, DATABASE).table, DATABASE)
     with pytest.raises(InputError, match="expected the column junction_aa or cdr3_aa, found sequence"):
         annotate_sequences(pd.DataFrame({"sequence": ["A"]}), DATABASE)
+    with pytest.raises(InputError, match=r"found x{60}\.\.\., c0, c1, .*c18 and 80 more$"):
+        annotate_sequences(pd.DataFrame(columns=["x" * 100_000, *(f"c{i}" for i in range(99))]), DATABASE)
 
 
 def test_the_v_gene_of_each_row_counts_and_a_sequence_once() -> None:

@@ -84,6 +84,9 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
         InputError, match=r"other\.tsv: not a database of known specificities: .*; found junction_aa, count"
     ):
         read_database(path)
+    path.write_text("x" * 100_000 + "\nCASSF\n")
+    with pytest.raises(InputError, match=r"; found x{60}\.\.\.$"):
+        read_database(path)
     path.write_text("")
     with pytest.raises(InputError, match=r"other\.tsv: the file is empty"):
         read_database(path)

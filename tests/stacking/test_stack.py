@@ -210,6 +210,11 @@ def test_the_file_of_an_earlier_version_knows_no_training_repertoires(
         ({"models": []}, "at least one model"),
         ({"name": "svm-minmax"}, "unexpected keyword"),
         ({"models": [{"parameters": {"C": 1.0}}]}, "values"),
+        (
+            {"models": [{"parameters": {}, "values": 3}]},
+            "damaged: logistic: values: expected names and values, found 3",
+        ),
+        ({"models": [{"parameters": {}}]}, "damaged: logistic: values: expected names and values, found None"),
     ],
 )
 def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[str, object], message: str) -> None:

@@ -146,6 +146,8 @@ def _draw_curves(
 
 def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
     """Return the name of the target, and its rows with a label and a value in `column`."""
+    if predictions.empty:
+        raise InputError("the predictions are empty: there is no repertoire to draw")
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
     kind = "with classes" if column == "probability" else "with numbers (a numeric target)"
     known = [str(name) for name in with_value["target"].unique()]

@@ -58,7 +58,7 @@ class TargetMetrics:
     n_positive: int | None = None
     positive_class: str | None = None
     auc: float | None = None
-    auc_ci: tuple[float, ...] | None = None
+    auc_ci: tuple[float, float] | None = None
     auc_sd: float | None = None
     auc_by_repeat: tuple[float, ...] = ()
     auc_by_class: tuple[float | None, ...] = ()
@@ -71,11 +71,11 @@ class TargetMetrics:
     brier_base_rate: float | None = None
     calibration_error: float | None = None
     r2: float | None = None
-    r2_ci: tuple[float, ...] | None = None
+    r2_ci: tuple[float, float] | None = None
     spearman: float | None = None
-    spearman_ci: tuple[float, ...] | None = None
+    spearman_ci: tuple[float, float] | None = None
     mae: float | None = None
-    mae_ci: tuple[float, ...] | None = None
+    mae_ci: tuple[float, float] | None = None
     within: tuple[WithinStrata, ...] = ()
     controls: tuple[ControlMetrics, ...] = ()
 
@@ -112,10 +112,6 @@ def read_cross_validation(folder: Path) -> CrossValidation:
             raise InputError(f"{folder}: the cross-validation has not ended (no {name})")
     file = folder / "metrics.json"
     metrics: dict[str, TargetMetrics] = validate(read_json(file), dict[str, TargetMetrics], str(file))
-    for name, each in metrics.items():
-        limits = (each.auc_ci, each.r2_ci, each.spearman_ci, each.mae_ci)
-        if any(pair is not None and len(pair) != 2 for pair in limits):
-            raise InputError(f"{file}: {name}: expected two limits of an interval")
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
     ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
     file = folder / "motifs.tsv"

@@ -1,0 +1,138 @@
+"""Saved estimators whose arrays were changed: compiled code would read beyond their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import deeprc
+from deeprc.baselines.burden import BurdenTest
+from deeprc.baselines.gapped import GappedKmerLogisticRegression
+from deeprc.baselines.knn import KNN
+from deeprc.baselines.logistic_mil import LogisticMIL
+from deeprc.baselines.public_clones import PublicClones
+from deeprc.baselines.svm import SVM
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "gapped": lambda: GappedKmerLogisticRegression(k=2, max_gap=0),
+    "svm": lambda: SVM(kmer_offsets=(0, 1)),
+    "sparse": lambda: KNN(kmer_offsets=(0, 1, 2, 3, 4)),
+    "clones": lambda: PublicClones(p_value=0.5),
+    "kmers": lambda: BurdenTest(n_features=4),
+    "sequences": lambda: BurdenTest(feature="sequence", n_features=4),
+    "mil": lambda: LogisticMIL(n_epochs=1, n_restarts=1),
+}
+
+
+@pytest.fixture(scope="module")
+def cohort() -> RepertoireDataset:
+    """Twelve repertoires, of which the six sick ones share three clones."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for repertoire in range(12):
+        own = ["CASS" + "".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 6)) + "EQYF" for _ in range(20)]
+        shared = ["CASSPLICEEQYF", "CASSWWHMYEQYF", "CASSDDDDDEQYF"] if repertoire % 2 else []
+        rows += [(f"r{repertoire}", junction, "TRBV6-1", "TRBJ2-7") for junction in own + shared]
+    frame = pd.DataFrame(rows, columns=["repertoire_id", "junction_aa", "v_call", "j_call"])
+    status = ["sick" if repertoire % 2 else "control" for repertoire in range(12)]
+    return deeprc.from_frame(frame, metadata={"repertoire_id": [f"r{i}" for i in range(12)], "status": status})
+
+
+@pytest.fixture(scope="module")
+def saved(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[type, Path]]:
+    """Save a fitted model of a name once, and return its class and its file."""
+    folder, kinds = tmp_path_factory.mktemp("saved"), {}
+
+    def save(name: str) -> tuple[type, Path]:
+        path = folder / f"{name}.safetensors"
+        if name not in kinds:
+            model = MODELS[name]().fit_uncalibrated(cohort, cohort.metadata["status"])
+            model.save(path)
+            kinds[name] = type(model)
+        return kinds[name], path
+
+    return save
+
+
+def write_changed(path: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
+    """Write a copy of a saved model in which one array is changed."""
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        text = file.metadata()["deeprc"]
+    arrays[name] = change(arrays[name])
+    save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, target, {"deeprc": text})
+    return target
+
+
+def put(at: int, value: float) -> Callable[[Any], Any]:
+    """Return a change that sets one value of an array, whatever its dimensions."""
+
+    def change(array: Any) -> Any:
+        array = array.copy()
+        array.flat[at] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("model", "array", "change", "message"),
+    [
+        ("gapped", "features_", put(0, -5), "features: expected indices from 0 in rising order"),
+        ("gapped", "features_", lambda a: a[::-1], "features: expected indices from 0 in rising order"),
+        (
+            "gapped",
+            "features_",
+            lambda a: a.astype(np.float64),
+            r"features: expected 1 dimension of int64, found float64",
+        ),
+        ("gapped", "coef_", lambda a: a[:-1], r"coef: expected \d+ numbers, found \(\d+,\)"),
+        ("gapped", "coef_", put(0, np.nan), "coef: expected finite numbers"),
+        ("svm", "support_", lambda a: a[:, :-1], "support_: expected rows of 400 numbers, found 399"),
+        ("svm", "support_", put(3, np.nan), "support_: expected finite numbers of at least 0"),
+        ("svm", "dual_coef_", lambda a: a[:-1], r"dual_coef_: expected \d+ finite numbers, found float64"),
+        ("sparse", "support_.indices", put(0, 2**30), r"indices must be < 3200000"),
+        ("sparse", "support_.indptr", put(1, -(2**30)), r"indices must be|indptr|index pointer"),
+        ("sparse", "positive_", lambda a: a[:-1], r"positive_: expected \d+ finite numbers, found bool"),
+        ("clones", "offsets_", put(1, 10**12), r"offsets: expected to rise from 0 to [\d,]+ by 1 to 255 residues"),
+        ("clones", "offsets_", put(-1, 10**12), r"offsets: expected to rise from 0"),
+        ("clones", "residues_", put(0, 200), "residues: expected values of at most 19, found 200"),
+        ("clones", "distributions_", put(0, -1), "distributions: expected alpha and beta of two classes, above 0"),
+        ("kmers", "kmers_", put(0, 160_000), "kmers: expected numbers from 0 to 159,999"),
+        ("kmers", "phi_", lambda a: a[:-1], "phi: expected 4 numbers, found"),
+        ("sequences", "offsets_", put(1, -1), "offsets: expected to rise from 0"),
+        ("mil", "weights_", lambda a: a[:-1], "weights: expected 21 finite numbers"),
+    ],
+)
+def test_changed_arrays_are_refused(
+    saved: Callable[[str], tuple[type, Path]],
+    tmp_path: Path,
+    model: str,
+    array: str,
+    change: Callable[[Any], Any],
+    message: str,
+) -> None:
+    kind, path = saved(model)
+    target = write_changed(path, tmp_path / "changed.safetensors", array, change)
+    with pytest.raises(InputError, match=rf"changed\.safetensors: is damaged: .*({message})"):
+        kind.load(target)  # type: ignore[attr-defined]
+
+
+def test_features_beyond_the_last_are_refused(
+    saved: Callable[[str], tuple[type, Path]], cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    """How many features there are is known only when a cohort is read, because genes are among them."""
+    kind, path = saved("gapped")
+    target = write_changed(path, tmp_path / "changed.safetensors", "features_", put(-1, 10**15))
+    changed = kind.load(target)  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"features: expected indices below \d+, found 1,000,000,000,000,000"):
+        changed.decision_function(cohort)
