@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numba
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
-from deeprc.baselines.restored import SPARSE_PARTS, restore_rows
+from deeprc.baselines.restored import SPARSE_PARTS, check_numbers, restore_rows
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
@@ -345,6 +345,9 @@ class KernelMethod(RepertoireEstimator):
     kmer_offsets: Sequence[int] | None
     weighted: bool
 
+    _row_attribute: ClassVar[str]
+    """Name of the fitted attribute that has a number for each row of `support_`, (S,)."""
+
     _kept: RepertoireDataset | None = None
 
     @property
@@ -387,9 +390,7 @@ class KernelMethod(RepertoireEstimator):
         own = {name: array for name, array in arrays.items() if not name.startswith("support_")}
         super()._restore(own, values)
         self.support_ = restore_rows(arrays, "support_", 20 ** len(self._settings["kmer_offsets"]))
-        for name in own.keys() & {"dual_coef_", "positive_", "numbers_"}:  # one value for each row
-            if own[name].shape != (n := self.support_.shape[0],) or not np.isfinite(own[name]).all():
-                raise ValueError(f"{name}: expected {n:,} finite numbers, found {own[name].dtype} {own[name].shape}")
+        check_numbers(self._row_attribute, getattr(self, self._row_attribute, None), self.support_.shape[0])
 
 
 class KernelClassifier(KernelMethod, BinaryClassifier):

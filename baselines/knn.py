@@ -78,6 +78,8 @@ class KNN(_NearestNeighbours, KernelClassifier):
         Whether each of them is of the second class, (n,).
     """
 
+    _row_attribute = "positive_"
+
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)
         order = find_canonical_order(X, positive.astype(np.int64))
@@ -110,6 +112,8 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
     numbers_
         Numbers of these repertoires, (n,), as differences from `mean_` in units of `scale_`.
     """
+
+    _row_attribute = "numbers_"
 
     def _fit(self, X: RepertoireDataset, values: Floats) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)

@@ -162,11 +162,12 @@ def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats,
     Raises
     ------
     InputError
-        If there are fewer columns than the last of `features`, (n,), which rise: a saved model may be damaged.
+        If there are fewer columns than the last of `features`, (n,), which rise: a saved model may be changed.
     """
     if len(features) and features[-1] >= rows.shape[1]:
         raise InputError(
-            f"the saved model is damaged: features: expected indices below {rows.shape[1]:,}, found {features[-1]:,}"
+            f"features: expected indices below {rows.shape[1]:,}, found {features[-1]:,}; was the file of the model "
+            "changed, or a parameter after the fit?"
         )
     if isinstance(rows, np.ndarray):
         return np.asarray(_score_dense(rows, features, coefficients, intercept))

@@ -14,8 +14,9 @@ from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
+from deeprc.documents import abbreviate
 
-__all__ = ["SPARSE_PARTS", "check_clones", "check_coefficients", "check_dtype", "restore_rows"]
+__all__ = ["SPARSE_PARTS", "check_clones", "check_coefficients", "check_dtype", "check_numbers", "restore_rows"]
 
 SPARSE_PARTS = ("data", "indices", "indptr")
 """The arrays of a sparse matrix."""
@@ -26,6 +27,14 @@ def check_dtype(name: str, array: NDArray[Any], dtype: DTypeLike, *, ndim: int =
     if array.dtype != dtype or array.ndim != ndim:
         expected = f"{ndim} dimension{'s' if ndim > 1 else ''} of {np.dtype(dtype)}"
         raise ValueError(f"{name}: expected {expected}, found {array.dtype} {array.shape}")
+
+
+def check_numbers(name: str, numbers: object, n: int) -> None:
+    """Raise ValueError if an attribute is not an array of n finite numbers, (n,)."""
+    is_array = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "bif" and numbers.shape == (n,)
+    if not is_array or not np.isfinite(numbers).all():
+        found = f"{numbers.dtype} {numbers.shape}" if isinstance(numbers, np.ndarray) else abbreviate(numbers)
+        raise ValueError(f"{name}: expected {n:,} finite number{'s' * (n != 1)}, found {found}")
 
 
 def check_clones(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from sklearn.svm import SVC, SVR
 from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_not_negative, check_positive
+from deeprc.baselines.restored import check_numbers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import encode_two_classes, find_canonical_order
 
@@ -58,6 +59,7 @@ class SVM(KernelClassifier):
     """
 
     path_parameter = "C"
+    _row_attribute = "dual_coef_"
 
     def __init__(
         self,
@@ -95,6 +97,10 @@ class SVM(KernelClassifier):
         new = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         return score_path(self._gram(X), positive, new, costs)
 
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        check_numbers("intercept_", getattr(self, "intercept_", None), 1)
+
 
 class SVMRegressor(KernelRegressor):
     """Support vector regression (Drucker et al., NeurIPS 1996) on a kernel between k-mer representations.
@@ -117,6 +123,7 @@ class SVMRegressor(KernelRegressor):
     """
 
     path_parameter = "C"
+    _row_attribute = "dual_coef_"
 
     def __init__(
         self,
@@ -151,6 +158,10 @@ class SVMRegressor(KernelRegressor):
         machine = SVR(kernel="precomputed", C=cost, epsilon=width, tol=_TOLERANCE, max_iter=_MAX_ITERATIONS)
         _fit_and_log(machine, kernel, numbers, cost)
         return machine
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._restore(arrays, values)
+        check_numbers("intercept_", getattr(self, "intercept_", None), 1)
 
 
 def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: Floats) -> Floats:

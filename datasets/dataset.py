@@ -217,10 +217,11 @@ class RepertoireDataset:
             key = key[0]  # scikit-learn's `_safe_indexing` asks for `dataset[rows, ...]`
         if isinstance(key, int | np.integer):
             return self._make_repertoire(int(self.repertoire_indices[key]))
-        if isinstance(key, str):
+        if isinstance(key, str) or (isinstance(key, list) and key and isinstance(key[0], str)):
+            text = key if isinstance(key, str) else key[0]
             raise TypeError(
-                f"expected a position, positions, booleans or a slice, found the text {key!r}; the repertoire of an id "
-                f"is cohort[cohort.repertoire_ids == {key!r}][0]"
+                f"expected a position, positions, booleans or a slice, found the text {text!r}; the repertoire of an "
+                f"id is cohort[cohort.repertoire_ids == {text!r}][0]"
             )
         view = object.__new__(type(self))
         view.container, view._other_metadata = self.container, self._other_metadata

@@ -1,8 +1,8 @@
 """Read HDF5 files that strangers may have made: nothing is read before its type, place and size are known.
 
-The HDF5 library checks its own structures by checksums, with one exception: text of variable length lies in heaps that
-are not checked, and a damaged one can hang or crash the library. So such text is never read here
-(`deeprc.datasets.legacy_texts` reads it for containers of version 1). Letters: n values of a dataset.
+The HDF5 library checks its own structures, in files of its newer layouts by checksums. The exception is text of
+variable length: it lies in heaps that are not checked, and a damaged one can hang or crash the library. So such text is
+never read here (`deeprc.datasets.legacy_texts` reads it for containers of version 1). Letters: n values of a dataset.
 """
 
 from __future__ import annotations

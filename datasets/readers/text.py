@@ -222,7 +222,7 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
 
 
 def _find_line(data: bytes | bytearray, n_before: int) -> tuple[int, int]:
-    """Return where a line begins, lines numbered from 0; and if there are fewer lines, how many are missing."""
+    """Return where the line after `n_before` lines begins; and if there are fewer lines, how many are missing."""
     start = 0
     while n_before and (end := data.find(b"\n", start)) >= 0:
         start, n_before = end + 1, n_before - 1

@@ -189,7 +189,7 @@ class CloneBranch(Branch):
         InputError
             If the repertoire's container lacks genes with which the clones were learned.
         """
-        return self._find_associated_clones(repertoire)[0]
+        return self._match_stored_clones(repertoire)[0]
 
     def find_matching_sequences(self, repertoire: Repertoire) -> NDArray[np.int64]:
         """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
@@ -205,7 +205,7 @@ class CloneBranch(Branch):
         """See `Branch`."""
         found = np.zeros((len(repertoire), self.n_outputs))
         if len(repertoire):
-            hits, scores_without_hits = self._find_associated_clones(repertoire)
+            hits, scores_without_hits = self._match_stored_clones(repertoire)
             found += scores_without_hits / len(repertoire)
             np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
         return found
@@ -214,7 +214,7 @@ class CloneBranch(Branch):
         """See `Branch`."""
         if len(repertoire) == 0:
             return np.zeros(self.n_outputs)
-        hits, scores_without_hits = self._find_associated_clones(repertoire)
+        hits, scores_without_hits = self._match_stored_clones(repertoire)
         return scores_without_hits + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
@@ -227,7 +227,7 @@ class CloneBranch(Branch):
             self._search = NeighbourSearch(self.clones, to_array(self.is_ball))
         return self._search
 
-    def _find_associated_clones(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
+    def _match_stored_clones(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
         """Return the hits, and the score that each output would have without hits, (T,)."""
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)

@@ -17,12 +17,16 @@ from deeprc.groups import index_groups
 
 __all__ = ["DonorColumn", "count_divided_donors", "find_donor_columns"]
 
-_PERSON = "(?:subject|patient|donor|participant|individual)"
-_IDENTIFIER = "(?:id|identifier|nr|no|number)"
-_DONOR_COLUMN = re.compile(
-    rf"{_PERSON}(?:name|code)?|.*{_PERSON}{_IDENTIFIER}|(?:pat|mouse|animal){_IDENTIFIER}", re.DOTALL
+_SURE_NAME = re.compile("(?:subject|patient|donor|participant)(?:id)?|.*(?:subject|patient|donor)id", re.DOTALL)
+"""Names of columns of donors, as letters and digits alone, in lower case."""
+
+_LIKELY_NAME = re.compile(
+    "(?:subject|patient|donor|participant)name"
+    "|.*(?:subject|patient|donor|participant|individual)(?:id|identifier|nr|no|number)"
+    "|(?:pat|mouse|animal)(?:id|identifier|nr|no|number)",
+    re.DOTALL,
 )
-"""Names of columns of donors, as letters and digits alone, in lower case. `animal` alone may be the species."""
+"""Names of columns that hold donors if no column has one of the first names; `donor_number` may also be a count."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,17 @@ class DonorColumn:
 
 
 def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
-    """Return the columns whose names say that they hold the donor, such as `subject_id`, `Patient Nr.` or `donor`."""
+    """Return the columns whose names say that they hold the donor, such as `subject_id`, `donor` or `Patient Nr.`.
+
+    Columns such as `Patient Nr.` are among them only if all columns with surer names, such as `subject_id`, are empty.
+    """
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
-    return [column for column, name in names.items() if _DONOR_COLUMN.fullmatch(name)]
+    sure, likely = (
+        [column for column, name in names.items() if pattern.fullmatch(name)] for pattern in (_SURE_NAME, _LIKELY_NAME)
+    )
+    if any(metadata[column].notna().any() for column in sure):
+        return sure
+    return [*sure, *(column for column in likely if column not in sure)]
 
 
 def count_divided_donors(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:

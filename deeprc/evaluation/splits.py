@@ -185,7 +185,9 @@ def _drop_unlabelled(
     train = np.array([i for i in rows if strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
     if len(train) < len(rows):
         left_out = format_count(len(rows) - len(train), "repertoire")
-        _logger.warning("left out of training: %s without a label, of donors for testing or validation", left_out)
+        _logger.warning(
+            "left out of training: %s without a label, whose donors are for testing or validation", left_out
+        )
     return train
 
 

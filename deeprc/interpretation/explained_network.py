@@ -119,10 +119,11 @@ class ExplainedNetwork:
         """
         rest = kept.copy()
         rest[chosen] = False
-        picked = logits[torch.from_numpy(chosen)].double()
-        logsumexp = _compute_logsumexp_of_others(logits[torch.from_numpy(rest)], picked).to(self.inference.device)
+        chosen_logits, rest_logits = logits[torch.from_numpy(chosen)].double(), logits[torch.from_numpy(rest)]
+        logsumexp = _compute_logsumexp_of_others(rest_logits, chosen_logits).to(self.inference.device)
         if self.quantity.of == "output":
-            average = self._average_others(position, chosen, np.flatnonzero(rest), picked.to(logsumexp), logsumexp)
+            rest_rows = np.flatnonzero(rest)
+            average = self._average_others(position, chosen, rest_rows, chosen_logits.to(logsumexp), logsumexp)
             return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
         output, _, _, scale, shift = self.quantity
         gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
@@ -133,7 +134,12 @@ class ExplainedNetwork:
 
     @torch.no_grad()
     def _average_others(
-        self, position: int, chosen: NDArray[np.int64], rest: NDArray[np.int64], picked: Tensor, logsumexp: Tensor
+        self,
+        position: int,
+        chosen: NDArray[np.int64],
+        rest: NDArray[np.int64],
+        chosen_logits: Tensor,
+        logsumexp: Tensor,
     ) -> Tensor:
         """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
 
@@ -148,13 +154,13 @@ class ExplainedNetwork:
         average, logsumexp_of_rest = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
         batches = self.inference.iterate_batches(position, chosen)
         values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
-        highest = torch.maximum(picked, logsumexp).amax(dim=0)  # (H,)
-        weighted = torch.exp(picked - highest)[:, :, None] * values[:, None]  # (n, H, S)
+        highest = torch.maximum(chosen_logits, logsumexp).amax(dim=0)  # (H,)
+        weighted = torch.exp(chosen_logits - highest)[:, :, None] * values[:, None]  # (n, H, S)
         totals = torch.exp(logsumexp_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
         averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
-        for head, top in enumerate(picked.argmax(dim=0).tolist()):
+        for head, top in enumerate(chosen_logits.argmax(dim=0).tolist()):
             if torch.isfinite(logsumexp[top, head]):
-                weights = torch.exp(picked[:, head] - logsumexp[top, head])  # (n,)
+                weights = torch.exp(chosen_logits[:, head] - logsumexp[top, head])  # (n,)
                 weights[top] = 0
                 share_of_rest = torch.exp(logsumexp_of_rest[head] - logsumexp[top, head])
                 averages[top, head] = share_of_rest * average[head] + weights @ values

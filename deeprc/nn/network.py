@@ -39,7 +39,7 @@ __all__ = ["DeepRC", "Unattended", "choose_chunk_size"]
 Unattended = Literal["dropped", "constant"]
 
 _SMALLEST_VARIANCE = 1e-8
-_MAX_UPDATES = 100  # number of updates over which moments are averaged; then each new one has the weight 1 / 100
+_AVERAGED_UPDATES = 100  # number of updates over which moments are averaged; then each new one has the weight 1 / 100
 
 
 class RunningStandardisation(nn.Module):
@@ -65,10 +65,10 @@ class RunningStandardisation(nn.Module):
 
     @torch.no_grad()
     def set_moments(self, pooled: Tensor) -> None:
-        """Set the moments to those of pooled values, (B, n_features), as if many updates had been made."""
+        """Set the moments to those of pooled values, (B, n_features), as if 100 updates had been made."""
         self.mean.copy_(pooled.mean(dim=0))
         self.variance.copy_(pooled.var(dim=0, correction=0))
-        self.updates.fill_(_MAX_UPDATES)
+        self.updates.fill_(_AVERAGED_UPDATES)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Standardise pooled values, (B, n_features); in training mode, the batch first updates the moments.
@@ -86,7 +86,7 @@ class RunningStandardisation(nn.Module):
 
     def _update_moments(self, pooled: Tensor) -> None:
         self.updates.add_(1)
-        share = 1.0 / self.updates.clamp(max=_MAX_UPDATES)
+        share = 1.0 / self.updates.clamp(max=_AVERAGED_UPDATES)
         before = self.mean.clone()
         self.mean.lerp_(average_rows(pooled), share)
         squared_deviation = average_rows((pooled - before) * (pooled - self.mean))

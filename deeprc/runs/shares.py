@@ -101,7 +101,7 @@ class CohortShare:
 
 @dataclass(frozen=True)
 class DividedCohort:
-    """Repertoires of a container that workers read with runs, a share at a time.
+    """A cohort of which each worker reads a share of the repertoires, with the models of runs.
 
     Attributes
     ----------

@@ -88,8 +88,8 @@ class WeightChoice:
         for each in (self.start, weights):
             self.inference.network.load_state_dict(each)
             losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
-        if not np.isfinite(losses[0]).all():
-            return True
+        if not np.isfinite(losses).all():
+            return bool(np.isfinite(losses[1]).all())
         fold = self.evaluator.fold
         t = count_standard_errors(losses[0] - losses[1], fold.groups)
         n_donors = len(np.unique(fold.index_donors()))

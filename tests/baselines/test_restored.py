@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,18 @@ from safetensors.numpy import save_file
 import deeprc
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
-from deeprc.baselines.knn import KNN
+from deeprc.baselines.knn import KNN, KNNRegressor
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.baselines.svm import SVM
+from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gapped": lambda: GappedKmerLogisticRegression(k=2, max_gap=0),
     "svm": lambda: SVM(kmer_offsets=(0, 1)),
+    "regressor": lambda: SVMRegressor(kmer_offsets=(0, 1)),
+    "neighbours": lambda: KNNRegressor(kmer_offsets=(0, 1)),
     "sparse": lambda: KNN(kmer_offsets=(0, 1, 2, 3, 4)),
     "clones": lambda: PublicClones(p_value=0.5),
     "kmers": lambda: BurdenTest(n_features=4),
@@ -55,7 +58,11 @@ def saved(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -
     def save(name: str) -> tuple[type, Path]:
         path = folder / f"{name}.safetensors"
         if name not in kinds:
-            model = MODELS[name]().fit_uncalibrated(cohort, cohort.metadata["status"])
+            model = MODELS[name]()
+            if isinstance(model, SVMRegressor | KNNRegressor):
+                model.fit(cohort, np.arange(12.0))
+            else:
+                model.fit_uncalibrated(cohort, cohort.metadata["status"])
             model.save(path)
             kinds[name] = type(model)
         return kinds[name], path
@@ -63,13 +70,20 @@ def saved(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -
     return save
 
 
-def write_changed(path: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
-    """Write a copy of a saved model in which one array is changed."""
+def write_changed(path: Path, target: Path, name: str, change: Callable[[Any], Any] | None) -> Path:
+    """Write a copy of a saved model in which one array, or fitted value of the header, is changed, or removed."""
     with safe_open(path, framework="np") as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        text = file.metadata()["deeprc"]
-    arrays[name] = change(arrays[name])
-    save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, target, {"deeprc": text})
+        header = json.loads(file.metadata()["deeprc"])
+    holder = arrays if name in arrays else header["values"][name]
+    key = name if name in arrays else "value"
+    if change is None:
+        del holder[key]
+    else:
+        holder[key] = change(holder[key])
+    save_file(
+        {key: np.ascontiguousarray(array) for key, array in arrays.items()}, target, {"deeprc": json.dumps(header)}
+    )
     return target
 
 
@@ -100,6 +114,15 @@ def put(at: int, value: float) -> Callable[[Any], Any]:
         ("svm", "support_", lambda a: a[:, :-1], "support_: expected rows of 400 numbers, found 399"),
         ("svm", "support_", put(3, np.nan), "support_: expected finite numbers of at least 0"),
         ("svm", "dual_coef_", lambda a: a[:-1], r"dual_coef_: expected \d+ finite numbers, found float64"),
+        ("svm", "dual_coef_", None, "dual_coef_: expected \\d+ finite numbers, found None"),
+        ("svm", "intercept_", put(0, np.nan), r"intercept_: expected 1 finite number, found float64 \(1,\)"),
+        ("regressor", "dual_coef_", put(0, np.inf), r"dual_coef_: expected \d+ finite numbers"),
+        (
+            "neighbours",
+            "numbers_",
+            lambda a: a[:, None],
+            r"numbers_: expected 12 finite numbers, found float64",
+        ),
         ("sparse", "support_.indices", put(0, 2**30), r"indices must be < 3200000"),
         ("sparse", "support_.indptr", put(1, -(2**30)), r"indices must be|indptr|index pointer"),
         ("sparse", "positive_", lambda a: a[:-1], r"positive_: expected \d+ finite numbers, found bool"),
@@ -107,10 +130,15 @@ def put(at: int, value: float) -> Callable[[Any], Any]:
         ("clones", "offsets_", put(-1, 10**12), r"offsets: expected to rise from 0"),
         ("clones", "residues_", put(0, 200), "residues: expected values of at most 19, found 200"),
         ("clones", "distributions_", put(0, -1), "distributions: expected alpha and beta of two classes, above 0"),
+        ("clones", "fields_", lambda _: ["c_call"], "fields: expected some of v_call, j_call, found 'c_call'"),
+        ("clones", "prior_", lambda _: "half", "prior: expected a finite number, found 'half'"),
+        ("kmers", "kmers_", put(0, -1), "kmers: expected numbers from 0 to 159,999"),
         ("kmers", "kmers_", put(0, 160_000), "kmers: expected numbers from 0 to 159,999"),
         ("kmers", "phi_", lambda a: a[:-1], "phi: expected 4 numbers, found"),
         ("sequences", "offsets_", put(1, -1), "offsets: expected to rise from 0"),
         ("mil", "weights_", lambda a: a[:-1], "weights: expected 21 finite numbers"),
+        ("mil", "bias_", lambda _: [1.0], "bias: expected a finite number, found"),
+        ("mil", "carrier_", lambda _: 2, "carrier: expected 0 or 1, found 2"),
     ],
 )
 def test_changed_arrays_are_refused(
@@ -118,7 +146,7 @@ def test_changed_arrays_are_refused(
     tmp_path: Path,
     model: str,
     array: str,
-    change: Callable[[Any], Any],
+    change: Callable[[Any], Any] | None,
     message: str,
 ) -> None:
     kind, path = saved(model)

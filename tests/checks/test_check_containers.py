@@ -238,7 +238,26 @@ def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
 
 
 def test_columns_of_donors_are_known_by_their_names() -> None:
-    donors = ["Patient Nr.", "study_patient_id", "DONOR", "participant code", "Subject No", "Mouse ID", "pat-ID"]
-    others = ["animal", "patient age", "donor_type", "number", "id", "name", "subject_group", "sample no", "n donors"]
-    table = pd.DataFrame(columns=[*donors, *others])
-    assert find_donor_columns(table) == donors
+    sure = ["subject_id", "study_patient_id", "DONOR", "Participant ID"]
+    likely = [
+        "Patient Nr.",
+        "patient name",
+        "Subject No",
+        "Mouse ID",
+        "pat-ID",
+        "animal identifier",
+        "individual number",
+    ]
+    others = ["animal", "patient age", "donor_type", "donor_code", "individual", "number", "id", "name", "sample no"]
+    more = ["subject_group", "n donors", "patients"]
+    empty = pd.DataFrame(columns=[*likely, *sure, *others, *more])
+    assert find_donor_columns(empty) == [*sure, *likely]
+    for known in (sure, likely):
+        table = pd.DataFrame({name: ["a", "b"] for name in [*others, *more, *known]})
+        assert find_donor_columns(table) == known
+
+
+def test_a_sure_name_comes_before_a_likely_one() -> None:
+    table = pd.DataFrame({"donor number": [1, 1, 1, 2], "subject_id": ["a", "b", "c", "c"]})
+    assert DonorColumn.choose(table, None).name == "subject_id"
+    assert DonorColumn.choose(table.assign(subject_id=None), None).name == "donor number"

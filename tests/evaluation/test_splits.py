@@ -139,7 +139,10 @@ def test_missing_labels_of_a_held_out_group_are_left_out(caplog: pytest.LogCaptu
         split = make_split(metadata, parse_tasks(["status"], metadata), SplitOptions(group_by="Patient ID"))
     held_out = set(metadata["Patient ID"].iloc[np.concatenate([split.test, split.validation])])
     assert not held_out & set(metadata["Patient ID"].iloc[split.train])
-    assert "left out of training: 12 repertoires without a label, of donors for testing or validation" in caplog.text
+    assert (
+        "left out of training: 12 repertoires without a label, whose donors are for testing or validation"
+        in caplog.text
+    )
 
 
 def test_regression_is_stratified_by_quartile() -> None:

@@ -193,7 +193,7 @@ def motif_with(p_donors: float, q_donors: float) -> Any:
     donors = pd.DataFrame(
         {"class": ["well", "ill"], "n_donors": [8, 9], "n_donors_with": [8, 9], "mean_rate": [0.01, 0.02]}
     )
-    return SimpleNamespace(p_donors=p_donors, q_donors=q_donors, donors=donors, is_of_regression=False)
+    return SimpleNamespace(p_donors=p_donors, q_donors=q_donors, donors=donors, has_numeric_target=False)
 
 
 def test_the_verdict_needs_the_test() -> None:

@@ -132,7 +132,8 @@ def test_attention_of_several_runs(runs: list[Path], motif_cohort: RepertoireDat
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
     container, file = motif_cohort.container.path, tmp_path / "report.html"
-    assert call("report", *runs, container, "-o", file, "--top", 30, "--device", "cpu") == 0
+    # with fewer sequences, more than a quarter of the background may carry the motif, which then is none
+    assert call("report", *runs, container, "-o", file, "--top", 100, "--device", "cpu") == 0
     page = file.read_text()
     auc = load_ensemble(runs, device="cpu").evaluate(motif_cohort)["test"]["status=case"]["auc"]
     assert f"its AUC is {auc:.3f}" in page
@@ -140,7 +141,7 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
         assert f"--output {run}" in page  # the command that trains it again
         assert f"Training history of {run}" in page
         assert f"Kernels of {run} for case" in page
-    assert f"deeprc report {runs[0]} {runs[1]} {container} -o {file} --top 30" in page
+    assert f"deeprc report {runs[0]} {runs[1]} {container} -o {file} --top 100" in page
     assert "WWHW" in page
     assert "number of models (of 2) with a kernel that has it" in page
 

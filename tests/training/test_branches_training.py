@@ -329,6 +329,7 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
         ([0.03, 0.01, 0.05, 0.03], False),  # 3 standard errors, which two donors often have by chance
         ([0.03, 0.03, 0.0, 0.0], False),  # each donor has two repertoires, and only one of two donors gains
         ([-0.01, -0.01, -0.01, -0.01], False),
+        ([0.03, 0.01, 0.03, -np.inf], False),
     ],
 )
 @pytest.mark.usefixtures("seen")

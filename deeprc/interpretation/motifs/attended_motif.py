@@ -119,7 +119,7 @@ class AttendedMotif:
         return ", ".join(map(str, self.sources))
 
     @property
-    def is_of_regression(self) -> bool:
+    def has_numeric_target(self) -> bool:
         """Whether the target is a number, so that carriers are not divided into classes."""
         return self.carriers["class"].tolist() == ["all"]
 

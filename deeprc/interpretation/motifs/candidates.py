@@ -181,7 +181,7 @@ def _select_representatives(found: Sequence[FoundPattern], matrices: Sequence[Ma
     clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
     representatives = []
     for cluster in np.unique(clusters):
-        members = [pattern for pattern, label in zip(found, clusters, strict=True) if label == cluster]
+        members = [pattern for pattern, index in zip(found, clusters, strict=True) if index == cluster]
         sources = {source for member in members for source in member.sources}
         in_order = sorted(sources, key=lambda source: (source.kernel > 0, source.member, source.kernel))
         representatives.append(min(members, key=_make_significance_key)._replace(sources=tuple(in_order)))

@@ -149,11 +149,14 @@ def compare_held_out_donors(
             name: compute_donor_rates(pattern_counts[rows], dataset.n_sequences[rows], donors[rows])
             for name, rows in classes.items()
         }
-        rows = [
-            (name, len(rate_of), np.count_nonzero(values := [*rate_of.values()]), np.mean(values) if values else np.nan)
-            for name, rate_of in rates.items()
-        ]
-        table = pd.DataFrame(rows, columns=["class", "n_donors", "n_donors_with", "mean_rate"])
+        table = pd.DataFrame(
+            {
+                "class": [*rates],
+                "n_donors": [len(rate_of) for rate_of in rates.values()],
+                "n_donors_with": [np.count_nonzero([*rate_of.values()]) for rate_of in rates.values()],
+                "mean_rate": [np.mean([*rate_of.values()]) if rate_of else np.nan for rate_of in rates.values()],
+            }
+        )
         if task.kind == "regression":
             p_value = _compute_spearman_p(rates["all"], sign * labels, donors, classes["all"])
         else:

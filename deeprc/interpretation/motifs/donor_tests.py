@@ -38,7 +38,7 @@ def compute_donor_rates(
     return {int(names[i]): float(n_with[i] / n[i]) for i in np.flatnonzero(n > 0)}
 
 
-def compute_class_p_value(in_class: dict[int, float], other: dict[int, float]) -> float:
+def compute_class_p_value(rates: dict[int, float], other_rates: dict[int, float]) -> float:
     """Return the one-sided p-value of the test that donors of a class have higher rates, from the rates by donor.
 
     If most donors have repertoires of both kinds, it is Wilcoxon's signed-rank test of these donors; otherwise, it is
@@ -49,11 +49,11 @@ def compute_class_p_value(in_class: dict[int, float], other: dict[int, float]) -
     -------
     The p-value; NaN if there are no donors to compare.
     """
-    paired = in_class.keys() & other.keys()
-    if 2 * len(paired) > len(in_class.keys() | other.keys()):
-        return _compute_signed_rank_p(np.array([in_class[donor] - other[donor] for donor in sorted(paired)]))
-    first = np.array([rate for donor, rate in in_class.items() if donor not in paired])
-    second = np.array([rate for donor, rate in other.items() if donor not in paired])
+    paired = rates.keys() & other_rates.keys()
+    if 2 * len(paired) > len(rates.keys() | other_rates.keys()):
+        return _compute_signed_rank_p(np.array([rates[donor] - other_rates[donor] for donor in sorted(paired)]))
+    first = np.array([rate for donor, rate in rates.items() if donor not in paired])
+    second = np.array([rate for donor, rate in other_rates.items() if donor not in paired])
     return _compute_rank_sum_p(first, second) if len(first) and len(second) else float("nan")
 
 

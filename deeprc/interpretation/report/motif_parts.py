@@ -46,13 +46,13 @@ def describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], dire
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
-    claim = f"associated with {direction.target}" if motif.is_of_regression else "associated with the class"
+    claim = f"associated with {direction.target}" if motif.has_numeric_target else "associated with the class"
     if np.isnan(motif.p_donors):
         return f" It is not known whether it is {claim}: there are no donors to compare that the network has not seen."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
-        + f" in {row['class']}" * (not motif.is_of_regression)
+        + f" in {row['class']}" * (not motif.has_numeric_target)
         + f" ({format_count(row['n_donors'], 'donor')})"
         for row in rates
     )
