@@ -47,7 +47,7 @@ _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
 _FEW_CASES, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
 """With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
 
-So few repertoires are usually too few for the search for motifs, and the network would learn from random weights alone.
+In so few repertoires the search finds strong motifs only; otherwise the network would learn from random weights alone.
 """
 
 _EXTRA_FOR_EXPANSION = 0.5

@@ -30,6 +30,7 @@ from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, Mot
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.power.subsampling import Fit, make_header, run_fits
+from deeprc.training.motif_start import MIN_DONORS
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
@@ -38,7 +39,6 @@ _MIN_CLEAR = 5.0
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
-_MIN_TRAINING = 40  # smallest number of training repertoires with which motifs are searched
 _ROUNDING = 1e-9
 _SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
@@ -167,12 +167,12 @@ class SearchRule:
     @property
     def is_clear(self) -> bool:
         """Whether the search finds the motif."""
-        return self.n_training >= _MIN_TRAINING and self.correlation >= self.needed_correlation
+        return self.n_training >= MIN_DONORS and self.correlation >= self.needed_correlation
 
     @property
     def min_repertoires(self) -> int:
         """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
-        n_training = max((_MIN_CLEAR / self.correlation) ** 2, _MIN_TRAINING)
+        n_training = max((_MIN_CLEAR / self.correlation) ** 2, MIN_DONORS)
         return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
 
     @property
@@ -192,8 +192,8 @@ class SearchRule:
     def to_lines(self) -> list[str]:
         """Return the rule as a few lines of text."""
         study, n = self.study, self.n_training
-        if n < _MIN_TRAINING:
-            verdict = f"{n:.0f} training repertoires are too few: the search needs {_MIN_TRAINING}"
+        if n < MIN_DONORS:
+            verdict = f"{n:.0f} training repertoires are too few: the search needs {MIN_DONORS}"
         else:
             verdict = (
                 f"With {n:.0f} training repertoires, the search finds a motif whose correlation is at least "

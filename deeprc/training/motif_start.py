@@ -26,13 +26,18 @@ from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.output_fit import fit_output
 from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_outputs
 
-__all__ = ["describe_start_motifs", "find_start_motifs", "start_network"]
+__all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "start_network"]
+
+MIN_DONORS = 20
+"""Smallest number of training donors with a label for which motifs are searched.
+
+With fewer, even a motif that separates the classes is hardly significant.
+"""
 
 _ATTENTION = 4.0  # amount that a whole match adds to the attention logit
 _FALL = 3.0  # amount by which a match lowers the unit that the query reads
 _MAX_NAMED = 5  # number of motifs that the log names; `seeds.tsv` lists all
 _MAX_SPAN = 6  # largest number of positions that a motif spans
-_MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
 _SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
@@ -42,7 +47,7 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     """Return the motifs from which `start_network` may start a network, best first; the list may be empty.
 
     Motifs have 2 to 4 fixed residues within 6 positions, or within a kernel if it is narrower; see
-    `find_enriched_motifs`. A target with labels for fewer than 40 donors has no motifs. If there is no significant
+    `find_enriched_motifs`. A target with labels for fewer than 20 donors has no motifs. If there is no significant
     motif, each output may have a doubtful one: its p-value is above `MOTIF_LEVEL` and at most 0.5, and other
     repertoires have to confirm it.
 
@@ -57,7 +62,7 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     seed
         Seed of the permutations of labels.
     """
-    limits = MotifLimits(_count_start_kernels(config), min_donors=_MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
+    limits = MotifLimits(_count_start_kernels(config), min_donors=MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
     return find_enriched_motifs(fold, tasks, spacings=_list_spacings(config), limits=limits, seed=seed)
 
 
@@ -109,7 +114,7 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return f"seeded_start={share:g} of {n_kernels} kernels is less than one kernel"
     if not _list_spacings(config):
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
-    if any(True for _ in iterate_search_outputs(fold, tasks, _MIN_DONORS)):
+    if any(True for _ in iterate_search_outputs(fold, tasks, MIN_DONORS)):
         return ""
     each_task = zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True)
     n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
@@ -119,8 +124,8 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
 
 def _explain_unsearched_task(task: Task, n_donors: int, whose: str) -> str:
     """Return why no motif is searched for a task with labels of so many donors, which are called `whose`."""
-    if n_donors < _MIN_DONORS:
-        return f"target {task.name!r} has labels of {n_donors} {whose}, and the search needs at least {_MIN_DONORS}"
+    if n_donors < MIN_DONORS:
+        return f"target {task.name!r} has labels of {n_donors} {whose}, and the search needs at least {MIN_DONORS}"
     if task.kind == "regression":
         return f"all labels of target {task.name!r} are equal"
     return f"the search needs {MIN_MEMBERS} {whose} in a class of target {task.name!r}, and {MIN_MEMBERS} in the others"

@@ -21,7 +21,7 @@ def test_the_rule_by_hand() -> None:
     within = (chance + 0.0005) / 50_000
     assert rule.correlation == pytest.approx((0.0005**2 / (0.0005**2 + within)) ** 0.5)
     assert rule.is_clear
-    assert rule.min_repertoires == 67  # 40 for training
+    assert rule.min_repertoires == int(np.ceil((5 / rule.correlation) ** 2 / 0.6)) == 46
     weak = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-4))
     assert not weak.is_clear
     assert weak.min_repertoires == int(np.ceil((5 / weak.correlation) ** 2 / 0.6))

@@ -358,4 +358,4 @@ def test_a_run_says_how_its_training_began_and_ended(
     last, best = int(history["update"]), int(history["best_update"])
     end = f"stopped early at {last} of 30 updates" if last < 30 else "trained for all 30 updates"
     assert f"{end}, best at {best}" in caplog.text
-    assert "training repertoires, and the search needs at least 40." in caplog.text
+    assert "training repertoires, and the search needs at least 20." in caplog.text

@@ -28,7 +28,7 @@ CONFIG = load_config("deeprc", SETTINGS)
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 8)
 
 
 def planted(sequences: list[str], motif: str) -> list[str]:

@@ -33,7 +33,7 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 8)
 
 
 def config(**training: object) -> Config:
@@ -366,7 +366,7 @@ def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
 def test_few_labels_leave_the_plain_start(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 25)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 25)
     trainer = make(cohort_factory(40), config())
     trainer.initialise_network()
     assert trainer.start_motifs == []
@@ -474,7 +474,7 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     assert describe_start_motifs([motif("CYC")] * 7, fold, tasks, config()).endswith(
         ", ".join([f"CYC ({motif('CYC').correlation:+.2f}, p = {motif('CYC').p_value:.2g})"] * 5) + ", and 2 more"
     )
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 4)
     assert describe_start_motifs([], fold, tasks, config()) == (
         "deeprc did not search for short motifs, so the kernels start at random: target 'status' has labels of 3 "
         "training repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and "

@@ -41,7 +41,7 @@ def auc_without_signal(seed: int) -> float:
 @pytest.mark.long
 def test_without_a_signal_the_auc_is_a_half() -> None:
     """The standard error of one AUC is 0.041, that of the mean of five 0.018."""
-    assert TRAIN.stop > motif_start._MIN_DONORS  # motifs are sought
+    assert TRAIN.stop > motif_start.MIN_DONORS  # motifs are sought
     aucs = [auc_without_signal(seed) for seed in range(5)]
     assert np.mean(aucs) == pytest.approx(0.5, abs=0.06), aucs
     assert max(aucs) < 0.65, aucs

@@ -39,7 +39,7 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 @pytest.fixture(autouse=True)
 def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 8)
 
 
 def make(
