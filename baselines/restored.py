@@ -31,10 +31,12 @@ def check_dtype(name: str, array: NDArray[Any], dtype: DTypeLike, *, ndim: int =
 
 def check_numbers(name: str, numbers: object, n: int) -> None:
     """Raise ValueError if an attribute is not an array of n finite numbers, (n,)."""
-    is_array = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "bif" and numbers.shape == (n,)
-    if not is_array or not np.isfinite(numbers).all():
-        found = f"{numbers.dtype} {numbers.shape}" if isinstance(numbers, np.ndarray) else abbreviate(numbers)
-        raise ValueError(f"{name}: expected {n:,} finite number{'s' * (n != 1)}, found {found}")
+    found = abbreviate(numbers)
+    if isinstance(numbers, np.ndarray):
+        if numbers.dtype.kind in "bif" and numbers.shape == (n,) and np.isfinite(numbers).all():
+            return
+        found = f"{numbers.dtype} {numbers.shape}"
+    raise ValueError(f"{name}: expected {n:,} finite number{'s' * (n != 1)}, found {found}")
 
 
 def check_clones(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
