@@ -24,10 +24,10 @@ from deeprc.tasks import Task
 __all__ = ["CloneSearch", "list_searches"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
-_MIN_CASES = 40
+_MIN_CASES = 30
 """Smallest number of cases, see `count_cases`, for which the branch is fitted.
 
-With fewer cases, a branch that predicts the label prevents the attention from learning more; see
+With 18 to 24 cases, a branch that predicts the label prevented the attention from learning more; see
 docs/experiments.md."""
 
 
