@@ -17,7 +17,7 @@ from deeprc.training.fold import Fold
 from tests.conftest import Killed
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005,
-             "composition": False, "clones": False}  # fmt: skip
+             "composition": False, "clones": False, "seeded_start": 0.0}  # fmt: skip
 
 
 def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:

@@ -23,7 +23,9 @@ TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 
 
 def small(**training: object) -> Config:
-    settings: dict[str, object] = {"n_updates": 20, "evaluate_every": 5, "n_sequences": 50, **training}
+    settings: dict[str, object] = {
+        "n_updates": 20, "evaluate_every": 5, "n_sequences": 50, "seeded_start": 0.0, **training
+    }  # fmt: skip
     network = NetworkConfig(n_kernels=8, kernel_size=4, abundance="none", composition=False, clones=False)
     return Config(network, TrainingConfig(**settings))  # type: ignore[arg-type]
 
