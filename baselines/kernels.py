@@ -345,8 +345,7 @@ class KernelMethod(RepertoireEstimator):
     kmer_offsets: Sequence[int] | None
     weighted: bool
 
-    _row_attribute: ClassVar[str]
-    """Name of the fitted attribute that has a number for each row of `support_`, (S,)."""
+    _row_attribute: ClassVar[str]  # name of the fitted attribute with a number for each row of `support_`, (S,)
 
     _kept: RepertoireDataset | None = None
 
