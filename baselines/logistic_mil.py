@@ -18,7 +18,7 @@ from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
-from deeprc.baselines.restored import check_dtype
+from deeprc.baselines.restored import check_dtype, check_numbers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.estimators import BinaryClassifier
@@ -149,8 +149,7 @@ class LogisticMIL(BinaryClassifier):
         super()._restore(arrays, values)
         self._check_ranges()
         check_dtype("weights", self.weights_, np.float64)
-        if self.weights_.shape != (N_FEATURES,) or not np.isfinite(self.weights_).all():
-            raise ValueError(f"weights: expected {N_FEATURES} finite numbers")
+        check_numbers("weights", self.weights_, N_FEATURES)
         self.bias_, self.prior_ = validate(self.bias_, float, "bias"), validate(self.prior_, float, "prior")
         if self.carrier_ not in (0, 1):
             raise ValueError(f"carrier: expected 0 or 1, found {abbreviate(self.carrier_)}")

@@ -293,10 +293,8 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.comparison is not None:
         return
     values = sheet.table[task.column].dropna()
-    texts, labels = (
-        values.map(str).tolist(),
-        np.nan_to_num(encode_labels([task], sheet.table.loc[values.index])[:, 0], nan=-1),
-    )
+    texts = values.map(str).tolist()
+    labels = np.nan_to_num(encode_labels([task], sheet.table.loc[values.index])[:, 0], nan=-1)
     sizes, label_of = Counter(texts), dict(zip(texts, labels.tolist(), strict=True))
     similar = [
         f"{quote(first)} ({sizes[first]}) and {quote(second)} ({sizes[second]})"

@@ -64,8 +64,8 @@ class Evaluator:
         The parameters.
     reads_samples
         Whether an evaluation leaves out sequences.
-    has_few_donors
-        Whether the repertoires are of fewer than 50 donors.
+    n_donors
+        Number of donors of the repertoires.
     """
 
     def __init__(
@@ -87,7 +87,12 @@ class Evaluator:
         rows, _, offsets = draw_rows(torch.from_numpy(sizes), max_rows, keys)
         self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
         self.reads_samples = bool((sizes > max_rows).any())
-        self.has_few_donors = len(np.unique(fold.index_donors())) < _FEW_DONORS
+        self.n_donors = len(np.unique(fold.index_donors()))
+
+    @property
+    def has_few_donors(self) -> bool:
+        """Whether the repertoires are of fewer than 50 donors."""
+        return self.n_donors < _FEW_DONORS
 
     def attach_branches(self, branches: Branches) -> None:
         """Let branches add to the outputs of networks that have them."""

@@ -90,10 +90,8 @@ class WeightChoice:
             losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
         if not np.isfinite(losses).all():
             return bool(np.isfinite(losses[1]).all())
-        fold = self.evaluator.fold
-        t = count_standard_errors(losses[0] - losses[1], fold.groups)
-        n_donors = len(np.unique(fold.index_donors()))
-        return bool(stdtr(max(n_donors - 1, 1), -t) < _MAX_P_VALUE)
+        t = count_standard_errors(losses[0] - losses[1], self.evaluator.fold.groups)
+        return bool(stdtr(max(self.evaluator.n_donors - 1, 1), -t) < _MAX_P_VALUE)
 
     def _choose_by_whole_repertoires(self) -> Weights:
         """Return the weights with the lowest loss on whole repertoires; note the choice and all losses in the history.
