@@ -194,8 +194,8 @@ def _join_cell_columns(holder: Any, adata: Any) -> pd.DataFrame:
     described: pd.DataFrame = holder.obs
     if holder is adata:
         return described
-    more = adata.obs.loc[described.index]
-    return described.assign(**{str(name): more[name] for name in more.columns if name not in described.columns})
+    obs = adata.obs.loc[described.index]
+    return described.assign(**{str(name): obs[name] for name in obs.columns if name not in described.columns})
 
 
 def _count_chains_per_cell(chains: Any) -> NDArray[np.int64]:

@@ -109,12 +109,12 @@ class MemoryContainer(SingleStoreContainer):
         self.simulation: dict[str, Any] | None = None
         self.repertoire_ids: NDArray[np.object_] = np.array(list(sequences_of), object)
         self.repertoire_offsets = compute_offsets(np.array(list(map(len, sequences_of.values())), np.int64))
-        self.sequences = _concatenate(list(sequences_of.values()))
+        self.sequences = _concatenate_repertoires(list(sequences_of.values()))
         self.metadata = metadata
         self.digests: dict[tuple[int, int], str] = {}
 
 
-def _concatenate(repertoires: Sequence[Sequences]) -> Sequences:
+def _concatenate_repertoires(repertoires: Sequence[Sequences]) -> Sequences:
     """Return the sequences of all repertoires; if a repertoire lacks a gene that others have, it is unknown."""
     joined = Sequences.concatenate([sequences.with_genes({}) for sequences in repertoires])
     genes = {}
@@ -179,11 +179,11 @@ def from_frame(
         others = [name for name in frame.column_names if name not in layout.columns]
         names: dict[str, list[Any]] = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
         names |= find_constant_columns(frame, others, rows.repertoire)
-        named = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
-        if not named:
+        named_codes = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
+        if not named_codes:
             raise InputError(f"the table has no row with a repertoire (column {rows.repertoire_column!r})")
         sheet = make_metadata(
-            {column: [values[code] for code in named] for column, values in names.items()},
+            {column: [values[code] for code in named_codes] for column, values in names.items()},
             id_column=rows.repertoire_column,
         )
     else:

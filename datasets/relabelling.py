@@ -183,8 +183,8 @@ def _match_rows(sheet: Metadata, source: StoredContainer) -> tuple[dict[int, int
     files = {
         Path(file): position for file, position in _index_files(source, position_of).items() if position not in by_id
     }
-    ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
-    file_of_rows, _ = match_files(ids, named, list(files))
+    ids, file_names = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
+    file_of_rows, _ = match_files(ids, file_names, list(files))
     file_of = {row: file for row, file in zip(rows, file_of_rows, strict=True) if file is not None}
     return by_id | {files[file]: row for row, file in file_of.items()}, _describe_matching(sheet, len(by_id), file_of)
 
@@ -208,9 +208,9 @@ def _is_named(name: str, file: Path) -> bool:
 
 def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
     """Return the index of each repertoire that had a file of its own, by the file's name in the report."""
-    reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
-    shared = Counter(each["file"] for each in reports)
-    return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}
+    reports = [entry for entry in source.preprocessing.get("repertoires", []) if entry["repertoire_id"] in position_of]
+    shared = Counter(report["file"] for report in reports)
+    return {report["file"]: position_of[report["repertoire_id"]] for report in reports if shared[report["file"]] == 1}
 
 
 def _check_unmatched(

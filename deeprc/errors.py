@@ -147,8 +147,8 @@ def end_sentence(text: str) -> str:
 
 def find_nearest(name: str, known: Iterable[str], n: int = 1) -> list[str]:
     """Return the known names, at most n, that are similar to a name, the most similar first; case is ignored."""
-    by_case = {each.casefold(): each for each in known}
-    return [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, n)]
+    by_case = {known_name.casefold(): known_name for known_name in known}
+    return [by_case[match] for match in difflib.get_close_matches(name.casefold(), by_case, n)]
 
 
 def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:

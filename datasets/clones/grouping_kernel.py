@@ -202,13 +202,13 @@ def _prefetch_later_keys(sequences: KeyedSequences, keys: NDArray[np.uint64], at
     """
     arrays, positions = sequences.arrays, sequences.positions
     for ahead in (2 * _AHEAD, _AHEAD):
-        one = at + ahead
-        if one + 1 < len(keys) and keys[one] != _DONE:
-            hashed = keys[one] >> row_bits
-            if hashed == keys[one - 1] >> row_bits or hashed == keys[one + 1] >> row_bits:
-                row = np.int64(keys[one] & ((uint64(1) << row_bits) - uint64(1)))
+        later = at + ahead
+        if later + 1 < len(keys) and keys[later] != _DONE:
+            hashed = keys[later] >> row_bits
+            if hashed == keys[later - 1] >> row_bits or hashed == keys[later + 1] >> row_bits:
+                row = np.int64(keys[later] & ((uint64(1) << row_bits) - uint64(1)))
                 if len(positions) > 0:
-                    row = positions[one]
+                    row = positions[later]
                 if ahead == _AHEAD:
                     prefetch(arrays.residues, arrays.offsets[row])
                 else:

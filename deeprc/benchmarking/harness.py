@@ -206,7 +206,7 @@ def _find_check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution
 def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return the warning about columns that `sheet-columns` leaves out, unless the user named its columns."""
     columns = select_control_columns(plan.dataset.metadata, [plan.folds.task])
-    read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
+    read = [method.estimator.get_params()["columns"] for method in plan.methods if method.name == "sheet-columns"]
     return find_target_like_cautions(columns) if columns.read in read else []
 
 

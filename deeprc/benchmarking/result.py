@@ -133,7 +133,7 @@ class BenchmarkResult:
     @cached_property
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
-        few_donors = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
+        few_donors = any(caution.name == "repeated-subjects" and caution.level == "warning" for caution in self.known)
         verdict = find_comparison_cautions(self.comparison, self.methods, self.scoring, few_donors=few_donors)
         return [*self.known, *self._find_strata_cautions(), *verdict]
 

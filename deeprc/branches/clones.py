@@ -203,12 +203,12 @@ class CloneBranch(Branch):
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """See `Branch`."""
-        found = np.zeros((len(repertoire), self.n_outputs))
+        contributions = np.zeros((len(repertoire), self.n_outputs))
         if len(repertoire):
             hits, scores_without_hits = self._match_stored_clones(repertoire)
-            found += scores_without_hits / len(repertoire)
-            np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
-        return found
+            contributions += scores_without_hits / len(repertoire)
+            np.add.at(contributions, (hits.rows, hits.outputs), hits.evidence)
+        return contributions
 
     def score(self, repertoire: Repertoire) -> Floats:
         """See `Branch`."""

@@ -197,7 +197,9 @@ class CompositionBranch(Branch):
     def features(self) -> list[str]:
         """Which features have weights."""
         functions = [self.get_linear_function(output) for output in range(len(self.kmer_constants))]
-        return [name for kind, name in KIND_NAMES.items() if any(getattr(each, kind).any() for each in functions)]
+        return [
+            name for kind, name in KIND_NAMES.items() if any(getattr(function, kind).any() for function in functions)
+        ]
 
     def get_linear_function(self, output: int) -> LinearFunction:
         """Return the weights of all features for one output in 64 bits; features that are not read have 0.

@@ -99,8 +99,8 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
         Whether a number is predicted, not a class.
     """
     varying = features.products.keys()
-    found: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
-    return [*found, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
+    models: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
+    return [*models, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ def format_finding(finding: Finding) -> str:
 
 def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
     """Yield a warning for each column, file name or format that predicts a label."""
-    for each in findings:
-        if each.code in _SHORTCUTS and each.severity == "warning":
-            details = {"target": each.target, "column": each.column, **each.numbers}
-            yield Caution("warning", format_finding(each), "setup", each.code, details)
+    for finding in findings:
+        if finding.code in _SHORTCUTS and finding.severity == "warning":
+            details = {"target": finding.target, "column": finding.column, **finding.numbers}
+            yield Caution("warning", format_finding(finding), "setup", finding.code, details)
 
 
 def find_duplicate_cautions(
@@ -45,11 +45,11 @@ def find_duplicate_cautions(
     apart
         Kind of the parts: folds, or parts of a split.
     """
-    all_groups = dict.fromkeys(group for each in findings for group in each.groups)
+    all_groups = dict.fromkeys(group for finding in findings for group in finding.groups)
     groups = [group for group in all_groups if len({part_of[name] for name in group if name in part_of}) > 1]
     if groups:
-        named = [" + ".join(map(cut_name, group[:_SHOWN])) for group in groups]
-        shown = describe_texts(named, "group", "groups", _SHOWN)
+        group_texts = [" + ".join(map(cut_name, group[:_SHOWN])) for group in groups]
+        shown = describe_texts(group_texts, "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more sequences than expected by chance are {WHERE_APART[apart]} ({shown}). "
             "They may be copies, or samples of one donor, so every metric may be too good. `deeprc check` with "

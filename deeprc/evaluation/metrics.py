@@ -225,6 +225,7 @@ def compute_macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float
 
 
 def _compute_aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
+    """Return the AUC of each class against all others; None if the class, or its opposite, has no repertoire."""
     aucs: list[float | None] = []
     for c in range(scores.shape[1]):
         member = label == c

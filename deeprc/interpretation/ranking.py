@@ -93,7 +93,7 @@ class BestRows:
         self._parts: list[Columns] = []
         self._lowest_kept = -np.inf
 
-    def offer(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
+    def add_candidates(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
         """Keep those of N rows that may be among the best.
 
         Parameters
@@ -109,19 +109,19 @@ class BestRows:
             if not self.once:
                 rows = rows[: self.max_rows]
         for start in range(0, len(rows), max(self.max_rows, 1)):
-            some = rows[start : start + self.max_rows]
-            if keys[some[0]] <= self._lowest_kept:  # as are all that follow
+            block = rows[start : start + self.max_rows]
+            if keys[block[0]] <= self._lowest_kept:  # as are all that follow
                 break
-            self._keys = np.concatenate([self._keys, keys[some]])
-            self._parts.append(columns_of(some))
-            if len(self._keys) > 2 * self.max_rows or start + len(some) < len(rows):
+            self._keys = np.concatenate([self._keys, keys[block]])
+            self._parts.append(columns_of(block))
+            if len(self._keys) > 2 * self.max_rows or start + len(block) < len(rows):
                 self._drop_low_rows()
 
     def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
         """Add the best rows of a collector of later repertoires; `change` converts its columns to ours."""
         if other._parts:
             other._drop_low_rows()
-            self.offer(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
+            self.add_candidates(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
 
     def _drop_low_rows(self) -> None:
         """Keep only the rows with the highest keys, each different row once."""
@@ -241,7 +241,7 @@ class _Tally:
 
     def add(self, is_witness: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
         """Add the N sequences of a repertoire."""
-        self._best.offer(keys, lambda rows: {"is_witness": is_witness[rows]})
+        self._best.add_candidates(keys, lambda rows: {"is_witness": is_witness[rows]})
         others = np.flatnonzero(~is_witness)[:: self.step]
         kept = np.concatenate([np.flatnonzero(is_witness), others])
         self._keys.append(keys[kept].astype(np.float32))

@@ -77,7 +77,7 @@ class Assessment:
             if values is not None:
                 values["controls"] = [*values.get("controls", []), *contrast_controls.to_list()]
         for target, strata in self.within.items():
-            held_out[target]["within"] = [each.to_dict() for each in strata]
+            held_out[target]["within"] = [stratified.to_dict() for stratified in strata]
         for variation in self.variation:
             entry = {"output": variation.output, "shares": dict(variation.shares)}
             held_out[variation.target]["variation"] = [*held_out[variation.target].get("variation", []), entry]
@@ -85,7 +85,7 @@ class Assessment:
 
     def to_dict(self) -> Metrics:
         """Return the metrics and the warnings, as values for JSON."""
-        return Metrics({**self.metrics, "warnings": [asdict(each) for each in self.cautions]})
+        return Metrics({**self.metrics, "warnings": [asdict(caution) for caution in self.cautions]})
 
 
 def assess_predictor(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
@@ -118,7 +118,9 @@ def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, perfo
     all_checks = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
     findings = [finding for checks in all_checks for finding in checks.findings]
     current = [finding for checks in all_checks if checks.is_current(dataset) for finding in checks.findings]
-    shortcuts = {each.text: each for each in find_shortcut_cautions(current)}  # several runs may have the same finding
+    shortcuts = {
+        shortcut_caution.text: shortcut_caution for shortcut_caution in find_shortcut_cautions(current)
+    }  # several runs may have the same finding
     return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
 
 
@@ -152,7 +154,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
     ]
-    if any(each.measures for each in controls):
+    if any(control.measures for control in controls):
         cautions += find_target_like_cautions(columns)
     cautions += [
         *_find_check_cautions(predictor, dataset, performance),
@@ -170,7 +172,7 @@ def _measure_within_strata(
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
     rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
-    contrast_of = {each.target: each for each in performance.contrasts}
+    contrast_of = {contrast.target: contrast for contrast in performance.contrasts}
     within = {}
     for task in predictor.model.tasks:
         if task.kind == "binary" and len(rows):
@@ -181,5 +183,5 @@ def _measure_within_strata(
                 compute_auc_within_strata(column, metadata[column].iloc[rows].tolist(), label, score, donors)
                 for column in find_strata_columns(metadata, task)
             ]
-            within[task.name] = [each for each in strata if each is not None]
+            within[task.name] = [stratified for stratified in strata if stratified is not None]
     return {target: strata for target, strata in within.items() if strata}

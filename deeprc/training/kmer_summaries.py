@@ -101,13 +101,13 @@ def summarise_spacings(
         Whether means and variances are kept.
     """
     flags = None if excluded is None else PackedFlags(excluded)
-    work = partial(_summarise, _Pass(dataset, spacings, labels, weights, flags, with_moments))
+    work = partial(_summarise_part, _Pass(dataset, spacings, labels, weights, flags, with_moments))
     n_parts = count_parts()
-    found = compute_parts(work, [range(first, len(spacings), n_parts) for first in range(n_parts)])
-    return [summary for part in found for summary in part]
+    summaries_of_parts = compute_parts(work, [range(first, len(spacings), n_parts) for first in range(n_parts)])
+    return [summary for part in summaries_of_parts for summary in part]
 
 
-def _summarise(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
+def _summarise_part(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
     """Return what is kept of the chosen spacings."""
     spacings = [given.spacings[index] for index in chosen]
     labels = given.labels.reshape(len(given.labels), -1)

@@ -98,12 +98,12 @@ def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Se
             "start at random."
         )
     shown = motifs[:_MAX_NAMED]
-    named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in shown)
-    some = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
+    motif_list = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f}, p = {motif.p_value:.2g})" for motif in shown)
+    starts = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
     more = f", and {len(motifs) - len(shown)} more" if len(motifs) > len(shown) else ""
     return (
-        f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
-        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{more}"
+        f"{len(motifs)} of {n_kernels} kernels {starts} associated with the label in the training repertoires, the "
+        f"others at random. In brackets, the correlation with the label and the corrected p-value: {motif_list}{more}"
     )
 
 

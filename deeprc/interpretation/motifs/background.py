@@ -39,11 +39,11 @@ def draw_other_sequences(
 ) -> list[str]:
     """Draw different sequences evenly from the repertoires, without the attended ones, but with similar lengths."""
     rng = np.random.default_rng(seed)
-    each = -(-_POOL * max_sequences // max(1, len(dataset)))
+    n_each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
     for position in track(range(len(dataset)), "drawing sequences to compare with", len(dataset)):
         repertoire = dataset[position]
-        rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
+        rows = rng.choice(len(repertoire), min(n_each, len(repertoire)), replace=False, shuffle=False)
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
     others = sorted(pool - set(attended))
     chosen = match_lengths(
@@ -77,9 +77,9 @@ def match_lengths(
     n_taken = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
+    index_in_length = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
     is_taken = np.zeros(len(available), bool)
-    is_taken[order[place < n_taken[available[order]]]] = True
+    is_taken[order[index_in_length < n_taken[available[order]]]] = True
     missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
     if missing > 0:
         distance = np.abs(np.arange(longest + 1)[:, None] - lengths).min(axis=1)[available]

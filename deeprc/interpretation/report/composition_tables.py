@@ -71,8 +71,8 @@ def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Ta
         As `make_composition_table`.
     """
     features = make_composition_table(model, dataset, top=_SAVED)
-    found = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
-    return [_make_table(kind, rows, model.tasks) for kind, rows in found if len(rows)]
+    rows_by_kind = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
+    return [_make_table(kind, rows, model.tasks) for kind, rows in rows_by_kind if len(rows)]
 
 
 def _make_table(kind: _Kind, features: pd.DataFrame, tasks: Sequence[Task]) -> Table:
