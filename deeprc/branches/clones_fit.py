@@ -168,11 +168,15 @@ def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> I
 def _run_search(
     by_fold: CandidatesByFold, clones: SharedClones, wildcards: WildcardClones | None, n: Integers
 ) -> _SearchResult:
+    """Return the best way to match clones and the best p-value, with the held-out evidence of each repertoire.
+
+    `n` is the number of different clones in each repertoire, (B,).
+    """
     search = by_fold.search
-    kinds = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
+    counts_by_kind = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
     if wildcards is not None:
-        kinds.append(_count_out_of_fold(wildcards, search, wildcards.residues))
-    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in kinds])
+        counts_by_kind.append(_count_out_of_fold(wildcards, search, wildcards.residues))
+    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in counts_by_kind])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores, donors = np.zeros(len(n)), renumber_donors(search.groups, len(n))

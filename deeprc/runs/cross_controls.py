@@ -159,9 +159,9 @@ def _compare_target(
         contrast = Contrast(task.name, task.name, task.positive, task.negative, output, *values, about=about)
     label = encode_labels([task], dataset.metadata)[:, 0]
     control_folds = [
-        fold
-        for fold in (_make_control_fold(fold, task, output, label) for fold in folds)
-        if all(len(np.unique(label[rows])) > 1 for rows in (fold.tested, *fold.learned))
+        control_fold
+        for control_fold in (_make_control_fold(fold, task, output, label) for fold in folds)
+        if all(len(np.unique(label[rows])) > 1 for rows in (control_fold.tested, *control_fold.learned))
     ]
     if not control_folds:
         none = f"No control method could be compared{contrast.named}"

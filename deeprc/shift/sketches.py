@@ -93,8 +93,9 @@ class Sketches:
     def find_copies(self, dataset: RepertoireDataset) -> list[Copy | None]:
         """Return for each new repertoire the training repertoire with which it shares far more than chance explains.
 
-        The overlap must be above 10%, of at least 10 junctions, and its odds ten times those of the median pair of
-        training repertoires and of the median training repertoire with the new one.
+        The overlap must be above 10% and have at least 10 junctions. Its odds must be ten times those of two usual
+        overlaps: the median of all pairs of training repertoires, and the median of the new repertoire with each
+        training repertoire.
         """
         n = len(self.hashes)
         measured = measure_repertoires(dataset)

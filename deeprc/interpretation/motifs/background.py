@@ -37,7 +37,10 @@ def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background
 def draw_other_sequences(
     dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int
 ) -> list[str]:
-    """Draw different sequences evenly from the repertoires, without the attended ones, but with similar lengths."""
+    """Draw different sequences to compare the attended ones with, which are left out.
+
+    Each repertoire gives about equally many, and their lengths are similar to those of the attended sequences.
+    """
     rng = np.random.default_rng(seed)
     n_each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
