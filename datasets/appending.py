@@ -112,7 +112,7 @@ class RepertoireAppender:
         return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
 
     def _take_over_earlier_files(self) -> None:
-        """Take over the files that an earlier call did in the same way."""
+        """Reuse the repertoires that an earlier call appended from the same files with the same options."""
         checkpoints = self._writer.checkpoints
         index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
         n = 0

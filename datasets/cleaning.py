@@ -303,7 +303,7 @@ def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
 def _complete_junctions(
     rows: RawRows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
 ) -> tuple[RawRows, list[str]]:
-    """Return the rows with CDR3s completed to junctions, and what the report calls each `SequenceKind`."""
+    """Return the rows with CDR3s completed to junctions, and the name of each `SequenceKind` in the report."""
     names = [kind.name.lower() for kind in SequenceKind]
     lengths = rows.sequences.lengths
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)

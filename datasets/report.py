@@ -259,7 +259,7 @@ class PreprocessingReport:
         return f"{written} (left out: {shown})" if shown else written
 
     def _list_remarks(self) -> list[str]:
-        """Return lines about what a table of numbers does not show."""
+        """Return remarks below the table: the columns of counts and junctions, chains, and renamed genes."""
         lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped, are_merged=self.merged > 0)
         if set(self.sequences_from) - {"junction_aa"}:
             origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())

@@ -160,7 +160,7 @@ def is_main() -> bool:
 
 
 def may_report() -> bool:
-    """Return whether this rank is the first to report an error; the others then end without a message."""
+    """Return whether this rank is the first to report an error; other ranks then end without a message."""
     if _group is not None:
         with suppress(RuntimeError):  # the store may have ended with rank 0
             return bool(_group.store.add("deeprc/errors", 1) == 1)

@@ -175,7 +175,7 @@ def _make_plan(
 
 
 def _find_adjustment_cautions(plan: NestedPlan) -> list[Caution]:
-    """Return what is to be said about repertoires that are left out of training; see `adjust_for`."""
+    """Return notes and warnings about repertoires that `adjust_for` leaves out of training."""
     training_labels = [plan.folds.labels[split.train] for split in plan.splits]
     return find_adjustment_cautions(plan.adjust_for, plan.folds.task.kind, training_labels)
 

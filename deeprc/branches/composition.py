@@ -75,7 +75,7 @@ class _Description:
 
 
 class _Terms(NamedTuple):
-    """What the k-mers and genes of one sequence of a repertoire add to the scores.
+    """The amounts that the k-mers and genes of one sequence of a repertoire add to the scores.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class _Terms(NamedTuple):
 
 
 class _ExpansionTerms(NamedTuple):
-    """What the k-mers and genes of one sequence of a repertoire add to the scores because of its expansion.
+    """The amounts that the k-mers and genes of one expanded sequence add to the scores because of its expansion.
 
     Attributes
     ----------
@@ -289,7 +289,7 @@ class CompositionBranch(Branch):
         )
 
     def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
-        """Return what the inequality of the counts adds to the linear function, (T,): 0 if no count is above 1."""
+        """Return the part of the linear function that comes from unequal counts, (T,): 0 if no count is above 1."""
         weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
         return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 

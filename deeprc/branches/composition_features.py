@@ -183,7 +183,7 @@ class CompositionFeatures:
 
 
 def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:
-    """Return rows of features, where rows of NaN have become the mean of the others with weights, (B,)."""
+    """Return the features, (B, F), where the mean of the other rows, weighted by (B,), replaces each row of NaN."""
     known = np.asarray(~np.isnan(rows).any(axis=1))
     total = weights[known].sum()
     mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])

@@ -18,7 +18,7 @@ _SHOWN = 3
 
 
 def format_finding(finding: Finding) -> str:
-    """Return what a check has found, and what to do, as sentences."""
+    """Return a finding of a check and its advice as sentences."""
     sentences = (f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in (finding.message, finding.advice))
     return " ".join(sentences)
 

@@ -138,7 +138,7 @@ class Finding:
         return cls(**given, numbers=numbers)
 
     def to_text(self) -> str:
-        """Return a line that says what was found, and a line that says what to do."""
+        """Return the finding as text: one line with its message, and one with its advice."""
         message = " ".join(self.message.split())
         return show_parameters(f"{self.severity}: {self.code}: {message}\n    -> {self.advice}")
 

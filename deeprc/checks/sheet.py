@@ -214,21 +214,21 @@ def _find_donors_with_different_labels(
     known = pd.DataFrame({"donor": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
     groups = known.groupby("donor")["label"]
     several = groups.size() > 1
-    both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
-    if not both:
+    donors_of_both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
+    if not donors_of_both:
         return
-    paired = len(both) > 0.5 * int(several.sum())
+    paired = len(donors_of_both) > 0.5 * int(several.sum())
     advice = f"Train with `group_by={shlex.quote(str(donors.column))}`." if paired else ""
     yield Finding(
         "note" if paired else "warning",
         "subject-in-both-classes",
         f"target {task.name!r}: repertoires of the same donor have different labels"
-        f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
+        f"{', as in a paired design' if paired else ''}, for {name_few(donors_of_both, 'donor', 'donors')}",
         advice or "Check the labels and donor names.",
         column=task.column,
-        repertoires=tuple(names.index[names.isin(both)]),
+        repertoires=tuple(names.index[names.isin(donors_of_both)]),
         target=task.name,
-        numbers={"subjects": len(both)},
+        numbers={"subjects": len(donors_of_both)},
     )
 
 

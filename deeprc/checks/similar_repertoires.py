@@ -179,11 +179,11 @@ def _make_similar_findings(
             numbers[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
-    whose = "of different donors " if donors_known else "(no column names their donors) "
+    of_donors = "of different donors " if donors_known else "(no column names their donors) "
     problem = _GroupProblem(
         "warning",
         "similar-content",
-        f"{format_count(len(groups), 'group')} of repertoires {whose}"
+        f"{format_count(len(groups), 'group')} of repertoires {of_donors}"
         f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
         f"{format_count(len(pairs), 'pair')}, {' and '.join(texts)}",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "

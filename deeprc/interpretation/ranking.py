@@ -264,7 +264,7 @@ class _Tally:
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""
-        n, total, both = self._n, self._total, 0 < self._total < self._n
+        n, total, has_both_kinds = self._n, self._total, 0 < self._total < self._n
         is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)
         weight = np.where(is_witness, 1.0, (n - total) / max(1, len(is_witness) - total))
         first = self._best.table()
@@ -272,10 +272,10 @@ class _Tally:
         return {
             "n_sequences": n,
             "n_witnesses": total,
-            "auc": float(roc_auc_score(is_witness, key)) if both else np.nan,
+            "auc": float(roc_auc_score(is_witness, key)) if has_both_kinds else np.nan,
             "average_precision": float(average_precision_score(is_witness, key, sample_weight=weight))
-            if both
+            if has_both_kinds
             else np.nan,
-            **{f"precision_at_{at}": hits[at] / min(at, n) if both else np.nan for at in _AT},
-            **{f"recall_at_{at}": hits[at] / total if both else np.nan for at in _AT},
+            **{f"precision_at_{at}": hits[at] / min(at, n) if has_both_kinds else np.nan for at in _AT},
+            **{f"recall_at_{at}": hits[at] / total if has_both_kinds else np.nan for at in _AT},
         }

@@ -103,7 +103,7 @@ class Survey:
 
     @classmethod
     def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
-        """Return what a collector has of all repertoires."""
+        """Return the survey of all repertoires from its collector."""
         top, by_residues = collector.make_top_tables()
         top_sequences = {name: _make_top_sequences(table) for name, table in top.items()}
         same = by_residues is top

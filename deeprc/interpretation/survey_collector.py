@@ -37,7 +37,7 @@ _CLONE = ("junction_aa", *_FIELDS)
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """What a survey collects.
+    """The plan of a survey: what it collects.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class SurveyPlan:
 
 
 class SurveyCollector:
-    """What a survey has collected.
+    """The results of a survey, which it collects repertoire by repertoire.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class SurveyCollector:
         self._best.add_candidates(attention, position, part)
 
     def join(self, other: SurveyCollector, start: int, parts: Sequence[str] | None) -> None:
-        """Add what another collector has of the repertoires that follow those of this one.
+        """Add the results of another collector, whose repertoires follow those of this one.
 
         Parameters
         ----------

@@ -85,7 +85,7 @@ class OutputParts:
 
 
 def _add_attention_part(total: NDArray[Any], beside_attention: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the parts through the branches after that through the attention, which is the rest of the total."""
+    """Return the parts by branch: first the attention, which is the total minus the others, then the others."""
     parts = list(beside_attention.values())
     return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **beside_attention}
 

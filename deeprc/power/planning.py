@@ -218,8 +218,8 @@ def _compute_correlation(study: PlannedStudy) -> float:
     """Return the correlation of a motif's frequency with the label if its counts have a Poisson distribution."""
     share, rate = study.positive_share, study.witness_rate
     between = share * (1 - share) * rate**2
-    within = (study.background_rate + share * rate) / study.depth
-    return float((between / (between + within)) ** 0.5)
+    sampling_variance = (study.background_rate + share * rate) / study.depth
+    return float((between / (between + sampling_variance)) ** 0.5)
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,10 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
-    within = _measure_within_strata(predictor, dataset, performance)
+    stratified_aucs = _measure_within_strata(predictor, dataset, performance)
     cautions = [
         *find_packed_cautions(predictor.runs, performance.parts.tolist()),
-        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=within),
+        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
     ]
@@ -163,8 +163,8 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     ]
     held_out = performance.rows(performance.held_out)
     variation = compute_variance_shares(output_parts, held_out, predictor.model.tasks)
-    cautions += find_strata_cautions(within, performance, _list_adjusted_columns(predictor))
-    return Assessment(performance, controls, cautions, variation, within)
+    cautions += find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor))
+    return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 
 def _measure_within_strata(
@@ -173,7 +173,7 @@ def _measure_within_strata(
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
     rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
     contrast_of = {contrast.target: contrast for contrast in performance.contrasts}
-    within = {}
+    stratified_aucs = {}
     for task in predictor.model.tasks:
         if task.kind == "binary" and len(rows):
             contrast = contrast_of[task.name]
@@ -183,5 +183,5 @@ def _measure_within_strata(
                 compute_auc_within_strata(column, metadata[column].iloc[rows].tolist(), label, score, donors)
                 for column in find_strata_columns(metadata, task)
             ]
-            within[task.name] = [stratified for stratified in strata if stratified is not None]
-    return {target: strata for target, strata in within.items() if strata}
+            stratified_aucs[task.name] = [stratified for stratified in strata if stratified is not None]
+    return {target: strata for target, strata in stratified_aucs.items() if strata}

@@ -79,7 +79,7 @@ def _find_donor_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
 
 
 def _find_adjustment_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
-    """Return warnings about what the adjustment of the training repertoires could not reach."""
+    """Return a note that says for which columns the training was adjusted, or a warning if few repertoires are left."""
     ids = prepared.dataset.repertoire_ids.astype(str)
     labels = encode_labels(prepared.tasks[:1], prepared.dataset.metadata)[:, 0]
     training_labels = [labels[np.isin(ids, read_splits(run)[0]["train"])] for run in prepared.run_folders]

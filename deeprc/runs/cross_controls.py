@@ -60,8 +60,8 @@ def judge_folds(
     donor_column = DonorColumn.choose(metadata, group_by)
     donors = donor_column.index()
     metrics = measure_folds(folds, donors)
-    within = measure_within(folds, metadata, donors)
-    for target, strata in within.items():
+    stratified_aucs = measure_within(folds, metadata, donors)
+    for target, strata in stratified_aucs.items():
         metrics[target]["within"] = [stratified.to_dict() for stratified in strata]
     columns = select_control_columns(metadata, tasks)
     donors_by_id = donor_column.index_by_id(dataset.repertoire_ids)
@@ -71,9 +71,9 @@ def judge_folds(
     left_out = find_target_like_cautions(columns) if any(control.measures for control in controls) else []
     return metrics, [
         *find_cross_validated_chance_cautions(metrics),
-        *find_control_cautions(controls, within),
+        *find_control_cautions(controls, stratified_aucs),
         *left_out,
-        *find_cross_validated_strata_cautions(within, metrics, adjust_for),
+        *find_cross_validated_strata_cautions(stratified_aucs, metrics, adjust_for),
     ]
 
 
@@ -94,7 +94,7 @@ def measure_within(
     rows = np.concatenate([fold.rows for fold in folds])
     fold_names = [f"{fold.repeat} {fold.fold}" for fold in folds for _ in fold.rows]
     repeats = [fold.repeat for fold in folds for _ in fold.rows]
-    within: dict[str, list[StratifiedAuc]] = {}
+    stratified_aucs: dict[str, list[StratifiedAuc]] = {}
     for index, task in enumerate(folds[0].tasks):
         if task.kind != "binary":
             continue
@@ -107,8 +107,8 @@ def measure_within(
                 name, values, label, score, donors[rows], folds=fold_names, repertoires=rows, repeats=repeats
             )
             if stratified is not None:
-                within.setdefault(task.name, []).append(stratified)
-    return within
+                stratified_aucs.setdefault(task.name, []).append(stratified)
+    return stratified_aucs
 
 
 def compare_with_controls(

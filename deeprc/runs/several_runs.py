@@ -179,7 +179,7 @@ def train_runs(
 
 
 def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
-    """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
+    """Train all runs; if one fails, end the others, unless they are on a cluster."""
     failures = []
     train = partial(_train_or_continue, progress)
     unfinished = [planned for planned in trainings if not planned.has_ended]

@@ -39,7 +39,7 @@ _SHOWN = 3  # largest number of names, or reasons, in a message
 
 @dataclass(frozen=True)
 class Shift:
-    """Distances of B repertoires from the training repertoires of a model, and what is unusual about them.
+    """Distances of B repertoires from the training repertoires of a model, with the reasons.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ _SMALLEST = 1e-3  # smallest distance whose logarithm is taken
 
 @dataclass(frozen=True)
 class Deviations:
-    """The deviations of B repertoires from what is usual.
+    """The deviations of B repertoires from the training repertoires.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Reference:
-    """A summary of what is usual among training repertoires; it holds no sequence, no label and no id.
+    """A summary of the training repertoires: means, variances and limits of features; no sequence, label or id.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Reference:
     def of(
         cls, table: FeatureTable, vocabulary: Mapping[str, Sequence[str]], donors: NDArray[np.int64] | None = None
     ) -> Reference | None:
-        """Return what is usual among training repertoires, (B,); None if they have fewer than `MIN_DONORS` donors.
+        """Return the reference of B training repertoires; None if they have fewer than `MIN_DONORS` donors.
 
         `vocabulary` has the names of the V and J genes whose shares are features of the table. `donors` is the index of
         each repertoire's donor, (B,); None: each repertoire has its own donor.

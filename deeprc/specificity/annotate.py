@@ -159,8 +159,8 @@ def _match_entries(sequences: Sequences, v_calls: pd.Series, database: pd.DataFr
     bounds = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=len(texts)))])
     sizes = np.diff(bounds)[matches.clones]
     found_index = np.repeat(np.arange(len(matches.rows)), sizes)
-    within = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    entries = by_text[bounds[matches.clones][found_index] + within]
+    index_in_clone = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    entries = by_text[bounds[matches.clones][found_index] + index_in_clone]
     rows = matches.rows[found_index]
     v_own, v_other = v_calls.to_numpy(object)[rows], database["v_call"].to_numpy(object)[entries]
     has_same_v = (v_own == v_other) & (v_own != "")

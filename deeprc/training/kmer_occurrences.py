@@ -215,7 +215,7 @@ class _ChosenSequences(NamedTuple):
 
 
 def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
-    """Return whether the occurrences of each k-mer, taken in their order, are within what the earlier ones left."""
+    """Return which k-mers, in their order, still fit into the limit after the occurrences of the earlier ones."""
     chosen = np.zeros(len(counts), np.bool_)
     for i, count in enumerate(counts):
         if count <= max_occurrences:

@@ -48,7 +48,7 @@ class StrongestKmers(NamedTuple):
 
 
 class SpacingSummary(NamedTuple):
-    """What is kept of the k-mers of one spacing.
+    """Summary of the k-mers of one spacing: moments of their frequencies, and the strongest k-mers.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def summarise_spacings(
     excluded: Flags | None = None,
     with_moments: bool = False,
 ) -> list[SpacingSummary]:
-    """Return what is kept of the k-mers of each spacing after a pass over the repertoires; the order has no meaning.
+    """Return a summary of the k-mers of each spacing, in any order, after one pass over the repertoires.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def summarise_spacings(
 
 
 def _summarise_part(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
-    """Return what is kept of the chosen spacings."""
+    """Return the summaries of the chosen spacings."""
     spacings = [given.spacings[index] for index in chosen]
     labels = given.labels.reshape(len(given.labels), -1)
     excluded = None if given.excluded is None else given.excluded.flags

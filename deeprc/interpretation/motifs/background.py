@@ -68,19 +68,21 @@ def match_lengths(
     the few other sequences of a rare length may all carry the motif that made them so long.
     """
     longest = int(max(wanted.max(initial=0), available.max(initial=0)))
-    want = np.bincount(wanted, minlength=longest + 1)
-    have = np.bincount(available, minlength=longest + 1)
-    lengths = np.flatnonzero(want)
+    n_wanted = np.bincount(wanted, minlength=longest + 1)
+    n_available = np.bincount(available, minlength=longest + 1)
+    lengths = np.flatnonzero(n_wanted)
     if not len(lengths) or not len(available):
         return np.zeros(0, np.int64)
-    factors = np.unique(np.append(have[lengths] / want[lengths], max_rows / len(wanted)))
+    factors = np.unique(np.append(n_available[lengths] / n_wanted[lengths], max_rows / len(wanted)))
     factors = factors[factors <= max_rows / len(wanted)]
-    filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
+    filled = np.array(
+        [np.minimum(n_available, factor * n_wanted).sum() / max(factor * n_wanted.sum(), 1) for factor in factors]
+    )
     factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, max_rows / len(wanted)))
-    n_taken = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
+    n_taken = np.minimum(n_available, np.floor(factor * n_wanted + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
-    index_in_length = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
+    index_in_length = np.arange(len(order)) - np.repeat(np.cumsum(n_available) - n_available, n_available)
     is_taken = np.zeros(len(available), bool)
     is_taken[order[index_in_length < n_taken[available[order]]]] = True
     missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())

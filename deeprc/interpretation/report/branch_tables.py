@@ -160,7 +160,7 @@ def make_clone_tables(model: Model) -> list[Table]:
     return tables
 
 
-def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, whose: str) -> Table:
+def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, carriers_of: str) -> Table:
     directions = name_directions(tasks)
     positive, negative = name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}
@@ -183,7 +183,7 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     shown = stored[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
-    caption = f"{quantity} {len(stored):,} stored clones{whose}"
+    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
 
 
@@ -227,7 +227,7 @@ def name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
 
 
 def name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return what the table calls repertoires of the class of an output, and all other repertoires."""
+    """Return the names in the table of the repertoires of the class of an output, and of all other repertoires."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

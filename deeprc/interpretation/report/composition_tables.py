@@ -109,7 +109,7 @@ def _choose_shown(features: pd.DataFrame, is_kmer: bool) -> pd.DataFrame:
 
 
 def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return what the table calls the two groups of repertoires that it compares."""
+    """Return the names in the table of the two groups of repertoires that it compares."""
     if all(task.kind == "regression" for task in tasks):
         return "higher half", "lower half"
     if any(task.kind == "regression" for task in tasks):
