@@ -198,6 +198,7 @@ def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats
 
 @njit(nogil=True)
 def _compute_sparse_products(start: int, stop: int, columns: _SparseColumns, vector: Floats, total: Floats) -> None:
+    """Add the products of sparse columns (CSC) with a vector to `total`, for the columns from `start` to `stop`."""
     for column in range(start, stop):
         for at in range(columns.starts[column], columns.starts[column + 1]):
             total[column] += columns.values[at] * vector[columns.rows[at]]

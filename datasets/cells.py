@@ -120,8 +120,8 @@ class CellChains:
         """
         rows = self.rows.rows
         assert rows.repertoire is not None
-        facts = examine_file(rows, _SOURCE)
-        kept, sequences = find_kept_rows(rows, options.cleaning(), facts)
+        file_facts = examine_file(rows, _SOURCE)
+        kept, sequences = find_kept_rows(rows, options.cleaning(), file_facts)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),
@@ -129,7 +129,7 @@ class CellChains:
         }
         for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
             if calls is not None:
-                stored = normalise_genes(calls.vocabulary, of_mice=name in facts.of_mice).stored
+                stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
                 columns[name] = stored.take(calls.codes[kept]).names()
         return pd.DataFrame(columns)
 

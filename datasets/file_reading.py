@@ -182,7 +182,7 @@ def _apply_to_each(function: Callable[[FileToRead], _Result], files: Sequence[Fi
 
 
 def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
-    """Yield the wanted repertoires of a file after cleaning, with the names that the file has for them."""
+    """Yield the name and the cleaned sequences of each requested repertoire of a file; "" is the whole file."""
     if file.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 
@@ -192,11 +192,11 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
     assert file.header is not None
     assert file.layout is not None
     rows = read_rows(file.header, file.layout)
-    facts = examine_file(rows, file.path)
+    file_facts = examine_file(rows, file.path)
     if "" not in file.repertoires:
         for name, rows_of_repertoire in split_by_repertoire(rows):
             if name in file.repertoires:
-                yield name, clean(rows_of_repertoire, file.cleaning, facts)
+                yield name, clean(rows_of_repertoire, file.cleaning, file_facts)
         return
     repertoire_ids = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(repertoire_ids) > 1:
@@ -206,4 +206,4 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
             f"whole file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "
             "keeps them together"
         )
-    yield "", clean(rows, file.cleaning, facts)
+    yield "", clean(rows, file.cleaning, file_facts)

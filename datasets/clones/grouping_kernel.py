@@ -195,7 +195,7 @@ def _find_repertoire(row: int, repertoire_offsets: NDArray[np.int64]) -> int:
 
 @njit(inline="always")
 def _prefetch_later_keys(sequences: KeyedSequences, keys: NDArray[np.uint64], at: Any, row_bits: Any) -> None:
-    """Fetch what the comparison of later keys reads, because sequences of equal keys lie far from each other.
+    """Load the sequences of later keys into the cache of the processor, because they lie far from each other.
 
     Of the key after twice `_AHEAD` others the offset and the genes are fetched, of the one after `_AHEAD` others its
     residues: where they lie is known by then.

@@ -212,6 +212,7 @@ def _add_to_filter(table: _Table, key: Any) -> None:
 
 @njit(nogil=True)
 def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
+    """Insert a clone into the hash table under a key; `position` is the residue that the key leaves out, or 0."""
     slots = table.slots
     _add_to_filter(table, key)
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
@@ -222,6 +223,7 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 
 @njit(nogil=True)
 def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.int64], mask: Any) -> None:
+    """Insert rows of the clones under the key of the whole sequence, and under those without one residue if needed."""
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
         length_genes_hash = hash_length_and_genes(table.clones, row)
@@ -295,7 +297,10 @@ def _look_up(
     n: int,
     start: int,
 ) -> int:
-    """Write the clones with the key of a sequence, without the position, from 1, or of the whole, 0; return n."""
+    """Append the clones that have the key of a sequence to `pairs`; return the new number of pairs.
+
+    `position` is the residue that the key leaves out, from 1; 0 is the key of the whole sequence.
+    """
     slots, mismatches = table.slots, min(position, 1)
     different_at = position - 1 if position > 0 else NO_POSITION
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))

@@ -112,7 +112,7 @@ def _fill_junctions(
     ends: _GermlineEnds,
     residues: NDArray[np.uint8],
 ) -> None:
-    """Write the ends, and between them a residue for each random number but the first three."""
+    """Write the germline ends of junctions, and between them random residues, from the fourth random number on."""
     for n in range(first_row, stop):
         v, j = starts.gene[n], ends.gene[n]
         first, drawn_stop = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]

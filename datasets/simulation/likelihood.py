@@ -365,7 +365,7 @@ def _compute_variant_ratio(
 def _multiply_ratios(
     residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats, altered: int
 ) -> float:
-    """Return the ratio if the position `altered` is altered; -1: no position is."""
+    """Return the ratio of `_compute_variant_ratio` if the position `altered` is altered; -1: none is."""
     ratio = 1.0
     for i in range(variants.sizes[v]):
         code, residue = variants.codes[v, i], residues[begin + i]

@@ -105,7 +105,11 @@ def _forward_piece(
     total: _Array,
     part: _Array,
 ) -> None:
-    """Write exp(logits - maximum) of a piece, their sum, and the sum of the values times these weights."""
+    """Write the softmax of one piece before it is divided by its sum, for all heads.
+
+    `weights`, (N, H), become exp(logits - maximum) in the rows of the piece. `highest` and `total`, (P, H), become the
+    maximum of the logits and the sum of these weights; `part`, (P, H, d_v), becomes the weighted sum of the values.
+    """
     first, stop = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
         maximum = logits[first, h]
@@ -138,6 +142,7 @@ def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) ->
 def _forward_parallel(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
+    """Write weights, (N, H), and averages, (B, H, d_v), in threads; the pieces of a set are combined at the end."""
     P, (_, H, d_v) = len(sets), pooled.shape
     highest, total, part = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
     for piece in numba.prange(P):  # its index is unsigned: numba would compile each function for this type, too
@@ -223,6 +228,7 @@ def _backward_parallel(
     logits_gradient: _Array,
     values_gradient: _Array,
 ) -> None:
+    """Write the gradients of the logits, (N, H), and of the values, (N, d_v), piece by piece in threads."""
     for piece in numba.prange(len(sets)):
         b = sets[piece]
         _backward_piece(weights, values, pooled[b], gradient[b], bounds[piece], logits_gradient, values_gradient)

@@ -259,17 +259,19 @@ def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray
 
 
 def _find_carriers(dataset: RepertoireDataset, sorted_hashes: NDArray[np.uint64]) -> list[list[int]]:
-    """Return the repertoires that have each of some hashes, which must be sorted."""
+    """Return, for each of the sorted hashes, the indices of the repertoires that have it."""
     carriers: list[list[int]] = [[] for _ in sorted_hashes]
 
-    def look(repertoire: Repertoire) -> NDArray[np.int64]:
+    def find_indices(repertoire: Repertoire) -> NDArray[np.int64]:
         hashes = hash_repertoire(repertoire)
         index = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
         return np.unique(index[sorted_hashes[index] == hashes])
 
     if len(sorted_hashes):
-        looked = track(dataset.map_repertoires(look), "repertoires that have the top sequences", len(dataset))
-        for row, indices in enumerate(looked):
+        indices_of_repertoires = track(
+            dataset.map_repertoires(find_indices), "repertoires that have the top sequences", len(dataset)
+        )
+        for row, indices in enumerate(indices_of_repertoires):
             for index in indices.tolist():
                 carriers[index].append(row)
     return carriers
