@@ -26,7 +26,7 @@ from deeprc.datasets.frames import extract_categorical, extract_texts, find_cons
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
-from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import NEVER, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
@@ -38,7 +38,7 @@ from deeprc.datasets.repertoire_checks import (
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError, join_names
+from deeprc.errors import InputError, describe_names, join_names
 from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]

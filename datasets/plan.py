@@ -17,7 +17,14 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
-from deeprc.errors import InputError, SeveralErrors, add_advice, cut_name, group_errors, join_texts, number_faults
+from deeprc.errors import (
+    InputError,
+    SeveralErrors,
+    add_advice,
+    describe_names,
+    group_errors,
+    number_faults,
+)
 
 __all__ = [
     "BAD_FILES_ADVICE",
@@ -25,8 +32,6 @@ __all__ = [
     "SKIP_ADVICE",
     "Plan",
     "describe_missing",
-    "describe_names",
-    "describe_texts",
     "plan_files",
     "raise_or_warn_of_unmatched",
 ]
@@ -172,16 +177,6 @@ def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> 
     )
     remarks = [describe_excel_files(excel), explain_different_names(names, unmatched_stems)]
     return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
-
-
-def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
-    """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
-    return describe_texts([cut_name(name) for name in names], one, many, shown)
-
-
-def describe_texts(texts: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
-    """Return the number of texts and the first of them, uncut, as in "2 repertoires: a (12), b (25)"."""
-    return f"{len(texts):,} {one if len(texts) == 1 else many}: {join_texts(texts, shown)}"
 
 
 def raise_or_warn_of_unmatched(

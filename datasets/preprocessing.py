@@ -15,9 +15,9 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, describe_names, plan_files, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import Plan, describe_missing, plan_files, raise_or_warn_of_unmatched
 from deeprc.datasets.report import PreprocessingReport
-from deeprc.errors import InputError, group_errors
+from deeprc.errors import InputError, describe_names, group_errors
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 

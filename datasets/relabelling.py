@@ -20,10 +20,10 @@ from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, o
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import list_stems, match_files
 from deeprc.datasets.metadata import Metadata, find_file_column, read_metadata
-from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.datasets.unmatched import explain_different_names
-from deeprc.errors import InputError, join_names, quote, show_parameters
+from deeprc.errors import InputError, describe_names, join_names, quote, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from deeprc.checks.findings import Finding
-from deeprc.datasets.plan import describe_texts
-from deeprc.errors import cut_name
+from deeprc.errors import cut_name, describe_texts
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import WHERE_APART
 

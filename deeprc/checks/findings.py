@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import describe_names, describe_texts
-from deeprc.errors import join_names, show_parameters
+from deeprc.errors import describe_names, describe_texts, join_names, show_parameters
 
 __all__ = [
     "CODES",

@@ -97,6 +97,13 @@ class Inference:
         parts = [self.network.compute_logits(batch).cpu() for batch in self.iterate_batches(position, rows)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
 
+    def compute_outputs(self, positions: Iterable[int] | None = None) -> Tensor:
+        """Return the outputs of at least one repertoire before their activation, (B, T), on the CPU.
+
+        `positions` are those of `iterate_outputs`.
+        """
+        return torch.stack([*self.iterate_outputs(positions)])
+
     def iterate_outputs(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
     ) -> Iterator[Tensor]:

@@ -17,8 +17,7 @@ from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
-from deeprc.datasets.plan import describe_names, describe_texts
-from deeprc.errors import cut_name
+from deeprc.errors import cut_name, describe_names, describe_texts
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.feature_table import ASPECTS, compute_features

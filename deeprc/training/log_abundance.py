@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.plan import describe_names
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_names
 from deeprc.nn.features import AbundanceMode
 
 __all__ = ["find_repertoires_with_counts_of_one", "replace_log_abundance", "warn_of_counts_of_one"]

@@ -128,7 +128,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
     outputs = network(collator.sample(np.arange(5), 1000, np.random.default_rng(0)))
     expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
-    streamed = torch.stack([*Inference(network, collator).iterate_outputs()])
+    streamed = Inference(network, collator).compute_outputs()
     torch.testing.assert_close(streamed, expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -174,14 +174,14 @@ def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     genes: RepertoireDataset, tmp_path: Path
 ) -> None:
     network = network_of(GeneNames.of(genes[:2]))
-    expected = torch.stack([*Inference(network, Collator(genes, "none", genes=network.gene_names)).iterate_outputs()])
+    expected = Inference(network, Collator(genes, "none", genes=network.gene_names)).compute_outputs()
     among = network(
         Collator(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
     assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
-    again = torch.stack([*Inference(network, Collator(other, "none", genes=network.gene_names)).iterate_outputs()])
+    again = Inference(network, Collator(other, "none", genes=network.gene_names)).compute_outputs()
     assert torch.equal(again, expected)
 
 

@@ -61,9 +61,7 @@ def test_streamed_inference_equals_forward(
     collator = Collator(cohort, "log1p")
     batch = collator.sample(np.arange(6), 10_000, rng())
     expected = network(batch, top_fraction=top_fraction)
-    found = [
-        torch.stack([*Inference(network, collator, top_fraction, chunk).iterate_outputs([i])])[0] for i in range(6)
-    ]
+    found = [Inference(network, collator, top_fraction, chunk).compute_outputs([i])[0] for i in range(6)]
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -75,14 +73,11 @@ def test_small_repertoires_together_have_the_numbers_that_they_have_alone(
 ) -> None:
     monkeypatch.setattr(inference, "choose_chunk_size", lambda device: chunk)
     n = 30 if chunk > 1 else 8  # each sequence is read alone
-    alone = [
-        torch.stack([*Inference(network, Collator(cohort, "log1p"), top_fraction).iterate_outputs([i])])[0]
-        for i in range(n)
-    ]
+    alone = [Inference(network, Collator(cohort, "log1p"), top_fraction).compute_outputs([i])[0] for i in range(n)]
     collator = Collator(cohort, "log1p")
     together = Inference(network, collator, top_fraction)
     for positions in (list(range(n)), [n // 2, 3, n - 1]):  # one after the other, and then not
-        found = torch.stack([*together.iterate_outputs(positions)])
+        found = together.compute_outputs(positions)
         torch.testing.assert_close(found, torch.stack([alone[i] for i in positions]), rtol=0, atol=0)
     positions = [n - 2, 0, 1, 2, 7]
     expected = [next(together.iterate_pooled_with_logits([i])) for i in positions]
@@ -109,9 +104,9 @@ def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
-    found = torch.stack([*Inference(network, collator, 0.5).iterate_outputs(rows=rows)])
+    found = [*Inference(network, collator, 0.5).iterate_outputs(rows=rows)]
     for i in range(len(rows)):
-        alone = torch.stack([*Inference(network, collator, 0.5).iterate_outputs([i], rows=[rows[i]])])[0]
+        (alone,) = Inference(network, collator, 0.5).iterate_outputs([i], rows=[rows[i]])
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
@@ -123,13 +118,13 @@ def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: De
 
 def test_outputs_come_in_the_order_of_the_dataset(cohort: RepertoireDataset, network: DeepRC) -> None:
     order = np.array([7, 0, 21])
-    whole = torch.stack([*Inference(network, Collator(cohort, "log1p"), 0.5).iterate_outputs()])
-    part = torch.stack([*Inference(network, Collator(cohort[order], "log1p"), 0.5).iterate_outputs()])
+    whole = Inference(network, Collator(cohort, "log1p"), 0.5).compute_outputs()
+    part = Inference(network, Collator(cohort[order], "log1p"), 0.5).compute_outputs()
     torch.testing.assert_close(part, whole[order])
 
 
 def test_distinct_repertoires_give_distinct_outputs(cohort: RepertoireDataset, network: DeepRC) -> None:
-    outputs = torch.stack([*Inference(network, Collator(cohort, "log1p")).iterate_outputs()])
+    outputs = Inference(network, Collator(cohort, "log1p")).compute_outputs()
     assert len({tuple(row) for row in outputs.tolist()}) == len(cohort)
 
 
