@@ -112,12 +112,12 @@ def train(
         The loss's penalties and Adam's parameters.
     """
     matrix = np.ascontiguousarray(matrix, state.values.dtype)
-    _train(matrix, positive.astype(np.float64), batches, state.n_updates, np.array(settings), state.values)
+    _train_weights(matrix, positive.astype(np.float64), batches, state.n_updates, np.array(settings), state.values)
     state.n_updates += len(batches)
 
 
 @njit(nogil=True, error_model="numpy")
-def _train(
+def _train_weights(
     matrix: NDArray[Any],
     target: NDArray[np.float64],
     batches: NDArray[np.int64],
@@ -135,7 +135,7 @@ def _train(
     odds, intercept = np.zeros(n), state[:, n_columns]
     for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch
         if update >= 0:
-            constants = _begin(odds, target, batches[update], n_updates + update, settings, intercept, residual)
+            constants = _begin_update(odds, target, batches[update], n_updates + update, settings, intercept, residual)
         odds[:] = intercept[0]
         for start in range(0, n_columns, _BLOCK):
             columns = slice(start, min(start + _BLOCK, n_columns))
@@ -149,7 +149,7 @@ def _train(
 
 
 @njit(nogil=True, error_model="numpy")
-def _begin(
+def _begin_update(
     odds: NDArray[np.float64],
     target: NDArray[np.float64],
     rows: NDArray[np.int64],

@@ -131,6 +131,7 @@ def _compute_rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int
 
 
 def _find_critical_rank_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the smallest rank sum that is significant, by threshold and number of carriers, (thresholds, B + 1)."""
     mean, deviation = _compute_rank_sum_moments(np.arange(len(labels) + 1), labels)
     z = -ndtri(np.asarray(thresholds, np.float64))
     needed = np.floor(mean + z[:, None] * deviation).astype(np.int64) + 1
@@ -140,6 +141,7 @@ def _find_critical_rank_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -
 def _compute_p_values_by_rank_sum(
     totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
 ) -> NDArray[np.float64]:
+    """Return the p-value of each rank sum of the carriers, by the normal approximation."""
     a, n = np.broadcast_arrays(np.asarray(totals, np.int64), np.asarray(carriers, np.int64))
     mean, deviation = _compute_rank_sum_moments(n, labels)
     z = np.divide(a - mean, deviation, out=np.full(a.shape, -np.inf), where=deviation > 0)

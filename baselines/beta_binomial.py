@@ -29,8 +29,8 @@ _MIN_DAMPING, _MAX_DAMPING = 1e-12, 1e12
 def compute_beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
     """Return the log-probability of k hits in n trials, (B,), if the rate of each repertoire is beta-distributed."""
     hits, trials = np.asarray(k, np.float64), np.asarray(n, np.float64)
-    ways = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
-    return np.asarray(ways + _compute_log_beta_ratio(hits, trials, alpha, beta))
+    log_binomial = -np.log1p(trials) - betaln(trials - hits + 1, hits + 1)
+    return np.asarray(log_binomial + _compute_log_beta_ratio(hits, trials, alpha, beta))
 
 
 def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool_]) -> Floats:
@@ -48,7 +48,7 @@ def compute_beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: Array
     """
     if len(distributions) == 0:
         return np.zeros(np.shape(k))
-    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in distributions.tolist())
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *distribution) for distribution in distributions.tolist())
     return positive - negative
 
 
@@ -61,14 +61,14 @@ def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
     then has alpha + beta of about 1e9.
     """
     pairs = np.stack([np.asarray(k, np.float64), np.asarray(n, np.float64)])
-    hits, total = pairs.sum(axis=1).tolist()
-    if hits in (0.0, total):
-        return 0.5 + hits, 0.5 + total - hits
+    n_hits, n_trials = pairs.sum(axis=1).tolist()
+    if n_hits in (0.0, n_trials):
+        return 0.5 + n_hits, 0.5 + n_trials - n_hits
     # Sorted, so that the sums do not depend on the order of the repertoires.
-    (some, trials), weights = np.unique(pairs, axis=1, return_counts=True)
-    rate = float(np.log(hits / (total - hits)))
-    losses = [_compute_loss(some, trials, weights, *_convert_to_alpha_beta(rate, start)) for start in _STARTS]
-    return _convert_to_alpha_beta(*_minimise_loss(some, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
+    (hits, trials), weights = np.unique(pairs, axis=1, return_counts=True)
+    rate = float(np.log(n_hits / (n_trials - n_hits)))
+    losses = [_compute_loss(hits, trials, weights, *_convert_to_alpha_beta(rate, start)) for start in _STARTS]
+    return _convert_to_alpha_beta(*_minimise_loss(hits, trials, weights, rate, float(_STARTS[int(np.argmin(losses))])))
 
 
 def _convert_to_alpha_beta(rate: float, size: float) -> tuple[float, float]:

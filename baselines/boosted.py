@@ -170,12 +170,14 @@ class _BoostedTrees(RepertoireEstimator):
         return np.ascontiguousarray(np.hstack(parts), np.float64)
 
     def _project_components(self, X: RepertoireDataset) -> Floats:
+        """Return the principal components of the k-mer frequencies, (B, P)."""
         if not self.loadings_.shape[1]:
             return np.zeros((len(X), 0))
         frequencies = np.asarray(compute_kmer_frequencies(X, _COMPONENT_OFFSETS))
-        return np.asarray(_project(frequencies, self.loadings_) - self.origin_)
+        return np.asarray(_project_rows(frequencies, self.loadings_) - self.origin_)
 
     def _take_selected(self, X: RepertoireDataset) -> Floats:
+        """Return the frequencies of the selected k-mers, with and without gaps, (B, number of k-mers)."""
         patterns = list_gapped_offsets(_SELECTED_K, self.max_gap)
         features = np.zeros((len(X), len(self.kmers_)))
         for pattern in np.unique(self.patterns_).tolist():
@@ -228,7 +230,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
         order = find_canonical_order(X, positive.astype(np.int64))
         self._learn(X[order], positive[order].astype(np.float64), is_number=False)
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._compute_outputs(X)
 
 
@@ -277,7 +279,7 @@ def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_ga
 
 
 @njit(nogil=True)
-def _project(rows: NDArray[np.float32], loadings: Floats) -> Floats:
+def _project_rows(rows: NDArray[np.float32], loadings: Floats) -> Floats:
     """Return rows @ loadings, (B, P); each sum runs in the order of the k-mers, so it does not depend on the batch."""
     n_rows, n_columns = rows.shape
     scores = np.zeros((n_rows, loadings.shape[1]))
@@ -293,9 +295,9 @@ def _project(rows: NDArray[np.float32], loadings: Floats) -> Floats:
 def _compute_length_features(X: RepertoireDataset) -> Floats:
     """Return the share of the sequences of each length, and the mean and standard deviation of the lengths."""
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        table = np.zeros((len(whole), _N_LENGTH_FEATURES))
-        for row, repertoire in enumerate(whole):
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        table = np.zeros((len(all_repertoires), _N_LENGTH_FEATURES))
+        for row, repertoire in enumerate(all_repertoires):
             lengths = repertoire.lengths
             if len(lengths):
                 index = np.clip(lengths, _MIN_LENGTH, _MAX_LENGTH) - _MIN_LENGTH

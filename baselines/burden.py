@@ -106,7 +106,7 @@ class BurdenTest(BinaryClassifier):
         burdens: NDArray[np.float64] = widest._count_carried(X_new, numbers)
         return burdens
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _score_repertoires(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._count_carried(X, [self.n_features])[0])
 
     def _select_features(
@@ -132,8 +132,8 @@ class BurdenTest(BinaryClassifier):
             for part in _split_range(len(X)):
                 carried[part, 1:] = _find_present_kmers(X[part])[:, self.kmers_]
         else:
-            for row, found in enumerate(self._make_clone_set().find_in(X)):
-                carried[row, 1 + found] = 1
+            for row, clones in enumerate(self._make_clone_set().find_in(X)):
+                carried[row, 1 + clones] = 1
         burdens = carried.cumsum(axis=1)
         return np.asarray(burdens[:, [min(n, len(self.phi_)) for n in n_features]].T, np.float64)
 

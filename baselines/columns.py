@@ -153,6 +153,7 @@ def _add_products(z: Floats, total: Floats, tile: tuple[slice, slice]) -> None:
 
 @njit(nogil=True)
 def _compute_dense_products(start: int, stop: int, matrix: NDArray[Any], vector: Floats, total: Floats) -> None:
+    """Add matrix.T @ vector to `total`, for the columns from `start` to `stop`."""
     n_rows, columns, row = len(matrix), slice(start, stop), 0
     while row + 4 <= n_rows:  # four streams at once keep the memory busy
         rows = matrix[row, columns], matrix[row + 1, columns], matrix[row + 2, columns], matrix[row + 3, columns]
@@ -183,6 +184,7 @@ def add_row(row: NDArray[Any], factor: float, total: NDArray[Any]) -> None:
 def _compute_dense_squares(
     start: int, stop: int, matrix: NDArray[Any], centre: Floats, weights: Floats, total: Floats
 ) -> None:
+    """Add the weighted squares of the centred values to `total`, for the columns from `start` to `stop`."""
     columns = slice(start, stop)
     for row in range(len(matrix)):
         _add_squares(matrix[row, columns], centre[columns], weights[row], total[columns])
@@ -196,6 +198,7 @@ def _add_squares(row: NDArray[Any], centre: Floats, weight: float, total: Floats
 
 @njit(nogil=True)
 def _compute_sparse_products(start: int, stop: int, columns: _SparseColumns, vector: Floats, total: Floats) -> None:
+    """Add the products of sparse columns (CSC) with a vector to `total`, for the columns from `start` to `stop`."""
     for column in range(start, stop):
         for at in range(columns.starts[column], columns.starts[column + 1]):
             total[column] += columns.values[at] * vector[columns.rows[at]]

@@ -88,11 +88,12 @@ class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
     """
 
 
-def _compute_size_table(whole: RepertoireDataset) -> Arrays:
+def _compute_size_table(all_repertoires: RepertoireDataset) -> Arrays:
     table = [
-        compute_size_features(repertoire.counts) for repertoire in track(whole, "sizes of repertoires", len(whole))
+        compute_size_features(repertoire.counts)
+        for repertoire in track(all_repertoires, "sizes of repertoires", len(all_repertoires))
     ]
-    return {"features": np.array(table).reshape(len(whole), len(SIZE_FEATURES))}
+    return {"features": np.array(table).reshape(len(all_repertoires), len(SIZE_FEATURES))}
 
 
 def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:

@@ -195,6 +195,7 @@ def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> 
 
 @njit(nogil=True)
 def _compute_expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
+    """Return the expected number of clones among `depth` of all `total` counts; `times` clones have each value."""
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
         if missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
@@ -244,10 +245,13 @@ def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
 
 
 def _load_abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
+    """Return the different abundances of clones, how many clones have each, and where each repertoire's begin."""
     fields = X.gene_fields
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        histograms = [np.unique(sum_clone_abundances(each, fields), return_counts=True) for each in whole]
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        histograms = [
+            np.unique(sum_clone_abundances(repertoire, fields), return_counts=True) for repertoire in all_repertoires
+        ]
         empty = [np.zeros(0, np.int64)]
         return {
             "values": np.concatenate([*empty, *(values for values, _ in histograms)]),

@@ -64,18 +64,18 @@ def fit_dual_logistic(
         The steps end if the next one promises to lower the objective by less than about this share of it.
     """
     share = float(target.mean())
-    now = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
-    value = now.compute_objective(gram, target, C)
+    current = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
+    value = current.compute_objective(gram, target, C)
     for _ in range(_MAX_STEPS):
-        goal = _make_newton_step(gram, gram @ now.weights + now.intercept, target, C)
+        goal = _make_newton_step(gram, gram @ current.weights + current.intercept, target, C)
         lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
-        ways = (now.move_towards(goal, length) for length in lengths)
-        reached_at = ((at, at.compute_objective(gram, target, C)) for at in ways)
-        there, reached = next((pair for pair in reached_at if pair[1] <= value), (now, value))
-        gained, now, value = value - reached, there, reached
+        steps = (current.move_towards(goal, length) for length in lengths)
+        reached_at = ((point, point.compute_objective(gram, target, C)) for point in steps)
+        there, reached = next((pair for pair in reached_at if pair[1] <= value), (current, value))
+        gained, current, value = value - reached, there, reached
         if gained <= 1e-3 * tolerance * value:  # near the end a step squares the error
             break
-    return now
+    return current
 
 
 def _make_newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSolution:

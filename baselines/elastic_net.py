@@ -249,21 +249,21 @@ def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tupl
     solution = np.zeros(design.shape[1])
     solution[-1] = np.log(target.mean() / (1 - target.mean()))
 
-    def compute_objective(at: Floats) -> float:
-        odds = design @ at
-        return C * float(np.sum(np.logaddexp(0, odds) - target * odds)) + 0.5 * float(ridge @ at**2)
+    def compute_objective(candidate: Floats) -> float:
+        odds = design @ candidate
+        return C * float(np.sum(np.logaddexp(0, odds) - target * odds)) + 0.5 * float(ridge @ candidate**2)
 
-    now = compute_objective(solution)
+    objective = compute_objective(solution)
     for _ in range(_MAX_STEPS):
         probability = expit(design @ solution)
         slope = C * (design.T @ (probability - target)) + ridge * solution
         root = np.sqrt(C * np.maximum(probability * (1 - probability), _MIN_CURVATURE))[:, None] * design
         step = -cho_solve(cho_factor(root.T @ root + np.diag(ridge)), slope)
         length, decrement = 1.0, float(slope @ step)
-        if -decrement <= 1e-3 * tolerance * now:  # near the end a step squares the error
+        if -decrement <= 1e-3 * tolerance * objective:  # near the end a step squares the error
             return (solution + step)[:-1], (solution + step)[-1:]
-        while compute_objective(solution + length * step) > now + 0.01 * length * decrement and length > 1e-10:
+        while compute_objective(solution + length * step) > objective + 0.01 * length * decrement and length > 1e-10:
             length *= 0.5
         solution = solution + length * step
-        now = compute_objective(solution)
+        objective = compute_objective(solution)
     return solution[:-1], solution[-1:]

@@ -56,7 +56,7 @@ def descend(
         for j in range(n):
             slope[j] = C * np.dot(z[j], residual)
             steepness[j] = abs(slope[j])
-            violation = max(violation, abs(_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
+            violation = max(violation, abs(_compute_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
         if compute_relative_gap(primal, residual, steepness, objective) <= tolerance:
             return
         step, lift = _make_newton_step(z, residual, weights, objective, 0.1 * violation)
@@ -130,6 +130,7 @@ def compute_relative_gap(primal: float, residual: Floats, steepness: Floats, obj
 
 @njit(nogil=True)
 def _compute_log_odds(z: Floats, weights: Floats, intercept: float) -> Floats:
+    """Return intercept + weights @ z, (B,); `z` has one row per feature."""
     odds = np.empty(z.shape[1])
     for row in range(len(odds)):
         odds[row] = intercept
@@ -148,6 +149,7 @@ def _compute_probability(odds: float) -> float:
 
 @njit(nogil=True)
 def _compute_loss(odds: Floats, target: Floats) -> float:
+    """Return the sum of the cross-entropies of labels 0 and 1, given log-odds, without overflow."""
     total = 0.0
     for row in range(len(odds)):
         margin = odds[row] if target[row] > 0 else -odds[row]
@@ -182,7 +184,7 @@ def _fit_intercept(odds: Floats, target: Floats, intercept: Floats) -> None:
 
 
 @njit(nogil=True)
-def _step(slope: float, weight: float, curvature: float, l1: float) -> float:
+def _compute_step(slope: float, weight: float, curvature: float, l1: float) -> float:
     """Return the step d that minimises slope * d + curvature / 2 * d^2 + l1 * |weight + d|."""
     goal = weight - slope / curvature
     shrunk = max(abs(goal) - l1 / curvature, 0.0)
@@ -202,7 +204,7 @@ def _make_newton_step(
         curvature[row] = C * max(share * (1 - share), _MIN_CURVATURE)
         total += curvature[row]
         model[row] = C * residual[row]  # the model's derivative by each row's log-odds
-    now, bend, lift = weights.copy(), np.empty(n), 0.0
+    current, bend, lift = weights.copy(), np.empty(n), 0.0
     for j in range(n):
         bend[j] = 1e-12 + l2
         for row in range(n_rows):
@@ -211,11 +213,11 @@ def _make_newton_step(
     for sweep in range(1, _MAX_SWEEPS + 1):
         largest = 0.0
         for j in range(n):
-            if now[j] == 0 and not reads_all:
+            if current[j] == 0 and not reads_all:
                 continue
-            d = _step(np.dot(z[j], model) + l2 * now[j], now[j], bend[j], l1)
+            d = _compute_step(np.dot(z[j], model) + l2 * current[j], current[j], bend[j], l1)
             if d != 0:
-                now[j] += d
+                current[j] += d
                 largest = max(largest, abs(d) * bend[j])
                 for row in range(n_rows):
                     model[row] += d * z[j, row] * curvature[row]
@@ -233,24 +235,24 @@ def _make_newton_step(
         else:
             reads_all = False
             if sweep % _LEAP_EVERY == 0:
-                lift += _leap(z, model, now, curvature, l1, l2)
+                lift += _minimise_jointly(z, model, current, curvature, l1, l2)
     for j in range(n):
-        now[j] -= weights[j]
-    return now, lift
+        current[j] -= weights[j]
+    return current, lift
 
 
 @njit(nogil=True)
-def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l2: float) -> float:
+def _minimise_jointly(z: Floats, model: Floats, weights: Floats, curvature: Floats, l1: float, l2: float) -> float:
     """Move the weights in use to their joint minimum, without changes of sign; return the step of the intercept.
 
     If columns are nearly alike, single steps are small. So all weights in use are solved for at once, and the step is
-    shortened until it lowers the objective. A weight that would change its sign becomes 0. `model`, (B,), and the
-    weights `now`, (n,), are changed in place.
+    shortened until it lowers the objective. A weight that would change its sign becomes 0. `model`, (B,), and
+    `weights`, (n,), are changed in place.
     """
     n_rows, n = len(model), 0
-    used = np.empty(len(now), np.int64)
-    for j in range(len(now)):
-        if now[j] != 0:
+    used = np.empty(len(weights), np.int64)
+    for j in range(len(weights)):
+        if weights[j] != 0:
             used[n] = j
             n += 1
     rows, scaled = np.ones((n + 1, n_rows)), np.empty((n + 1, n_rows))
@@ -262,16 +264,16 @@ def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l
     slope = np.dot(rows, model)
     bend = np.dot(scaled, scaled.T)
     for i in range(n):
-        slope[i] += l2 * now[used[i]] + (l1 if now[used[i]] > 0 else -l1)
+        slope[i] += l2 * weights[used[i]] + (l1 if weights[used[i]] > 0 else -l1)
         bend[i, i] = bend[i, i] * (1 + _DIAGONAL_SHARE) + l2
     bend[n, n] *= 1 + _DIAGONAL_SHARE
     goal = np.linalg.solve(bend, slope)
-    before, length = _compute_penalty(now, l1, l2), 1.0
+    before, length = _compute_penalty(weights, l1, l2), 1.0
     new, step = np.empty(n), np.empty(n + 1)
     for _ in range(_MAX_SHORTENINGS):
         step[n] = length * -goal[n]
         for i in range(n):
-            weight = now[used[i]]
+            weight = weights[used[i]]
             new[i] = weight + length * -goal[i]
             if not new[i] * weight > 0:
                 new[i] = 0.0
@@ -283,7 +285,7 @@ def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l
         gain = np.dot(model, change) + 0.5 * np.dot(second, change) + _compute_penalty(new, l1, l2) - before
         if gain < 0:
             for i in range(n):
-                now[used[i]] = new[i]
+                weights[used[i]] = new[i]
             for row in range(n_rows):
                 model[row] += second[row]
             return float(step[n])

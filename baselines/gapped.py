@@ -86,13 +86,13 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
             kmers = [csr_matrix(compute_kmer_frequencies(X, offsets, weighted=self.weighted)) for offsets in patterns]
             return csr_matrix(hstack([*kmers, *map(csr_matrix, genes)], format="csr", dtype=np.float32))
         width = 20**self.k
-        rows = np.zeros((len(X), width * len(patterns) + sum(each.shape[1] for each in genes)), np.float32)
+        rows = np.zeros((len(X), width * len(patterns) + sum(gene.shape[1] for gene in genes)), np.float32)
         for index, offsets in enumerate(patterns):  # filled, not joined: one copy of a large matrix is enough
             rows[:, index * width : (index + 1) * width] = compute_kmer_frequencies(X, offsets, weighted=self.weighted)
         start = width * len(patterns)
-        for each in genes:
-            rows[:, start : start + each.shape[1]] = each
-            start += each.shape[1]
+        for gene in genes:
+            rows[:, start : start + gene.shape[1]] = gene
+            start += gene.shape[1]
         return rows
 
 

@@ -104,11 +104,12 @@ def compute_centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _load_gene_counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the number of sequences with each gene, (B, G), and the names of the genes."""
     if not has_genes(X, field):
         raise InputError(f"{X.container.path}: has no {field}")
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        counts, names = count_genes(whole, field)
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        counts, names = count_genes(all_repertoires, field)
         return {"counts": counts, "names": np.array(names, np.str_)}
 
     arrays = load_or_compute(X, "genes", {"field": field}, compute)

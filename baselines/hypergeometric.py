@@ -25,5 +25,5 @@ def log_pmf(x: int, n: int, n_positive: int, n_all: int, logs: NDArray[np.float6
     `n_positive` is the number of positive units among all. `logs` are the log-factorials of 0 to `n_all` at least.
     """
     n_negative, y = n_all - n_positive, n - x
-    ways = logs[n_positive] - logs[x] - logs[n_positive - x] + logs[n_negative] - logs[y] - logs[n_negative - y]
-    return ways - (logs[n_all] - logs[n] - logs[n_all - n])
+    log_tables = logs[n_positive] - logs[x] - logs[n_positive - x] + logs[n_negative] - logs[y] - logs[n_negative - y]
+    return log_tables - (logs[n_all] - logs[n] - logs[n_all - n])

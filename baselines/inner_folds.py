@@ -92,7 +92,10 @@ def assign_grouped_folds(
 
 
 def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Return the index of each repertoire's unit, (B,): equal group or content, directly or through others."""
+    """Return the index of each repertoire's unit, (B,): what must stay in one fold.
+
+    Repertoires with the same group, or with the same content, are in one unit. So are those that a third connects.
+    """
     _, contents = np.unique(np.array(digests), return_inverse=True)
     if groups is None:
         return np.asarray(contents, np.int64)

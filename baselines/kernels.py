@@ -107,14 +107,14 @@ def _load_container_gram(
     weighted = weighted and _validate_kernel(kernel) == "minmax"  # weights do not change whether a k-mer occurs
     settings = {"kind": kernel, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        n, step = len(whole), _choose_chunk_size(whole, 20 ** len(kmer_offsets))
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        n, step = len(all_repertoires), _choose_chunk_size(all_repertoires, 20 ** len(kmer_offsets))
         matrix = np.empty((n, n))
         for i in range(0, n, step):
-            rows = compute_kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
+            rows = compute_kmer_frequencies(all_repertoires[i : i + step], kmer_offsets, weighted=weighted)
             matrix[i : i + step, i : i + step] = compute_cross_kernel(rows, rows, kernel)
             for j in range(i + step, n, step):
-                others = compute_kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
+                others = compute_kmer_frequencies(all_repertoires[j : j + step], kmer_offsets, weighted=weighted)
                 block = compute_cross_kernel(rows, others, kernel)
                 matrix[i : i + step, j : j + step], matrix[j : j + step, i : i + step] = block, block.T
         return {"kernel": matrix}
@@ -122,9 +122,9 @@ def _load_container_gram(
     return load_or_compute(dataset, f"gram-{kernel}", settings, compute)["kernel"]
 
 
-def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
+def _choose_chunk_size(all_repertoires: RepertoireDataset, n_kmers: int) -> int:
     """Return the number of repertoires whose representations are held in memory at a time."""
-    n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; no more k-mers than residues occur
+    n_residues = 16 * int(all_repertoires.n_sequences.max(initial=1))  # about; no more k-mers than residues occur
     n_bytes = min(4 * n_kmers, 8 * n_residues)  # a sparse matrix holds a number and its column
     return max(_TILE, _CHUNK_BYTES // n_bytes)
 
@@ -386,8 +386,8 @@ class KernelMethod(RepertoireEstimator):
         return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in SPARSE_PARTS}}, values
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        own = {name: array for name, array in arrays.items() if not name.startswith("support_")}
-        super()._restore(own, values)
+        own_arrays = {name: array for name, array in arrays.items() if not name.startswith("support_")}
+        super()._restore(own_arrays, values)
         self.support_ = restore_rows(arrays, "support_", 20 ** len(self._settings["kmer_offsets"]))
         check_numbers(self._row_attribute, getattr(self, self._row_attribute, None), self.support_.shape[0])
 

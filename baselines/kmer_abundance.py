@@ -79,11 +79,11 @@ def load_kmer_abundances(
     )
 
 
-def _compute_abundances(whole: RepertoireDataset, *, tcrb: bool, trim: int) -> Arrays:
+def _compute_abundances(all_repertoires: RepertoireDataset, *, tcrb: bool, trim: int) -> Arrays:
     """Return the fields of `KmerAbundances` by name; `lowest` is left out if it equals `highest`."""
-    highest = np.empty((len(whole), _N_KMERS), np.float32)
+    highest = np.empty((len(all_repertoires), _N_KMERS), np.float32)
     lowest = np.empty_like(highest) if tcrb else highest
-    for row, repertoire in enumerate(whole):
+    for row, repertoire in enumerate(all_repertoires):
         highest[row], lowest[row] = _compute_log_abundances(repertoire, tcrb, trim)
     bounds = {
         "highest_bounds": _compute_bounds(highest, np.maximum),
@@ -107,7 +107,9 @@ def _compute_log_abundances(
     """Return the highest and lowest logarithm of the relative abundance of each 4-mer, (M,) each."""
     counts = np.maximum(repertoire.counts, 1).astype(np.int64)
     counted = np.zeros((2 if tcrb else 1, numba.get_num_threads(), _N_KMERS), np.int64)
-    _count(repertoire.residues, compute_offsets(repertoire.lengths), counts, int(trim), tcrb, counted[0], counted[-1])
+    _count_kmers(
+        repertoire.residues, compute_offsets(repertoire.lengths), counts, int(trim), tcrb, counted[0], counted[-1]
+    )
     if tcrb:
         highest_and_lowest = [counted[0].max(axis=0), _ABOVE_COUNTS - counted[1].max(axis=0)]
         total = counts.sum()
@@ -135,20 +137,20 @@ def _compute_bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[n
 def _compute_statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the fields `letters` and `moments` of `KmerAbundances`."""
     letters, moments = np.zeros((len(highest), _K, _N_LETTERS)), np.zeros((len(highest), 2))
-    for row, each in enumerate(highest):
-        codes = np.flatnonzero(each <= 0)
+    for row, position_values in enumerate(highest):
+        codes = np.flatnonzero(position_values <= 0)
         if not len(codes):
             continue
         for position in range(_K):
             letter = codes // _N_LETTERS ** (_K - 1 - position) % _N_LETTERS
             letters[row, position] = np.bincount(letter, minlength=_N_LETTERS) / len(codes)
-        values = each[codes].astype(np.float64)
+        values = position_values[codes].astype(np.float64)
         moments[row] = values.mean(), (values**2).mean()
     return letters, moments
 
 
 @njit(parallel=True, nogil=True)
-def _count(
+def _count_kmers(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     counts: NDArray[np.int64],

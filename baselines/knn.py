@@ -86,7 +86,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
         self._keep(X[order])
         self.positive_ = positive[order]
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._average_nearest(X, self.positive_)
 
     def decision_path(

@@ -56,10 +56,10 @@ def score_motifs(
     return np.asarray(by_status[:, 0] - by_status[:, 1])
 
 
-def _compute_overlaps(signals: Sequence[MotifSignal], whole: RepertoireDataset) -> Arrays:
+def _compute_overlaps(signals: Sequence[MotifSignal], all_repertoires: RepertoireDataset) -> Arrays:
     """Return both kinds of score of each repertoire for the signals of each class, (B, 2) each; see `score_motifs`."""
-    overlaps = np.full((2, len(whole), len(_STATUSES)), np.nan)
-    for row, repertoire in enumerate(whole):
+    overlaps = np.full((2, len(all_repertoires), len(_STATUSES)), np.nan)
+    for row, repertoire in enumerate(all_repertoires):
         if len(repertoire) == 0:
             continue
         overlaps[:, row] = 0

@@ -45,10 +45,10 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
     has_parts = cohort.test_share > 0 and PART_COLUMN in metadata
     parts = metadata[PART_COLUMN].astype(str).tolist() if has_parts else [""] * len(metadata)
 
-    def compute(whole: RepertoireDataset) -> Arrays:
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
         likelihood = RecipeLikelihood(cohort)
-        log_ratios = np.full(len(whole), np.nan)
-        repertoires = track(zip(whole, parts, strict=True), "likelihood of the recipe", len(whole))
+        log_ratios = np.full(len(all_repertoires), np.nan)
+        repertoires = track(zip(all_repertoires, parts, strict=True), "likelihood of the recipe", len(all_repertoires))
         for row, (repertoire, part) in enumerate(repertoires):
             if len(repertoire):
                 log_ratios[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")

@@ -66,7 +66,7 @@ class KnownTruth(BinaryClassifier):
         scores = self._compute_scores(X)
         self.sign_ = self._find_orientation(X, positive, scores)
         self.neutral_ = self.sign_ * _average_scores(scores)
-        scores = self._decide(X)
+        scores = self._score_repertoires(X)
         order = np.lexsort((positive, scores))  # the same for every order of X
         self.calibration_ = fit_platt_scaling(scores[order], positive[order])
 
@@ -82,14 +82,14 @@ class KnownTruth(BinaryClassifier):
                         return sign
         return 1 if _average_scores(scores[positive]) >= _average_scores(scores[~positive]) else -1
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _score_repertoires(self, X: RepertoireDataset) -> NDArray[np.float64]:
         scores = self.sign_ * self._compute_scores(X)
         return np.where(np.isnan(scores), self.neutral_, scores)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the score of each repertoire, (B,); the repertoires need no recipe."""
         check_is_fitted(self)
-        return self._decide(X) if len(validate_dataset(X)) else np.zeros(0)
+        return self._score_repertoires(X) if len(validate_dataset(X)) else np.zeros(0)
 
 
 def get_recipe(dataset: RepertoireDataset) -> dict[str, Any]:

@@ -84,7 +84,9 @@ class LinearModel(RepertoireEstimator):
     def _score_path(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
         """Return the score of each new repertoire by each solution, (V, B)."""
         rows = self._compute_features(X_new)
-        return np.array([_score_rows(rows, each.columns, each.coefficients, each.intercept) for each in solutions])
+        return np.array(
+            [_score_rows(rows, solution.columns, solution.coefficients, solution.intercept) for solution in solutions]
+        )
 
 
 class LinearClassifier(LinearModel, BinaryClassifier):
@@ -94,7 +96,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
         order = find_canonical_order(X, positive.astype(np.int64))
         self._solve(X[order], positive[order])
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._compute_scores(X)
 
     def decision_path(
@@ -178,6 +180,7 @@ def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats,
 
 @njit(nogil=True)
 def _score_dense(rows: NDArray[Any], features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
+    """Return intercept + rows @ coefficients, (B,), of the given features of dense rows."""
     scores = np.full(len(rows), intercept)
     for row in range(len(rows)):
         for i in range(len(features)):
@@ -189,6 +192,7 @@ def _score_dense(rows: NDArray[Any], features: NDArray[np.int64], coefficients: 
 def _score_sparse(
     data: NDArray[Any], columns: NDArray[Any], starts: NDArray[Any], coefficients: Floats, intercept: float
 ) -> Floats:
+    """Return intercept + rows @ coefficients, (B,), of sparse rows (CSR)."""
     scores = np.full(len(starts) - 1, intercept)
     for row in range(len(scores)):
         for i in range(starts[row], starts[row + 1]):

@@ -125,7 +125,7 @@ class LogisticMIL(BinaryClassifier):
         copy: LogisticMIL = clone(self).set_params(n_restarts=n_restarts, carrier=carrier)
         return copy
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _score_repertoires(self, X: RepertoireDataset) -> NDArray[np.float64]:
         parameters = np.append(self.weights_, self.bias_)[None]
         return np.asarray(self._compute_scores(X, parameters, np.array([self.carrier_]))[0])
 

@@ -84,11 +84,11 @@ def score(
 
     `parameters` are weights and biases of the features in their original units, (V, F + 1).
     """
-    run_in_parts(_score, len(rows), abundances, rows, parameters, scores)
+    run_in_parts(_score_repertoires, len(rows), abundances, rows, parameters, scores)
 
 
 @njit(nogil=True)
-def _score(
+def _score_repertoires(
     start: int,
     stop: int,
     abundances: KmerAbundances,
@@ -101,7 +101,7 @@ def _score(
     for index in range(start, stop):
         guess = -1
         for version in range(len(parameters)):
-            _tabulate(parameters[version], tables)
+            _tabulate_letters(parameters[version], tables)
             slope = parameters[version, _ABUNDANCE]
             scores[version, index], guess = _find_highest_of(abundances, rows[index], tables, slope, guess)
 
@@ -158,16 +158,16 @@ def _train_restart(
             batch = order[epoch, begin : begin + batch_size]
             for feature in range(len(gradient)):
                 gradient[feature] = 0.0
-            slope = _unstandardise(parameters, standard, raw, tables)
+            slope = _unstandardise_weights(parameters, standard, raw, tables)
             for i in batch:
                 odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
                 values = abundances.highest[rows[i]] if slope >= 0 else abundances.lowest[rows[i]]
                 residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
-                _add(gradient, residual, guesses[i], values[guesses[i]], standard)
+                _add_features(gradient, residual, guesses[i], values[guesses[i]], standard)
             step += 1
             _update_weights(parameters, gradient, moments, learning_rate, step)
         if epoch + 1 == checkpoints.epochs[checkpoint]:
-            slope = _unstandardise(parameters, standard, raw, tables)
+            slope = _unstandardise_weights(parameters, standard, raw, tables)
             for feature in range(len(raw)):
                 checkpoints.parameters[checkpoint, restart, feature] = raw[feature]
             for i in range(len(rows)):
@@ -178,7 +178,7 @@ def _train_restart(
 
 
 @njit(nogil=True)
-def _unstandardise(
+def _unstandardise_weights(
     parameters: NDArray[np.float64],
     standard: NDArray[np.float64],
     raw: NDArray[np.float64],
@@ -186,18 +186,18 @@ def _unstandardise(
 ) -> float:
     """Convert weights and bias of standardised features to those of features in their original units.
 
-    Fills `raw`, (F + 1,), and the tables of `_tabulate`; returns the weight of the abundance.
+    Fills `raw`, (F + 1,), and the tables of `_tabulate_letters`; returns the weight of the abundance.
     """
     raw[_BIAS] = parameters[_BIAS]
     for feature in range(N_FEATURES):
         raw[feature] = parameters[feature] / standard[1, feature]
         raw[_BIAS] -= raw[feature] * standard[0, feature]
-    _tabulate(raw, tables)
+    _tabulate_letters(raw, tables)
     return raw[_ABUNDANCE]  # type: ignore[no-any-return]
 
 
 @njit(nogil=True)
-def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
+def _tabulate_letters(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
     """Write the number that each amino acid adds at each position of a 4-mer, (4, 20); the first includes the bias."""
     for position in range(_K):
         for letter in range(_N_LETTERS):
@@ -292,7 +292,7 @@ def _find_highest_last(
 
 
 @njit(nogil=True)
-def _add(
+def _add_features(
     gradient: NDArray[np.float64], residual: float, code: int, abundance: float, standard: NDArray[np.float64]
 ) -> None:
     """Add the standardised features of a 4-mer, times the residual of its repertoire, to a gradient, (F + 1,)."""

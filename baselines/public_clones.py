@@ -204,8 +204,8 @@ class PublicClones(BinaryClassifier):
         genes = {field: Categorical.encode(names[field].tolist()) for field in self.fields_}
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_).with_genes(genes))
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
-        k = np.array([len(found) for found in self._make_clone_set().find_in(X)], np.int64)
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
+        k = np.array([len(clones) for clones in self._make_clone_set().find_in(X)], np.int64)
         return self.prior_ + compute_beta_binomial_log_odds(
             self.distributions_, k, count_distinct_clones(X, self.fields_)
         )

@@ -50,6 +50,7 @@ def fit_ridge_path(
 
 
 def _fit_solutions(columns: Columns, values: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
+    """Yield the ridge regression on standardised columns for each C."""
     n_columns = max(int((columns.factor > 0).sum()), 1)
     with limit_blas_threads():  # so that the number of threads changes nothing
         for dual in fit_dual_ridge_path(columns.gram() / n_columns, values, Cs):

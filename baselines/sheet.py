@@ -90,6 +90,7 @@ class _SheetFeatures(RepertoireEstimator):
                 self.known_[name] = {"mean": float(finite.mean()) if len(finite) else 0.0}
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        """Return the numeric columns, their gaps filled with the mean, and an indicator of each category, (B, F)."""
         parts = [np.zeros((len(X), 0))]
         for name, known in self.known_.items():
             values = X.metadata[name]
@@ -98,12 +99,14 @@ class _SheetFeatures(RepertoireEstimator):
                 numbers = _to_numbers(values)
                 missing = ~np.isfinite(numbers)
                 parts.append(np.where(missing, known["mean"], numbers)[:, None])
-            elif all(isinstance(one, str) for one in known["categories"]):
+            elif all(isinstance(category, str) for category in known["categories"]):
                 text = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
-                parts += [((text == one) & ~missing).astype(np.float64)[:, None] for one in known["categories"]]
+                parts += [
+                    ((text == category) & ~missing).astype(np.float64)[:, None] for category in known["categories"]
+                ]
             else:
                 numbers = _to_numbers(values)
-                parts += [(numbers == one).astype(np.float64)[:, None] for one in known["categories"]]
+                parts += [(numbers == category).astype(np.float64)[:, None] for category in known["categories"]]
             parts.append(missing.astype(np.float64)[:, None])
         return np.hstack(parts)
 

@@ -78,12 +78,12 @@ class SVM(KernelClassifier):
         cost = check_positive("C", self.C)
         order = find_canonical_order(X, positive.astype(np.int64))
         kernel, positive = self._gram(X[order]), positive[order]
-        solution = _solve(kernel, positive, cost)
+        solution = _solve_for_cost(kernel, positive, cost)
         self._keep(X[order[solution.rows]])
         self.dual_coef_ = solution.coefficients
         self.intercept_ = np.array([solution.intercept])
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return np.asarray(self._compute_kernel_to_kept(X) @ self.dual_coef_ + self.intercept_)
 
     def decision_path(
@@ -151,7 +151,9 @@ class SVMRegressor(KernelRegressor):
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
         kernel, new = self._gram(X), compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         machines = (self._fit_machine(kernel, numbers, value) for value in values)
-        return np.array([new[:, each.support_] @ each.dual_coef_[0] + each.intercept_[0] for each in machines])
+        return np.array(
+            [new[:, machine.support_] @ machine.dual_coef_[0] + machine.intercept_[0] for machine in machines]
+        )
 
     def _fit_machine(self, kernel: Floats, numbers: Floats, C: Any) -> SVR:
         cost, width = check_positive("C", C), check_not_negative("epsilon", self.epsilon)
@@ -184,7 +186,7 @@ def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: 
         cost = float(costs[index])
         if solution is None or not solution.holds_for(cost):
             solution = _find_optimum(kernel, positive, cost)
-        scores[index] = solution.at(cost).decide(new)
+        scores[index] = solution.at(cost).compute_scores(new)
     return scores
 
 
@@ -230,12 +232,12 @@ class _Solution:
         intercept = self.limit + share * (self.intercept - self.limit)
         return replace(self, coefficients=share * self.coefficients, intercept=intercept, cost=cost)
 
-    def decide(self, kernel: Floats) -> Floats:
+    def compute_scores(self, kernel: Floats) -> Floats:
         """Return the scores, (B,), of repertoires with this kernel with the training repertoires, (B, n)."""
         return np.asarray(kernel[:, self.rows] @ self.coefficients + self.intercept)
 
 
-def _solve(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
+def _solve_for_cost(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
     """Return the optimum for this C; see `_find_optimum`."""
     return _find_optimum(kernel, positive, cost).at(cost)
 

@@ -172,7 +172,7 @@ class _Work:
         rows: list[dict[str, Any]] = []
         for _, same in groupby(sources, key=lambda source: source.name):
             of_recipe = list(same)
-            together = [[each] for each in of_recipe] if self.workers.scheduler is None else [of_recipe]
+            together = [[job] for job in of_recipe] if self.workers.scheduler is None else [of_recipe]
             done = [row for some in together for row in self._measure_cohorts(some)]
             if done:
                 show(summarise(pd.DataFrame(done)))

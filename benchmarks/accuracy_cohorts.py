@@ -139,10 +139,10 @@ class Cohorts:
     @contextmanager
     def open_cohort(self, sources: Sequence[Source]) -> Iterator[list[RepertoireDataset]]:
         """Yield the cohorts; their containers are deleted if the block ends without an error, else they are kept."""
-        written = [place for each in sources if each.cohort is not None and (place := self.place(each))]
+        written = [place for source in sources if source.cohort is not None and (place := self.place(source))]
         if written:
             self._remove_containers(besides=written)
-        yield [self._open_dataset(each) for each in sources]
+        yield [self._open_dataset(source) for source in sources]
         if written:
             self._remove_containers()
 

@@ -58,7 +58,7 @@ def compute_mean_interval(jobs: pd.DataFrame) -> tuple[float, float]:
     if "tested" not in jobs or jobs["tested"].isna().all():
         factor = compute_overlap_factor(float(n_folds.mean()))
         return compute_auc_interval(jobs["auc"].mean(), jobs["n_positive"], jobs["n_negative"], variance_factor=factor)
-    tested = {name: [np.asarray(each[name]) for each in jobs["tested"]] for name in ("label", "donor", "score")}
+    tested = {name: [np.asarray(job[name]) for job in jobs["tested"]] for name in ("label", "donor", "score")}
     # single folds of several seeds share training repertoires, too: they are like the folds of one repeat
     repeats = jobs["seed"].tolist() if n_folds.min() > 1 else None
     found = compute_fold_aucs_interval(tested["label"], tested["score"], tested["donor"], repeats=repeats)

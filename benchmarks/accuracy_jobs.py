@@ -127,7 +127,7 @@ def list_entries(
         except InputError as error:
             left_out[name] = str(error).partition(": ")[2]
             continue
-        settings = [each for each in method.search.list_settings([source.seed]) if _is_tried(each, source)]
+        settings = [setting for setting in method.search.list_settings([source.seed]) if _is_tried(setting, source)]
         entries.append(Entry(name, method.label, method=method, settings=tuple(settings)))
     return entries, left_out
 
@@ -295,9 +295,9 @@ def _measure_probabilities(source: Source, split: Split, log_odds: NDArray[np.fl
 def _train_together(setup: _Setup, splits: Sequence[Split]) -> tuple[NDArray[np.float64], Outcome]:
     """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
     members = [_train_and_score(setup, split, index) for index, split in enumerate(splits)]
-    seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
+    seconds, test_seconds = (sum(getattr(member, name) for member in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
-    return np.stack([each.scores for each in members]), found
+    return np.stack([member.scores for member in members]), found
 
 
 def _compute_validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:

@@ -43,7 +43,7 @@ def make_classifier(model: TrainedModel, train: RepertoireDataset, validation: R
     classifier = DeepRCClassifier()
     classifier.model_ = model
     classifier.train_digests_, classifier.validation_digests_ = (
-        np.array(identify_repertoires(each), dtype=str) for each in (train, validation)
+        np.array(identify_repertoires(dataset), dtype=str) for dataset in (train, validation)
     )
     return classifier
 
@@ -102,7 +102,7 @@ def _find_true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.boo
         witness = np.asarray(repertoire.witness)
         carries = witness > 0
         if source.cohort is not None:
-            positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
+            positive = [number for number, signal in enumerate(source.cohort.signals, 1) if signal.status == "positive"]
             carries &= np.isin(witness, positive)
         indices.append(X.container.repertoire_offsets[X.repertoire_indices[at]] + np.flatnonzero(carries))
     fields = X.gene_fields

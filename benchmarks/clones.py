@@ -85,7 +85,7 @@ def _group_by_dictionary(frame: pd.DataFrame) -> tuple[int, int]:
     carriers: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for repertoire, *clone in frame.itertuples(index=False, name=None):
         carriers[tuple(clone)].add(repertoire)
-    sizes = [len(each) for each in carriers.values() if len(each) > 1]
+    sizes = [len(of_clone) for of_clone in carriers.values() if len(of_clone) > 1]
     return len(sizes), sum(sizes)
 
 

@@ -52,7 +52,9 @@ def compute_digests(folder: Path) -> dict[str, str]:
     write_airr(cohort, folder / "files")
     deeprc.preprocess([folder / "files" / "repertoires"], folder / "files" / "metadata.tsv", folder / "c.h5")
     dataset = deeprc.open(folder / "c.h5")
-    found = {"preprocess": _hash_texts("".join(each.digest() for each in dataset), dataset.metadata.to_csv())}
+    found = {
+        "preprocess": _hash_texts("".join(repertoire.digest() for repertoire in dataset), dataset.metadata.to_csv())
+    }
     config = deeprc.load_config("deeprc", _SETTINGS)
     run = deeprc.train(folder / "c.h5", folder / "run", targets=["status=positive"], config=config, device="cpu")
     for name in ("predictions.tsv", "history.tsv", "seeds.tsv"):

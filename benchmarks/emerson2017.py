@@ -53,7 +53,7 @@ def main(data: Path, folds: int, repeats: int) -> None:
 
 
 def _make_row(score: str, positive: NDArray[np.bool_], scores: list[NDArray[Any]]) -> dict[str, Any]:
-    aucs = [float(roc_auc_score(positive, each)) for each in scores]
+    aucs = [float(roc_auc_score(positive, repeat_scores)) for repeat_scores in scores]
     return {"score": score, "in_sample_auc": float(np.mean(aucs)), "sd_of_repeats": float(np.std(aucs))}
 
 
@@ -63,7 +63,7 @@ def _fit_classes(k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_]) 
 
 
 def _compute_log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float]]) -> NDArray[np.float64]:
-    negative, positive = (compute_beta_binomial_log_pmf(k, n, *each) for each in classes)
+    negative, positive = (compute_beta_binomial_log_pmf(k, n, *parameters) for parameters in classes)
     return positive - negative
 
 

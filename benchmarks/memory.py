@@ -89,7 +89,7 @@ def read_figures(script: str, *options: str) -> list[float]:
     """Run a script in its own process, and return the number, or the list of numbers, that it prints last."""
     output = subprocess.run([sys.executable, script, *options], check=True, capture_output=True, text=True).stdout
     found = json.loads(output.splitlines()[-1])
-    return [float(each) for each in (found if isinstance(found, list) else [found])]
+    return [float(size) for size in (found if isinstance(found, list) else [found])]
 
 
 def _measure_preprocessing(rows: int) -> list[int]:

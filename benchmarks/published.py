@@ -71,7 +71,7 @@ class _Network(nn.Module):
         parts = zip(
             embedded.split([len(rows) for rows in best]), weights.split([len(rows) for rows in best]), strict=True
         )
-        pooled = torch.stack([functional.softmax(weight, dim=0) @ each for each, weight in parts])
+        pooled = torch.stack([functional.softmax(weight, dim=0) @ values for values, weight in parts])
         return self.output(pooled)[:, 0]
 
 
@@ -97,7 +97,7 @@ def make_published_update(
     n_sequences = min(_SEQUENCES, int(dataset.n_sequences.min()))
     batches = _draw_batches(dataset, labels, n_sequences)
     if device.type == "cuda":
-        batches = cycle([tuple(each.to(device) for each in batch) for batch in islice(batches, _BATCHES_ON_CUDA)])
+        batches = cycle([tuple(tensor.to(device) for tensor in batch) for batch in islice(batches, _BATCHES_ON_CUDA)])
     sizes = [n_sequences] * _REPERTOIRES
 
     def update() -> None:

@@ -105,8 +105,14 @@ def _time_writing(folder: Path, repertoires: int) -> list[dict[str, Any]]:
     raw = time.perf_counter() - started
     n = repertoires * _SIZE
     return [
-        {"what": what, "sequences": n, "seconds": each, "million_per_s": n / each / 1e6, "mb_per_s": size / each / 1e6}
-        for what, each in (("container", seconds), ("bytes", raw))
+        {
+            "what": what,
+            "sequences": n,
+            "seconds": elapsed,
+            "million_per_s": n / elapsed / 1e6,
+            "mb_per_s": size / elapsed / 1e6,
+        }
+        for what, elapsed in (("container", seconds), ("bytes", raw))
     ]
 
 

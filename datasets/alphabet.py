@@ -72,9 +72,9 @@ def take(
     new = compute_offsets(offsets[rows + 1] - offsets[rows])
     result = np.empty(new[-1], values.dtype)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        some = rows[start : start + _ROWS_AT_ONCE]
-        bounds = new[start : start + len(some) + 1]
-        shift = np.repeat(offsets[some] - bounds[:-1], np.diff(bounds))
+        block = rows[start : start + _ROWS_AT_ONCE]
+        bounds = new[start : start + len(block) + 1]
+        shift = np.repeat(offsets[block] - bounds[:-1], np.diff(bounds))
         shift += np.arange(bounds[0], bounds[-1])
         result[bounds[0] : bounds[-1]] = values[shift]
     return result, new

@@ -90,13 +90,13 @@ class RepertoireAppender:
         n_done = start
         if progress is not None and start:
             progress(start, n)
-        left = [index for index in range(n) if index not in self._reports]
-        files = [self._files[index] for index in left]
+        unread = [index for index in range(n) if index not in self._reports]
+        files = [self._files[index] for index in unread]
         with (
             closing(read_files(files, choose_workers(files, jobs, scheduler), read_file)) as results,
             open_step("reading repertoire files", n, done=start) as step,
         ):
-            read = step.follow(zip(left, results, strict=True))
+            read = step.follow(zip(unread, results, strict=True))
             for n_done, (index, result) in enumerate(read, start=start + 1):
                 self._append_result(index, result)
                 self._log_first_fault(n - n_done)
@@ -112,7 +112,7 @@ class RepertoireAppender:
         return not self._skip_bad_files and not self._keeps_any and len({*self._errors, *self._empty}) == n_done
 
     def _take_over_earlier_files(self) -> None:
-        """Take over the files that an earlier call did in the same way."""
+        """Reuse the repertoires that an earlier call appended from the same files with the same options."""
         checkpoints = self._writer.checkpoints
         index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
         n = 0
@@ -121,11 +121,13 @@ class RepertoireAppender:
             if note["error"] is not None:  # the file was skipped
                 if index is not None and self._skip_bad_files:
                     self._skip_file(index, note["error"])
-            elif index is None or (not self._allow_missing and any(not each["kept"] for each in note["reports"])):
+            elif index is None or (not self._allow_missing and any(not entry["kept"] for entry in note["reports"])):
                 break
             else:
                 name = self._names[self._files[index].path]  # may be another one if other files are read with it
-                self._reports[index] = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
+                self._reports[index] = [
+                    RepertoireReport.from_dict({**entry, "file": name}) for entry in note["reports"]
+                ]
                 self._gene_numbers[str(self._files[index].path)].update(note.get("gene_numbers", {}))
             n += 1
         self._writer.rewind(n)
@@ -148,7 +150,10 @@ class RepertoireAppender:
             return
         name, locus = self._names[file.path], file.cleaning.locus
         cleaned_of = dict(result.repertoires)
-        reports = [RepertoireReport.of(each, name, file.format, cleaned_of[each], locus) for each in cleaned_of]
+        reports = [
+            RepertoireReport.of(repertoire_id, name, file.format, cleaned_of[repertoire_id], locus)
+            for repertoire_id in cleaned_of
+        ]
         self._keeps_any = self._keeps_any or any(report.kept for report in reports)
         try:
             for report in reports:
@@ -169,7 +174,7 @@ class RepertoireAppender:
                 numbers += count_numbers_as_genes(cleaned_of[report.repertoire_id].sequences)
         self._reports[index] = reports
         self._gene_numbers[str(file.path)] += numbers
-        note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": None}
+        note = {"reading": result.key, "reports": [report.to_dict() for report in reports], "error": None}
         self._writer.checkpoint({**note, "gene_numbers": numbers})
 
     def _skip_file(self, index: int, error: str) -> None:
@@ -203,7 +208,7 @@ class RepertoireAppender:
         else:
             groups = [*group_errors(bad), *group_empty(empty)]
             is_only_fault = len(groups) == 1 and len(groups[0].members) == n_failed
-            faults = [each.describe(which if is_only_fault else "") for each in groups]
+            faults = [group.describe(which if is_only_fault else "") for group in groups]
         not_read = f"The other {self._unit} were not read" if was_stopped else ""
         advice = [not_read, "`deeprc check` reads all files, and lists their faults"] if was_stopped else []
         if self._keeps_any:

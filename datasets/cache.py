@@ -83,8 +83,8 @@ def _load_or_compute_on_disk(
     container = dataset.container
     if not isinstance(container, StoredContainer):  # a simulated cohort, or a table in memory
         return compute(dataset.whole())
-    whole = f"{package_version('deeprc')} {digest_container(container)} {text}"
-    key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
+    key_text = f"{package_version('deeprc')} {digest_container(container)} {text}"
+    key = hashlib.blake2b(key_text.encode(), digest_size=12).hexdigest()
     entry = f"{name}-{key}"
     cached = _read_entry(container.path, entry)
     if cached is not None:
@@ -155,9 +155,9 @@ def digest_container(container: StoredContainer) -> str:
 def digest_with_genes(dataset: RepertoireDataset) -> list[str]:
     """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        digests = whole.map_repertoires(lambda repertoire: repertoire.digest_with_genes())
-        return {"digests": np.array(list(track(digests, "hashing repertoires", len(whole))), "S32")}
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        digests = all_repertoires.map_repertoires(lambda repertoire: repertoire.digest_with_genes())
+        return {"digests": np.array(list(track(digests, "hashing repertoires", len(all_repertoires))), "S32")}
 
     digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.repertoire_indices]]

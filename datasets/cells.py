@@ -120,8 +120,8 @@ class CellChains:
         """
         rows = self.rows.rows
         assert rows.repertoire is not None
-        facts = examine_file(rows, _SOURCE)
-        kept, sequences = find_kept_rows(rows, options.cleaning(), facts)
+        file_facts = examine_file(rows, _SOURCE)
+        kept, sequences = find_kept_rows(rows, options.cleaning(), file_facts)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),
@@ -129,7 +129,7 @@ class CellChains:
         }
         for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
             if calls is not None:
-                stored = normalise_genes(calls.vocabulary, of_mice=name in facts.of_mice).stored
+                stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
                 columns[name] = stored.take(calls.codes[kept]).names()
         return pd.DataFrame(columns)
 
@@ -194,8 +194,8 @@ def _join_cell_columns(holder: Any, adata: Any) -> pd.DataFrame:
     described: pd.DataFrame = holder.obs
     if holder is adata:
         return described
-    more = adata.obs.loc[described.index]
-    return described.assign(**{str(name): more[name] for name in more.columns if name not in described.columns})
+    obs = adata.obs.loc[described.index]
+    return described.assign(**{str(name): obs[name] for name in obs.columns if name not in described.columns})
 
 
 def _count_chains_per_cell(chains: Any) -> NDArray[np.int64]:

@@ -286,12 +286,12 @@ def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     """
     names = [""]
     codes = np.zeros(len(rows), np.int32)
-    for column, named in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
+    for column, find_locus in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
         if column is None:
             continue
         code_of_value = []
         for value in column.vocabulary:
-            name = named(value)
+            name = find_locus(value)
             if name not in names:
                 names.append(name)
             code_of_value.append(names.index(name))
@@ -303,7 +303,7 @@ def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
 def _complete_junctions(
     rows: RawRows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
 ) -> tuple[RawRows, list[str]]:
-    """Return the rows with CDR3s completed to junctions, and what the report calls each `SequenceKind`."""
+    """Return the rows with CDR3s completed to junctions, and the name of each `SequenceKind` in the report."""
     names = [kind.name.lower() for kind in SequenceKind]
     lengths = rows.sequences.lengths
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
@@ -339,19 +339,19 @@ def _merge_equal_rows(
     calls_or_none = {
         name: _normalise_gene_calls(column, genes[name], index) for name, column in _collect_gene_columns(rows).items()
     }
-    calls = {name: each for name, each in calls_or_none.items() if each is not None}
+    calls = {name: gene_calls for name, gene_calls in calls_or_none.items() if gene_calls is not None}
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
     chosen: NDArray[np.int64] | slice = slice(None)
     if merge != "none" and len(index):
-        by: list[NDArray[Any]] = [each.codes for each in calls.values()] if merge == "genes" else []
+        by: list[NDArray[Any]] = [call.codes for call in calls.values()] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
             first, _ = group_rows(encoded, index, [*by, _encode_cells(rows.cell, index)], counts)
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
         chosen, counts = group_rows(encoded, index, by, counts)
     merged = replace(encoded.take(index[chosen]), counts=np.minimum(counts, _MAX_COUNT).astype(np.uint32))
-    sequences = merged.with_genes({name: each.take(chosen) for name, each in calls.items()})
+    sequences = merged.with_genes({name: call.take(chosen) for name, call in calls.items()})
     return sequences, int((counts > _MAX_COUNT).sum())
 
 

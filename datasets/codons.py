@@ -28,14 +28,15 @@ def translate(nucleotides: RawTexts) -> RawTexts:
     sequence is out of frame, and `_` follows the whole codons.
     """
     lengths = nucleotides.lengths
-    whole, partial = lengths // 3, lengths % 3 > 0
-    ends = compute_offsets(whole + partial)
+    n_codons, partial = lengths // 3, lengths % 3 > 0
+    ends = compute_offsets(n_codons + partial)
     result = np.full(ends[-1], _PARTIAL, np.uint8)
-    index = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole)  # index of each codon in its sequence
-    starts = np.repeat(nucleotides.offsets[:-1], whole) + 3 * index
+    first_codons = np.cumsum(n_codons) - n_codons
+    index = np.arange(n_codons.sum()) - np.repeat(first_codons, n_codons)  # index of each codon in its sequence
+    starts = np.repeat(nucleotides.offsets[:-1], n_codons) + 3 * index
     first, second, third = (_CODE[nucleotides.letters[starts + base]] for base in range(3))
     codon = 16 * first + 4 * second + third
     is_codon = np.maximum(np.maximum(first, second), third) < 4
     amino_acids = np.where(is_codon, _TABLE[np.where(is_codon, codon, 0)], _AMBIGUOUS)
-    result[np.repeat(ends[:-1], whole) + index] = amino_acids
+    result[np.repeat(ends[:-1], n_codons) + index] = amino_acids
     return RawTexts(result, ends)

@@ -94,7 +94,7 @@ class Container(SingleStoreContainer):
         size = self.sequences.residues.nbytes + bytes_beside_residues * len(self.sequences)
         if available is None or size <= available:
             return minimum
-        return max(minimum, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count()))  # of 8 bytes each
+        return max(minimum, min(_MAX_HASHES_AT_ONCE, available // 4 // 8 // ranks.count_ranks()))  # of 8 bytes each
 
     def _read(self, file: h5py.File) -> None:
         members = list_members(file)

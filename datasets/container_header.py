@@ -102,9 +102,9 @@ class Texts:
     def _get_list(self, name: str, kind: type[str] | type[list[str]]) -> list[str]:
         """Return the texts that the other process has read at a location, one or several."""
         assert self._legacy is not None
-        if not isinstance(found := self._legacy[name], kind):
+        if not isinstance(value := self._legacy[name], kind):
             raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'}")
-        texts = found if isinstance(found, list) else [found]
+        texts = value if isinstance(value, list) else [value]
         check_texts(texts, f"/{name}")
         return texts
 

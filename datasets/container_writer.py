@@ -149,7 +149,10 @@ class ContainerWriter:
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._journal.add(
             {
-                "appended": {name: astuple(each) for name, each in islice(self._appended.items(), self._n_noted, None)},
+                "appended": {
+                    name: astuple(repertoire)
+                    for name, repertoire in islice(self._appended.items(), self._n_noted, None)
+                },
                 "present": dict(self._present),
                 "vocabulary": {
                     name: list(islice(genes, self._noted[name], None)) for name, genes in self._vocabulary.items()
@@ -211,7 +214,7 @@ class ContainerWriter:
                 values = np.zeros(n, _SEQUENCE_DTYPES[name])
             with self._get_spool_path(name).open("ab") as file:
                 if name in _OPTIONAL and file.tell() == 0:  # earlier repertoires had none
-                    n_before = sum(each.n_sequences for each in self._appended.values()) - n
+                    n_before = sum(repertoire.n_sequences for repertoire in self._appended.values()) - n
                     np.zeros(n_before, _SEQUENCE_DTYPES[name]).tofile(file)
                 file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
 
@@ -262,7 +265,7 @@ class ContainerWriter:
     def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target, order: Sequence[str]) -> None:
         """Copy the columns of all sequences from the temporary files into the container, from the last to the first."""
         runs, runs_of_residues = (self._list_runs(order, size) for size in ("n_sequences", "n_residues"))
-        n, total = (sum(stop - start for start, stop in each) for each in (runs, runs_of_residues))
+        n, total = (sum(stop - start for start, stop in pieces) for pieces in (runs, runs_of_residues))
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
         end = total
@@ -303,7 +306,11 @@ class ContainerWriter:
     def _sort_vocabulary(self, name: str, order: Sequence[str]) -> tuple[list[str], NDArray[np.uint16]]:
         """Return the gene names as if the repertoires had been appended in an order, and the new code of each code."""
         names = list(self._vocabulary[name])
-        codes = list(dict.fromkeys([0, *(code for each in order for code in getattr(self._appended[each], name))]))
+        codes = list(
+            dict.fromkeys(
+                [0, *(code for repertoire_id in order for code in getattr(self._appended[repertoire_id], name))]
+            )
+        )
         new_codes = np.zeros(len(names), np.uint16)
         new_codes[codes] = np.arange(len(codes))
         return [names[code] for code in codes], new_codes
@@ -322,7 +329,7 @@ class ContainerWriter:
         size
             Attribute of `_AppendedRepertoire` with the number of a repertoire's values.
         """
-        sizes = [getattr(each, size) for each in self._appended.values()]
+        sizes = [getattr(repertoire, size) for repertoire in self._appended.values()]
         start_of = dict(zip(self._appended, compute_offsets(np.asarray(sizes, np.int64)).tolist(), strict=False))
         runs: list[tuple[int, int]] = []
         for name in order:

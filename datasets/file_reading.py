@@ -145,10 +145,10 @@ def read_files(
     if workers == HERE:
         yield from map(function, files)
         return
-    jobs = [*_batch_files(files)]
-    with closing(run_jobs(partial(_apply_to_each, function), jobs, workers, in_order=True)) as ended:
-        for some, future in ended:
-            yield from get_result(future, str(some[0].path))
+    batches = [*_batch_files(files)]
+    with closing(run_jobs(partial(_apply_to_each, function), batches, workers, in_order=True)) as ended:
+        for batch, future in ended:
+            yield from get_result(future, str(batch[0].path))
 
 
 def _count_useful_workers(files: Sequence[FileToRead]) -> int:
@@ -164,17 +164,17 @@ def _count_text_bytes(path: Path) -> int:
 
 def _batch_files(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
     """Yield files in lists of one, or of several small files, since each message to a worker takes time."""
-    some: list[FileToRead] = []
+    batch: list[FileToRead] = []
     size = 0
     for file in files:
-        more = _count_text_bytes(file.path) if file.path.exists() else 0
-        if some and (size + more > _TOGETHER_BYTES or len(some) == _TOGETHER_FILES):
-            yield some
-            some, size = [], 0
-        some.append(file)
-        size += more
-    if some:
-        yield some
+        n_bytes = _count_text_bytes(file.path) if file.path.exists() else 0
+        if batch and (size + n_bytes > _TOGETHER_BYTES or len(batch) == _TOGETHER_FILES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += n_bytes
+    if batch:
+        yield batch
 
 
 def _apply_to_each(function: Callable[[FileToRead], _Result], files: Sequence[FileToRead]) -> list[_Result]:
@@ -182,7 +182,7 @@ def _apply_to_each(function: Callable[[FileToRead], _Result], files: Sequence[Fi
 
 
 def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
-    """Yield the wanted repertoires of a file after cleaning, with the names that the file has for them."""
+    """Yield the name and the cleaned sequences of each requested repertoire of a file; "" is the whole file."""
     if file.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 
@@ -192,18 +192,18 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
     assert file.header is not None
     assert file.layout is not None
     rows = read_rows(file.header, file.layout)
-    facts = examine_file(rows, file.path)
+    file_facts = examine_file(rows, file.path)
     if "" not in file.repertoires:
         for name, rows_of_repertoire in split_by_repertoire(rows):
             if name in file.repertoires:
-                yield name, clean(rows_of_repertoire, file.cleaning, facts)
+                yield name, clean(rows_of_repertoire, file.cleaning, file_facts)
         return
-    named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
-    if len(named) > 1:
-        column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
+    repertoire_ids = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
+    if len(repertoire_ids) > 1:
+        column, listing = rows.repertoire_column, ", ".join(repertoire_ids[:3]) + ", ..." * (len(repertoire_ids) > 3)
         raise InputError(
-            f"{file.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "
+            f"{file.path}: column {column!r} names {len(repertoire_ids)} repertoires ({listing}); the sheet gives the "
+            f"whole file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "
             "keeps them together"
         )
-    yield "", clean(rows, file.cleaning, facts)
+    yield "", clean(rows, file.cleaning, file_facts)

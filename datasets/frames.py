@@ -40,7 +40,7 @@ def to_arrow(table: Any) -> pa.Table:
     """
     kind = type(table).__name__
     try:
-        converted = _convert(table)
+        converted = _convert_to_arrow(table)
     except _ERRORS as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{kind}: cannot be read as a table: {reason}") from error
@@ -49,7 +49,7 @@ def to_arrow(table: Any) -> pa.Table:
     return converted
 
 
-def _convert(table: Any) -> Any:
+def _convert_to_arrow(table: Any) -> Any:
     """Return an Arrow table; or another object if the table cannot be converted, which the caller checks."""
     if isinstance(table, pa.Table | pd.Series):
         return table
@@ -70,9 +70,9 @@ def _convert(table: Any) -> Any:
 
 def _convert_pandas(table: pd.DataFrame) -> pa.Table:
     levels = [name for name in table.index.names if name is not None and name not in table.columns]
-    named = table.reset_index(level=levels) if levels else table
-    columns = [_make_array(named.iloc[:, position]) for position in range(named.shape[1])]
-    return pa.Table.from_arrays(columns, names=[str(name) for name in named.columns])
+    with_index_columns = table.reset_index(level=levels) if levels else table
+    columns = [_make_array(with_index_columns.iloc[:, position]) for position in range(with_index_columns.shape[1])]
+    return pa.Table.from_arrays(columns, names=[str(name) for name in with_index_columns.columns])
 
 
 def _make_array(values: pd.Series) -> pa.Array | pa.ChunkedArray:

@@ -102,12 +102,12 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     for name in _check_names(group, "a name", group):
         link = group.get(name, getlink=True)
         if type(link) is not h5py.HardLink:
-            raise ValueError(f"{_join(group, name)}: expected a dataset, found a link to another place")
+            raise ValueError(f"{_join_path(group, name)}: expected a dataset, found a link to another place")
         members[name] = group[name]
         if (n_links := h5py.h5o.get_info(members[name].id).rc) != 1:  # each would be read as often as it has links
-            raise ValueError(f"{_join(group, name)}: expected one link to it, found {n_links:,}")
+            raise ValueError(f"{_join_path(group, name)}: expected one link to it, found {n_links:,}")
         if not isinstance(members[name], h5py.Dataset | h5py.Group):
-            raise ValueError(f"{_join(group, name)}: expected a dataset or a group, found a data type")
+            raise ValueError(f"{_join_path(group, name)}: expected a dataset or a group, found a data type")
     return members
 
 
@@ -329,9 +329,11 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
                 if (name_in_file, name) == ("", "checksum"):
                     continue
                 value = _open_attribute(member, name)
-                whole = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
+                is_integer = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
                 text = (
-                    str(read_integer(member, name)).encode() if whole else _read_attribute_bytes(member, name).tobytes()
+                    str(read_integer(member, name)).encode()
+                    if is_integer
+                    else _read_attribute_bytes(member, name).tobytes()
                 )
                 content.update(f"\n{name} {len(text)}\n".encode() + text)
             if isinstance(member, h5py.Dataset):
@@ -367,7 +369,7 @@ def _walk_members(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py
             yield f"{path}/{name}", member
 
 
-def _join(group: h5py.Group, name: str) -> str:
+def _join_path(group: h5py.Group, name: str) -> str:
     return f"{str(group.name).rstrip('/')}/{name}"
 
 

@@ -42,7 +42,7 @@ _logger = logging.getLogger(__name__)
 def find_id_column(
     path: Path,
     text: dict[str, list[str]],
-    wanted: str | None,
+    requested: str | None,
     file_column: str | None,
     possible_ids: Set[str],
 ) -> str:
@@ -54,7 +54,7 @@ def find_id_column(
         Path of the sheet, for messages.
     text
         Cells of each column.
-    wanted
+    requested
         Column that the user chose; None chooses by names and values, see `read_metadata`.
     file_column
         Column of file names; None if there is none.
@@ -66,14 +66,14 @@ def find_id_column(
     InputError
         If there is no such column.
     """
-    if wanted is not None:
-        column = wanted if wanted in text else find_column(text, [wanted])
+    if requested is not None:
+        column = requested if requested in text else find_column(text, [requested])
         if column is None:
-            near = suggest_nearest(wanted, text)
+            near = suggest_nearest(requested, text)
             listed = f"{near} The columns are" if near else "; the columns are"
-            raise InputError(f"{path}: no column {wanted!r}{listed} {_list_columns(text)}")
+            raise InputError(f"{path}: no column {requested!r}{listed} {_list_columns(text)}")
         return column
-    candidates = [name for name in (find_column(text, [each]) for each in _ID_COLUMNS) if name is not None]
+    candidates = [name for name in (find_column(text, [usual_name]) for usual_name in _ID_COLUMNS) if name is not None]
     unique = {name: len(set(values)) == len(values) for name, values in text.items()}
     matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
     best = max(candidates, key=lambda name: (matches[name], unique[name]), default=file_column)
@@ -119,10 +119,12 @@ def _are_file_names(values: Iterable[str]) -> bool:
     return any(len(list_stems(value)) > 1 for value in values)
 
 
-def find_column(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+def find_column(names: Iterable[str], candidates: Iterable[str]) -> str | None:
     """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
     plain = {normalise_column_name(name): name for name in reversed(list(names))}
-    return next((plain[normalise_column_name(name)] for name in wanted if normalise_column_name(name) in plain), None)
+    return next(
+        (plain[normalise_column_name(name)] for name in candidates if normalise_column_name(name) in plain), None
+    )
 
 
 def _list_columns(columns: Iterable[str]) -> str:

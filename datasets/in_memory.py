@@ -26,7 +26,7 @@ from deeprc.datasets.frames import extract_categorical, extract_texts, find_cons
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
-from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import NEVER, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
@@ -38,7 +38,7 @@ from deeprc.datasets.repertoire_checks import (
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError, join_names
+from deeprc.errors import InputError, describe_names, join_names
 from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
@@ -109,12 +109,12 @@ class MemoryContainer(SingleStoreContainer):
         self.simulation: dict[str, Any] | None = None
         self.repertoire_ids: NDArray[np.object_] = np.array(list(sequences_of), object)
         self.repertoire_offsets = compute_offsets(np.array(list(map(len, sequences_of.values())), np.int64))
-        self.sequences = _concatenate(list(sequences_of.values()))
+        self.sequences = _concatenate_repertoires(list(sequences_of.values()))
         self.metadata = metadata
         self.digests: dict[tuple[int, int], str] = {}
 
 
-def _concatenate(repertoires: Sequence[Sequences]) -> Sequences:
+def _concatenate_repertoires(repertoires: Sequence[Sequences]) -> Sequences:
     """Return the sequences of all repertoires; if a repertoire lacks a gene that others have, it is unknown."""
     joined = Sequences.concatenate([sequences.with_genes({}) for sequences in repertoires])
     genes = {}
@@ -179,11 +179,11 @@ def from_frame(
         others = [name for name in frame.column_names if name not in layout.columns]
         names: dict[str, list[Any]] = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
         names |= find_constant_columns(frame, others, rows.repertoire)
-        named = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
-        if not named:
+        named_codes = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
+        if not named_codes:
             raise InputError(f"the table has no row with a repertoire (column {rows.repertoire_column!r})")
         sheet = make_metadata(
-            {column: [values[code] for code in named] for column, values in names.items()},
+            {column: [values[code] for code in named_codes] for column, values in names.items()},
             id_column=rows.repertoire_column,
         )
     else:

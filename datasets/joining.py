@@ -28,7 +28,7 @@ __all__ = ["Joining", "join"]
 
 _logger = logging.getLogger(__name__)
 _MAX_SHOWN_LETTERS, _MAX_SHOWN_CHAINS = 60, 8
-_OPTIONS = tuple(each.name for each in fields(Cleaning))
+_OPTIONS = tuple(field.name for field in fields(Cleaning))
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def _check_parts_fit(parts: Sequence[Container]) -> None:
     for part, chains in with_chains:
         if chains != with_chains[0][1]:
             expected, found = (
-                join_names([*map(_format_value, sorted(each))], _MAX_SHOWN_CHAINS)
-                for each in (with_chains[0][1], chains)
+                join_names([*map(_format_value, sorted(names))], _MAX_SHOWN_CHAINS)
+                for names in (with_chains[0][1], chains)
             )
             raise InputError(
                 f"{part.path}: expected sequences of {expected}, as in {with_chains[0][0].path}, found {found}"
@@ -150,7 +150,7 @@ def _check_parts_fit(parts: Sequence[Container]) -> None:
     first, *others = [part for part in parts if part.preprocessing] or [parts[0]]
     for part in others:
         for option in _OPTIONS:
-            first_value, part_value = (each.preprocessing.get(option) for each in (first, part))
+            first_value, part_value = (container.preprocessing.get(option) for container in (first, part))
             if option != "locus" and first_value != part_value:
                 raise InputError(
                     f"{part.path}: was preprocessed with {option}={_format_value(part_value)}, {first.path} with "
@@ -238,7 +238,7 @@ def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     reports = [part.preprocessing for part in parts]
     if not all("rows_read" in report for report in reports):
         return {"joined": joined}
-    counted = [{name: value for name, value in each.items() if name not in _OPTIONS} for each in reports]
+    counted = [{name: value for name, value in report.items() if name not in _OPTIONS} for report in reports]
     options = {name: reports[0].get(name) for name in _OPTIONS}
     if any(report.get("locus") != options["locus"] for report in reports):
         options["locus"] = None
@@ -250,11 +250,11 @@ def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     return {**options, **total, "joined": [*total.get("joined", []), *joined]}
 
 
-def _add_values(one: Any, other: Any) -> Any:
+def _add_values(first: Any, second: Any) -> Any:
     """Add two values of reports: numbers are added, lists are joined, and mappings are added name by name."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        both = {name: _add_values(one[name], other[name]) for name in one if name in other}
-        return {**one, **other, **both}
-    if isinstance(one, list) and isinstance(other, list):
-        return [*one, *other]
-    return one + other if isinstance(one, int) and isinstance(other, int) else other
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = {name: _add_values(first[name], second[name]) for name in first if name in second}
+        return {**first, **second, **both}
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *second]
+    return first + second if isinstance(first, int) and isinstance(second, int) else second

@@ -59,7 +59,7 @@ def count_kmers(
     n_shares = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
     counts = np.zeros((n_shares, _N_LETTERS ** len(spacing)), np.int64)
     weights_or_empty = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
-    run_in_blocks(_count, n_shares, 1, residues, compute_offsets(lengths), spacing, weights_or_empty, counts)
+    run_in_blocks(_count_in_shares, n_shares, 1, residues, compute_offsets(lengths), spacing, weights_or_empty, counts)
     return np.asarray(counts[0] if n_shares == 1 else counts.sum(axis=0))
 
 
@@ -85,7 +85,7 @@ def encode_kmer(residues: NDArray[np.uint8], start: int, spacing: NDArray[np.int
 
 
 @njit(nogil=True)
-def _count(
+def _count_in_shares(
     first_share: int,
     stop: int,
     residues: NDArray[np.uint8],

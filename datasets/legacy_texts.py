@@ -155,7 +155,7 @@ def _write_version_1(file: h5py.File) -> None:
             if isinstance(value, str):
                 _write_texts(f"{location}@{name}", value)
             elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-                _write_texts(f"{location}@{name}", [str(each) for each in value])
+                _write_texts(f"{location}@{name}", [str(text) for text in value])
         if isinstance(member, h5py.Dataset) and h5py.check_string_dtype(member.dtype) is not None:
             _write_dataset(location, member, None)
 

@@ -122,11 +122,13 @@ class LinkedContainer:
 
     def _complete_parts(self) -> None:
         """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
-        self._first_repertoire = compute_offsets(np.array([len(each.repertoire_ids) for each in self.stores])).tolist()
-        self._first_sequence = compute_offsets(np.array([len(each.sequences) for each in self.stores]))
-        fields = [name for name in GENE_FIELDS if any(name in each.sequences.genes for each in self.stores)]
+        self._first_repertoire = compute_offsets(
+            np.array([len(store.repertoire_ids) for store in self.stores])
+        ).tolist()
+        self._first_sequence = compute_offsets(np.array([len(store.sequences) for store in self.stores]))
+        fields = [name for name in GENE_FIELDS if any(name in store.sequences.genes for store in self.stores)]
         self.has_witness = self.simulation is not None and any(
-            each.sequences.witness is not None for each in self.stores
+            store.sequences.witness is not None for store in self.stores
         )
         for store in self.stores:
             sequences, n = store.sequences, len(store.sequences)

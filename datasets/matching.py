@@ -48,9 +48,9 @@ class SourceFiles:
         InputError
             If there is no such file.
         """
-        wanted = {_get_base_name(name) for name in names}
-        named = [*self.tables, *(path for path in self.others if path.name in wanted)]
-        if not named:
+        requested = {_get_base_name(name) for name in names}
+        selected = [*self.tables, *(path for path in self.others if path.name in requested)]
+        if not selected:
             excel = describe_excel_files(self.others)
             folders = ", ".join(dict.fromkeys(str(path.parent) for path in self.others[:3]))
             raise InputError(
@@ -58,7 +58,7 @@ class SourceFiles:
                 ".zip of these), and the sheet's file column names none of them"
                 f"{f'; {excel}' if excel else ''}"
             )
-        return named
+        return selected
 
 
 def find_files(
@@ -139,9 +139,9 @@ def list_stems(name: str) -> list[str]:
 
 def find_excel_files(files: Iterable[Path], names: Iterable[str]) -> list[Path]:
     """Return the Excel files that have one of these names, apart from endings."""
-    wanted = {stem for name in names for stem in list_stems(_cut_excel_ending(name))}
+    stems = {stem for name in names for stem in list_stems(_cut_excel_ending(name))}
     excel = (file for file in files if file.suffix.lower() in EXCEL_ENDINGS)
-    return [file for file in excel if not wanted.isdisjoint(list_stems(_cut_excel_ending(file.name)))]
+    return [file for file in excel if not stems.isdisjoint(list_stems(_cut_excel_ending(file.name)))]
 
 
 def _cut_excel_ending(name: str) -> str:
@@ -150,7 +150,7 @@ def _cut_excel_ending(name: str) -> str:
 
 
 def match_files(
-    repertoire_ids: Sequence[str], named: Sequence[str], files: Sequence[Path]
+    repertoire_ids: Sequence[str], file_names: Sequence[str], files: Sequence[Path]
 ) -> tuple[list[Path | None], list[Path]]:
     """Find the file of each row: by the file name that the sheet gives, otherwise by the id.
 
@@ -159,7 +159,7 @@ def match_files(
 
     Parameters
     ----------
-    repertoire_ids, named
+    repertoire_ids, file_names
         Id of each row, and the file that the sheet names for it, or "".
     files
         Files that were found.
@@ -168,7 +168,7 @@ def match_files(
     -------
     matched
         File of each row, or None.
-    left
+    unmatched
         Files that belong to no row.
 
     Raises
@@ -182,7 +182,7 @@ def match_files(
             index[stem].append((cut, file))
     matched: list[Path | None] = []
     owner: dict[Path, str] = {}
-    for repertoire_id, name in zip(repertoire_ids, named, strict=True):
+    for repertoire_id, name in zip(repertoire_ids, file_names, strict=True):
         best = _find_best_file(name, repertoire_id, index) if name else None
         best = best or _find_best_file(repertoire_id, repertoire_id, index)
         if best is not None and best in owner:
@@ -190,15 +190,15 @@ def match_files(
         if best is not None:
             owner[best] = repertoire_id
         matched.append(best)
-    left = [file for file in files if file not in owner]
-    _check_equal_names(owner, left)
-    return matched, left
+    unmatched = [file for file in files if file not in owner]
+    _check_equal_names(owner, unmatched)
+    return matched, unmatched
 
 
-def _check_equal_names(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
+def _check_equal_names(owner: Mapping[Path, str], unmatched: Iterable[Path]) -> None:
     """Refuse to choose between files like `a.tsv` and `a.tsv.gz` that lie side by side."""
     plain = {(file.parent, list_stems(file.name)[-1]): file for file in owner}
-    for file in left:
+    for file in unmatched:
         twin = plain.get((file.parent, list_stems(file.name)[-1]))
         if twin is not None:
             raise InputError(f"two files match the repertoire {owner[twin]!r}: {twin} and {file}")

@@ -50,10 +50,10 @@ def group_rows(
         Sum of the counts of each group, (G,).
     """
     if len(rows) <= _ROWS_AT_ONCE:
-        return _group(sequences.take(rows), by, counts)
+        return _group_at_once(sequences.take(rows), by, counts)
     firsts, totals = [], []
     for rows_of_range in _split_by_hash(sequences, rows):
-        first, total = _group(
+        first, total = _group_at_once(
             sequences.take(rows[rows_of_range]), [codes[rows_of_range] for codes in by], counts[rows_of_range]
         )
         firsts.append(rows_of_range[first])
@@ -63,7 +63,7 @@ def group_rows(
     return first[order], np.concatenate(totals)[order]
 
 
-def _group(
+def _group_at_once(
     sequences: Sequences, by: Sequence[NDArray[Any]], counts: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group all of these sequences at once; see `group_rows`."""
@@ -81,9 +81,9 @@ def _split_by_hash(sequences: Sequences, rows: NDArray[np.int64]) -> Iterator[ND
     n_ranges = min(-(-len(rows) // _ROWS_AT_ONCE), _MAX_HASH_RANGES)
     range_of = np.empty(len(rows), np.uint8)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        some = sequences.take(rows[start : start + _ROWS_AT_ONCE])
-        letter_hashes = _LETTER_HASHES[some.residues]
-        hashes = np.add.reduceat(letter_hashes, some.offsets[:-1], dtype=np.uint32)  # (R,) -> (n,), modulo 2^32
+        block = sequences.take(rows[start : start + _ROWS_AT_ONCE])
+        letter_hashes = _LETTER_HASHES[block.residues]
+        hashes = np.add.reduceat(letter_hashes, block.offsets[:-1], dtype=np.uint32)  # (R,) -> (n,), modulo 2^32
         range_of[start : start + _ROWS_AT_ONCE] = (hashes.astype(np.uint64) * np.uint64(n_ranges)) >> np.uint64(32)
     for index in range(n_ranges):
         yield np.flatnonzero(range_of == index)

@@ -134,7 +134,7 @@ def make_metadata(
     InputError
         As in `read_metadata`; rows are numbered as in a spreadsheet, the header being row 1.
     """
-    cells = [["" if pd.isna(value) else _format_value(value) for value in each] for each in columns.values()]
+    cells = [["" if pd.isna(value) else _format_value(value) for value in column] for column in columns.values()]
     header = (1, [_LINES.sub(" ", str(name).strip()) for name in columns])
     rows = [header, *enumerate((list(row) for row in zip(*cells, strict=True)), 2)]
     return _parse_sheet(Path("metadata"), rows, id_column, set(ids))
@@ -170,8 +170,8 @@ def _parse_sheet(
         index=pd.RangeIndex(len(ids)),
     )
     paths = [""] * len(ids) if file_column is None else text[file_column]
-    named = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
-    return Metadata(path, chosen, tuple(ids), table, named, file_column)
+    file_names = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
+    return Metadata(path, chosen, tuple(ids), table, file_names, file_column)
 
 
 def find_file_column(columns: Iterable[str]) -> str | None:
@@ -228,13 +228,13 @@ def _warn_of_commas(metadata: Metadata) -> None:
     texts = metadata.table.select_dtypes(object).drop(
         columns=[metadata.id_column, metadata.file_column], errors="ignore"
     )
-    found = [str(name) for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
-    if found:
+    with_commas = [str(name) for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
+    if with_commas:
         _logger.warning(
             "%s: these columns are text, because their numbers have commas: %s; if these are decimal commas, write "
             "points, or save the sheet as CSV with semicolons",
             metadata.path,
-            join_names(found, SHOWN_COLUMNS),
+            join_names(with_commas, SHOWN_COLUMNS),
         )
 
 

@@ -53,11 +53,11 @@ class OnDemandContainer(ABC):
     def _make_in_order(self, repertoires: NDArray[np.int64], rows: NDArray[np.int64]) -> Sequences:
         """Make the sequences at some rows, (n,), which lie in these repertoires, (n,), in rising order."""
         bounds = np.flatnonzero(np.diff(repertoires, prepend=-1, append=-1))
-        made = []
+        parts = []
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             index = int(repertoires[start])
-            made.append(self.make_sequences(index, rows[start:stop] - self.repertoire_offsets[index]))
-        return Sequences.concatenate(made)
+            parts.append(self.make_sequences(index, rows[start:stop] - self.repertoire_offsets[index]))
+        return Sequences.concatenate(parts)
 
     def get_arrays_at(
         self, rows: NDArray[np.int64], gene_fields: Collection[str]

@@ -252,9 +252,9 @@ def _make_allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]
 
 def _carries_allele(allele: str, typed: Sequence[str]) -> str:
     """Return whether a donor carries an allele; A*02:01 is also an A*02, and an A*02 may be an A*02:01."""
-    if any(each == allele or each.startswith(f"{allele}:") for each in typed):
+    if any(name == allele or name.startswith(f"{allele}:") for name in typed):
         return "1"
-    may_be = any(allele.startswith(f"{each}:") for each in typed)
+    may_be = any(allele.startswith(f"{name}:") for name in typed)
     return "0" if not may_be and _get_gene(allele) in map(_get_gene, typed) else ""
 
 

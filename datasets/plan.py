@@ -17,7 +17,14 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
-from deeprc.errors import InputError, SeveralErrors, add_advice, cut_name, group_errors, join_texts, number_faults
+from deeprc.errors import (
+    InputError,
+    SeveralErrors,
+    add_advice,
+    describe_names,
+    group_errors,
+    number_faults,
+)
 
 __all__ = [
     "BAD_FILES_ADVICE",
@@ -25,8 +32,6 @@ __all__ = [
     "SKIP_ADVICE",
     "Plan",
     "describe_missing",
-    "describe_names",
-    "describe_texts",
     "plan_files",
     "raise_or_warn_of_unmatched",
 ]
@@ -115,12 +120,12 @@ def plan_files(
     tables = [file for file in files if file not in original]
     by_column = options.split_by not in (None, NEVER)
     names = [""] * len(sheet.repertoire_ids) if by_column else sheet.files
-    matched, left = match_files(sheet.repertoire_ids, names, [] if by_column else tables)
+    matched, unmatched = match_files(sheet.repertoire_ids, names, [] if by_column else tables)
     planner = _Planner(sheet, options)
     for name, file in zip(sheet.repertoire_ids, matched, strict=True):
         if file is not None:
             planner.add_table(file, {"": name})
-    for file in tables if by_column else left:
+    for file in tables if by_column else unmatched:
         planner.add_split_table(file)
     for file in original:
         planner.add_original(file)
@@ -128,7 +133,7 @@ def plan_files(
         _logger.warning("%s", remark.describe())
     errors = planner.errors
     if errors and not skip_bad_files:
-        faults = [each.describe() for each in group_errors({str(file): text for file, text in errors.items()})]
+        faults = [group.describe() for group in group_errors({str(file): text for file, text in errors.items()})]
         lines = number_faults(f"{len(errors):,} files cannot be read", faults)
         if planner.sort_files():  # otherwise no file would be left
             lines = add_advice(lines, BAD_FILES_ADVICE)
@@ -148,32 +153,30 @@ def plan_files(
     )
 
 
-def describe_missing(sheet: Metadata, plan: Plan, found: SourceFiles) -> str:
+def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
     """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
 
     It says if an Excel file has the name of a row, or names differ as if a spreadsheet program had changed them.
     """
-    missing, named = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
-    shown = [f"{each} ({named[each]})" if named[each] else each for each in missing]
-    by_file = any(named[each] for each in missing)
+    missing, file_of = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
+    shown = [
+        f"{repertoire_id} ({file_of[repertoire_id]})" if file_of[repertoire_id] else repertoire_id
+        for repertoire_id in missing
+    ]
+    by_file = any(file_of[repertoire_id] for repertoire_id in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     different = list(map(repr, dict.fromkeys(columns)))
     listing = f"column{'s' * (len(different) > 1)} {' and '.join(different)}"
-    names = [[stem for name in (each, named[each]) if name for stem in list_stems(name)] for each in missing]
-    left = [stem for file in plan.files_without_row for stem in list_stems(file.name)]
-    excel = find_excel_files((*found.tables, *found.others), (name for each in names for name in each))
-    remarks = [describe_excel_files(excel), explain_different_names(names, left)]
+    names = [
+        [stem for name in (repertoire_id, file_of[repertoire_id]) if name for stem in list_stems(name)]
+        for repertoire_id in missing
+    ]
+    unmatched_stems = [stem for file in plan.files_without_row for stem in list_stems(file.name)]
+    excel = find_excel_files(
+        (*source_files.tables, *source_files.others), (name for alternatives in names for name in alternatives)
+    )
+    remarks = [describe_excel_files(excel), explain_different_names(names, unmatched_stems)]
     return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
-
-
-def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
-    """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
-    return describe_texts([cut_name(name) for name in names], one, many, shown)
-
-
-def describe_texts(texts: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
-    """Return the number of texts and the first of them, uncut, as in "2 repertoires: a (12), b (25)"."""
-    return f"{len(texts):,} {one if len(texts) == 1 else many}: {join_texts(texts, shown)}"
 
 
 def raise_or_warn_of_unmatched(
@@ -235,16 +238,16 @@ class _Planner:
             self.files_without_row.append(file)
             return
         try:
-            named = self._read_repertoire_names(file)
-            with_row = [name for name in named if name in self.row_of]
+            repertoire_names = self._read_repertoire_names(file)
+            with_row = [name for name in repertoire_names if name in self.row_of]
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
                 self.errors[file] = str(error)
                 return
-            named, with_row = (), []  # a file of another kind, which nobody has asked for
+            repertoire_names, with_row = (), []  # a file of another kind, which nobody has asked for
         if with_row:
             self.add_table(file, {name: name for name in with_row})
-            self._note_repertoires_without_row(file, named, set(with_row))
+            self._note_repertoires_without_row(file, repertoire_names, set(with_row))
         else:
             self.files_without_row.append(file)
 
@@ -278,9 +281,11 @@ class _Planner:
             self._matches[names] = match_reader(header, self.reader)
         return self._matches[names]
 
-    def _note_repertoires_without_row(self, file: Path, named: Sequence[str], with_row: Container[str]) -> None:
+    def _note_repertoires_without_row(
+        self, file: Path, repertoire_names: Sequence[str], with_row: Container[str]
+    ) -> None:
         """Remember the repertoires of a file that are not in the sheet."""
-        unknown = [name or "(no name)" for name in named if name not in with_row]
+        unknown = [name or "(no name)" for name in repertoire_names if name not in with_row]
         if unknown:
             self.repertoires_without_row[file] = tuple(unknown)
 

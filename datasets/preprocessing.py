@@ -15,9 +15,9 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, describe_names, plan_files, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import Plan, describe_missing, plan_files, raise_or_warn_of_unmatched
 from deeprc.datasets.report import PreprocessingReport
-from deeprc.errors import InputError, group_errors
+from deeprc.errors import InputError, describe_names, group_errors
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 
@@ -88,7 +88,7 @@ def preprocess(
     with _log_kept_files(writer), name_write_errors(output), writer:
         appender = RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
         appender.run(jobs, scheduler, progress)
-        kept = [each for each in appender.repertoires if each.kept]
+        kept = [repertoire for repertoire in appender.repertoires if repertoire.kept]
         if appender.skipped and not appender.repertoires:
             raise InputError(_describe_unreadable(appender.skipped))
         if not kept:
@@ -96,9 +96,9 @@ def preprocess(
         report = plan.report(appender.repertoires, appender.skipped, options.cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
-            sheet.table.iloc[[row_of[each.repertoire_id] for each in kept]].reset_index(drop=True),
+            sheet.table.iloc[[row_of[report.repertoire_id] for report in kept]].reset_index(drop=True),
             source=f"{len(kept)} repertoires and the metadata sheet {sheet_path.name}",
-            order=[each.repertoire_id for each in kept],
+            order=[report.repertoire_id for report in kept],
             preprocessing=report.to_dict(),
         )
     return report
@@ -127,11 +127,11 @@ def _check_jobs(jobs: int | None) -> None:
         raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
 
-def _check_plan(sheet: Metadata, plan: Plan, found: SourceFiles, allow_missing: bool) -> None:
+def _check_plan(sheet: Metadata, plan: Plan, source_files: SourceFiles, allow_missing: bool) -> None:
     """Refuse a plan in which rows have no file or files have no row; log it if this is allowed."""
     differences = []
     if plan.rows_without_file:
-        differences.append(f"{sheet.path}: {describe_missing(sheet, plan, found)}")
+        differences.append(f"{sheet.path}: {describe_missing(sheet, plan, source_files)}")
     if plan.files_without_row:
         names = [plan.names[file] for file in plan.files_without_row]
         differences.append(f"no row of {sheet.path} for {describe_names(names, 'file', 'files')}")
@@ -148,4 +148,4 @@ def _check_plan(sheet: Metadata, plan: Plan, found: SourceFiles, allow_missing: 
 
 
 def _describe_unreadable(errors: Mapping[str, str]) -> str:
-    return "no file can be read: " + "\n".join(each.describe() for each in group_errors(errors))
+    return "no file can be read: " + "\n".join(group.describe() for group in group_errors(errors))

@@ -100,7 +100,7 @@ def _read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def check_values(document: Mapping[str, Any], name: str) -> None:
-    """Refuse a document that is nested too deeply, or has numbers that others cannot read, even under unknown names.
+    """Refuse a document that is nested too deeply, or has numbers that JSON readers may reject, even in unknown fields.
 
     Raises
     ------
@@ -109,7 +109,9 @@ def check_values(document: Mapping[str, Any], name: str) -> None:
     """
     level: list[Any] = [document]
     for _ in range(_MAX_DEPTH):
-        parts = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        parts = [
+            entry.values() if isinstance(entry, dict) else entry for entry in level if isinstance(entry, dict | list)
+        ]
         level = [*chain.from_iterable(parts)]
         for value in level:
             if isinstance(value, int) and abs(value) > _MAX_INTEGER:

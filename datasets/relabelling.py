@@ -20,10 +20,10 @@ from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, o
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import list_stems, match_files
 from deeprc.datasets.metadata import Metadata, find_file_column, read_metadata
-from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.datasets.unmatched import explain_different_names
-from deeprc.errors import InputError, join_names, quote, show_parameters
+from deeprc.errors import InputError, describe_names, join_names, quote, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version
 
@@ -183,8 +183,8 @@ def _match_rows(sheet: Metadata, source: StoredContainer) -> tuple[dict[int, int
     files = {
         Path(file): position for file, position in _index_files(source, position_of).items() if position not in by_id
     }
-    ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
-    file_of_rows, _ = match_files(ids, named, list(files))
+    ids, file_names = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
+    file_of_rows, _ = match_files(ids, file_names, list(files))
     file_of = {row: file for row, file in zip(rows, file_of_rows, strict=True) if file is not None}
     return by_id | {files[file]: row for row, file in file_of.items()}, _describe_matching(sheet, len(by_id), file_of)
 
@@ -208,9 +208,9 @@ def _is_named(name: str, file: Path) -> bool:
 
 def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
     """Return the index of each repertoire that had a file of its own, by the file's name in the report."""
-    reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
-    shared = Counter(each["file"] for each in reports)
-    return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}
+    reports = [entry for entry in source.preprocessing.get("repertoires", []) if entry["repertoire_id"] in position_of]
+    shared = Counter(report["file"] for report in reports)
+    return {report["file"]: position_of[report["repertoire_id"]] for report in reports if shared[report["file"]] == 1}
 
 
 def _check_unmatched(

@@ -71,8 +71,8 @@ def group_empty(empty: Sequence[tuple[Path, RepertoireReport]]) -> list[FaultGro
         fault = f"no row is kept, most for the reason {reason!r}" if reason else "no row is kept"
         by_reason[fault].append(describe_empty(path, report))
     return [
-        FaultGroup(some[0] if len(some) == 1 else fault, tuple(some), "repertoires")
-        for fault, some in by_reason.items()
+        FaultGroup(names[0] if len(names) == 1 else fault, tuple(names), "repertoires")
+        for fault, names in by_reason.items()
     ]
 
 

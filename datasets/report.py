@@ -104,7 +104,7 @@ class RepertoireReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that JSON can hold."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,59 +146,60 @@ class PreprocessingReport:
     @property
     def rows_read(self) -> int:
         """The number of rows of all files."""
-        return sum(each.rows_read for each in self.repertoires)
+        return sum(repertoire.rows_read for repertoire in self.repertoires)
 
     @property
     def kept(self) -> int:
         """The number of sequences in the container."""
-        return sum(each.kept for each in self.repertoires)
+        return sum(repertoire.kept for repertoire in self.repertoires)
 
     @property
     def merged(self) -> int:
         """The number of rows that were added to another row."""
-        return sum(each.merged for each in self.repertoires)
+        return sum(repertoire.merged for repertoire in self.repertoires)
 
     @property
     def dropped(self) -> dict[str, int]:
         """The number of dropped rows, by reason."""
-        total = _sum_counts(each.dropped for each in self.repertoires)
+        total = _sum_counts(repertoire.dropped for repertoire in self.repertoires)
         return {reason: total.get(reason, 0) for reason in DROP_REASONS}
 
     @property
     def counts_from(self) -> dict[str, int]:
         """Number of kept rows by the column that had their counts."""
-        return _sum_counts(each.counts_from for each in self.repertoires)
+        return _sum_counts(repertoire.counts_from for repertoire in self.repertoires)
 
     @property
     def counts_rounded(self) -> int:
         """The number of kept rows whose count was no whole number of at least 1."""
-        return sum(each.counts_rounded for each in self.repertoires)
+        return sum(repertoire.counts_rounded for repertoire in self.repertoires)
 
     @property
     def counts_capped(self) -> int:
         """The number of sequences whose sum of counts is too large to be stored."""
-        return sum(each.counts_capped for each in self.repertoires)
+        return sum(repertoire.counts_capped for repertoire in self.repertoires)
 
     @property
     def sequences_from(self) -> dict[str, int]:
         """The number of kept rows, by the source of their junction."""
-        return _sum_counts(each.sequences_from for each in self.repertoires)
+        return _sum_counts(repertoire.sequences_from for repertoire in self.repertoires)
 
     @property
     def loci(self) -> dict[str, int]:
         """The number of rows that would be kept of any chain, by chain; "" is unknown."""
-        return _sum_counts(each.loci for each in self.repertoires)
+        return _sum_counts(repertoire.loci for repertoire in self.repertoires)
 
     @property
     def genes(self) -> dict[str, dict[str, str]]:
         """The gene names that were changed, for v_call and j_call, as found and as stored."""
         return {
-            name: _merge_changes(each.genes.get(name, {}) for each in self.repertoires) for name in ("v_call", "j_call")
+            name: _merge_changes(repertoire.genes.get(name, {}) for repertoire in self.repertoires)
+            for name in ("v_call", "j_call")
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as the container's attribute `preprocessing` stores it."""
-        repertoires = [each.to_dict() for each in self.repertoires]
+        repertoires = [repertoire.to_dict() for repertoire in self.repertoires]
         return {
             **asdict(self.cleaning),
             "rows_read": self.rows_read,
@@ -215,7 +216,9 @@ class PreprocessingReport:
             "files_without_row": list(self.files_without_row),
             "repertoires_without_row": {file: list(names) for file, names in self.repertoires_without_row.items()},
             "skipped_files": dict(self.skipped_files),
-            "repertoires": [{name: value for name, value in each.items() if name != "genes"} for each in repertoires],
+            "repertoires": [
+                {name: value for name, value in repertoire.items() if name != "genes"} for repertoire in repertoires
+            ],
         }
 
     def to_text(self) -> str:
@@ -242,7 +245,7 @@ class PreprocessingReport:
     def describe_result(self) -> str:
         """Return how many repertoires are in the container, and what was left out: 12 repertoires (left out: ...)."""
         left_out = {
-            ("without a kept sequence",) * 2: sum(not each.kept for each in self.repertoires),
+            ("without a kept sequence",) * 2: sum(not repertoire.kept for repertoire in self.repertoires),
             ("unreadable file", "unreadable files"): len(self.skipped_files),
             ("row without a file", "rows without a file"): len(self.rows_without_file),
             ("file without a row", "files without a row"): len(self.files_without_row),
@@ -251,12 +254,12 @@ class PreprocessingReport:
             ),
         }
         shown = ", ".join(f"{n:,} {one if n == 1 else many}" for (one, many), n in left_out.items() if n)
-        n_written = sum(each.kept > 0 for each in self.repertoires)
+        n_written = sum(repertoire.kept > 0 for repertoire in self.repertoires)
         written = format_count(n_written, "repertoire")
         return f"{written} (left out: {shown})" if shown else written
 
     def _list_remarks(self) -> list[str]:
-        """Return lines about what a table of numbers does not show."""
+        """Return remarks below the table: the columns of counts and junctions, chains, and renamed genes."""
         lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped, are_merged=self.merged > 0)
         if set(self.sequences_from) - {"junction_aa"}:
             origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())
@@ -272,7 +275,7 @@ class PreprocessingReport:
                 lines.append(f"{name} in IMGT's names: {', '.join(shown)}{more}")
         if self.skipped_files:
             lines.append(f"skipped {format_count(len(self.skipped_files), 'file')} that cannot be read:")
-            lines += [f"  {show_parameters(each.describe())}" for each in group_errors(self.skipped_files)]
+            lines += [f"  {show_parameters(group.describe())}" for group in group_errors(self.skipped_files)]
         return lines
 
 

@@ -52,9 +52,9 @@ def compute_kmer_matrix(
     """
     settings = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
-    def compute(whole: RepertoireDataset) -> Arrays:
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
         count = _count_dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _count_sparse
-        return count(whole, kmer_offsets, weighted)
+        return count(all_repertoires, kmer_offsets, weighted)
 
     arrays = load_or_compute(dataset, "kmers", settings, compute)
     if "counts" in arrays:
@@ -103,10 +103,10 @@ def _count_dense(dataset: RepertoireDataset, spacing: Sequence[int], weighted: b
     counts = np.zeros((len(dataset), 20 ** len(spacing)), np.float32)
     with open_step("counting k-mers", len(dataset)) as step:
         for start in range(0, len(dataset), _AT_ONCE * n_ranks):
-            some = dataset[start : start + _AT_ONCE * n_ranks]
-            counts_of_ranks = [work(some)] if n_ranks == 1 else compute_parts(work, divide_repertoires(some))
-            counts[start : start + len(some)] = np.concatenate(counts_of_ranks)
-            step.advance(len(some))
+            block = dataset[start : start + _AT_ONCE * n_ranks]
+            counts_of_ranks = [work(block)] if n_ranks == 1 else compute_parts(work, divide_repertoires(block))
+            counts[start : start + len(block)] = np.concatenate(counts_of_ranks)
+            step.advance(len(block))
     return {"counts": counts}
 
 

@@ -73,9 +73,9 @@ def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
 
 
 @njit(inline="always")
-def leave_out(whole: Any, position: Any, residue: Any) -> Any:
+def leave_out(full_hash: Any, position: Any, residue: Any) -> Any:
     """Return the hash of a sequence without one residue, from that of the whole sequence; for compiled code."""
-    return whole ^ _hash_residue(position, residue) ^ _hash_residue(position, _LEFT_OUT)
+    return full_hash ^ _hash_residue(position, residue) ^ _hash_residue(position, _LEFT_OUT)
 
 
 def leave_out_of_each(hashes: NDArray[np.uint64], position: int, residues: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -35,10 +35,10 @@ def has_decimal_commas(values: Sequence[str]) -> bool:
     """
     given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
     with_comma = [_WITH_COMMA.fullmatch(value) for value in given]
-    if any(found is None and not _INTEGER.fullmatch(value) for found, value in zip(with_comma, given, strict=True)):
+    if any(match is None and not _INTEGER.fullmatch(value) for match, value in zip(with_comma, given, strict=True)):
         return False
     is_number = not any(_LEADING_ZERO.match(value) for value in given)
-    return is_number and any(found is not None and len(found[2]) != 3 for found in with_comma)
+    return is_number and any(match is not None and len(match[2]) != 3 for match in with_comma)
 
 
 def replace_decimal_comma(value: str) -> str:

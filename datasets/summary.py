@@ -136,7 +136,7 @@ def _summarise_genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] |
 def _count_witnesses(dataset: RepertoireDataset) -> int | None:
     if not dataset.container.has_witness:
         return None
-    return sum(int(np.count_nonzero(each.witness)) for each in dataset if each.witness is not None)
+    return sum(int(np.count_nonzero(repertoire.witness)) for repertoire in dataset if repertoire.witness is not None)
 
 
 def _summarise_column(values: pd.Series) -> dict[str, Any]:
@@ -167,11 +167,11 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
 def _summarise_numbers(given: pd.Series) -> dict[str, Any]:
     """Return the range and the mean of the finite numbers, and how many others there are; JSON has no infinity."""
     finite = given[np.isfinite(given)]
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     if len(finite):
         mean = float((finite / len(finite)).sum()) if finite.abs().max() > _LARGE else float(finite.mean())
-        found = {"min": finite.min().item(), "mean": mean, "max": finite.max().item()}
-    return found | ({"infinite": len(given) - len(finite)} if len(finite) < len(given) else {})
+        summary = {"min": finite.min().item(), "mean": mean, "max": finite.max().item()}
+    return summary | ({"infinite": len(given) - len(finite)} if len(finite) < len(given) else {})
 
 
 def _describe_column(column: Mapping[str, Any]) -> list[str]:

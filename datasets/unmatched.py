@@ -36,19 +36,19 @@ def describe_excel_files(files: Iterable[Path]) -> str:
     return f"found {len(names):,} Excel files, which are not read: {listing}; save them as tab-separated text"
 
 
-def explain_different_names(rows: Sequence[Collection[str]], found: Iterable[str]) -> str:
+def explain_different_names(rows: Sequence[Collection[str]], file_names: Iterable[str]) -> str:
     """Return a remark about names that a spreadsheet program may have changed; "" if no name looks changed.
 
     Parameters
     ----------
     rows
         Possible names of each row, such as its id and its file.
-    found
-        Names that were found, and belong to no row.
+    file_names
+        Names of files that belong to no row.
     """
-    found = list(found)
-    plain = {_simplify(name) for name in found}
-    n = sum(any(_simplify(name) in plain for name in names) for names in rows)
+    file_names = list(file_names)
+    plain = {_simplify_name(name) for name in file_names}
+    n = sum(any(_simplify_name(name) in plain for name in names) for names in rows)
     if n and 2 * n >= len(rows):
         subject = "they" if n == len(rows) else f"{n:,} of {len(rows):,}"
         return (
@@ -57,10 +57,10 @@ def explain_different_names(rows: Sequence[Collection[str]], found: Iterable[str
         )
     dates = [next((name for name in names if _DATE.fullmatch(name)), None) for names in rows]
     example = next(filter(None, dates), None)
-    if found and example and 2 * sum(map(bool, dates)) >= len(dates) and not any(map(_DATE.fullmatch, found)):
+    if file_names and example and 2 * sum(map(bool, dates)) >= len(dates) and not any(map(_DATE.fullmatch, file_names)):
         return f"{example!r} looks like a date; a spreadsheet program may have changed the ids"
     return ""
 
 
-def _simplify(name: str) -> str:
+def _simplify_name(name: str) -> str:
     return re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[\W_]+", "-", name.casefold()))

@@ -67,8 +67,8 @@ def prepare_caches() -> None:
 
 def _can_create_in(folder: str) -> bool:
     """Return whether a folder, or else its nearest existing parent, can be written; a relative path means no home."""
-    place = Path(folder)
-    if not place.is_absolute():
+    path = Path(folder)
+    if not path.is_absolute():
         return False
-    existing = next(each for each in (place, *place.parents) if os.path.lexists(each))
+    existing = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)

@@ -86,7 +86,7 @@ def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibratio
     """
     if positive.all() or not positive.any():
         return IDENTITY
-    return _minimise(_compute_platt_loss(log_odds, positive))
+    return _minimise_loss(_compute_platt_loss(log_odds, positive))
 
 
 def choose_cutoff(log_odds: Floats) -> float:
@@ -146,8 +146,8 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
 
     prior = float(np.log((int(positive.sum()) + 1) / (int((~positive).sum()) + 1)))
     start, bounds = np.array([_MIN_SLOPE, prior]), [(_MIN_SLOPE, None), (None, None)]
-    found = minimize(penalised, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-    return np.array([found[0] / unit, found[1] - found[0] * centre / unit])
+    parameters = minimize(penalised, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    return np.array([parameters[0] / unit, parameters[1] - parameters[0] * centre / unit])
 
 
 def compute_mean_and_sd(scores: Floats) -> tuple[Floats, Floats]:
@@ -201,10 +201,10 @@ def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
         residual = softmax(slope * logits, axis=1) - target
         return float(-(target * log_softmax(slope * logits, axis=1)).sum()), float((residual * logits).sum()), 0.0
 
-    return _minimise(loss)
+    return _minimise_loss(loss)
 
 
-def _minimise(loss: Loss) -> Calibration:
+def _minimise_loss(loss: Loss) -> Calibration:
     """Return the slope and intercept with the smallest sum of loss and prior; `loss` returns value and derivatives."""
 
     def penalised(parameters: Floats) -> tuple[float, Floats]:
@@ -214,8 +214,8 @@ def _minimise(loss: Loss) -> Calibration:
         return value + float(parameters @ parameters) / (2 * _PRIOR_SD**2), gradient
 
     bounds = [(-_MAX_LOG_SLOPE, _MAX_LOG_SLOPE), (-_MAX_INTERCEPT, _MAX_INTERCEPT)]
-    found = minimize(penalised, np.zeros(2), jac=True, bounds=bounds, method="L-BFGS-B").x
-    return Calibration(float(np.exp(found[0])), float(found[1]))
+    parameters = minimize(penalised, np.zeros(2), jac=True, bounds=bounds, method="L-BFGS-B").x
+    return Calibration(float(np.exp(parameters[0])), float(parameters[1]))
 
 
 def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[np.int64]) -> tuple[Floats, float]:
@@ -236,11 +236,11 @@ def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[
     The calibrated probabilities, (B, C), and the probability from which the second of two classes is called. Two
     classes are calibrated by a slope and an intercept, more classes by a temperature.
     """
-    new, known_logs = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
+    new, known_logs = (np.log(np.maximum(array, _SMALLEST)) for array in (probability, known))
     if probability.shape[1] > 2:
         return np.asarray(softmax(fit_temperature(known_logs, labels).slope * new, axis=1)), IDENTITY.min_probability
     log_odds = known_logs[:, 1] - known_logs[:, 0]
-    found = fit_calibration(log_odds, labels == 1)
-    found = replace(found, cutoff=choose_cutoff(found.slope * log_odds + found.intercept))
-    positive = expit(found.slope * (new[:, 1] - new[:, 0]) + found.intercept)
-    return np.stack([1 - positive, positive], axis=1), found.min_probability
+    calibration = fit_calibration(log_odds, labels == 1)
+    calibration = replace(calibration, cutoff=choose_cutoff(calibration.slope * log_odds + calibration.intercept))
+    positive = expit(calibration.slope * (new[:, 1] - new[:, 0]) + calibration.intercept)
+    return np.stack([1 - positive, positive], axis=1), calibration.min_probability

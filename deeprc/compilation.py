@@ -56,7 +56,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         self._cache_file._source_stamp = (self._stamp_of_file, _hash_compiled_sources())  # `save_overload` comes later
         loaded = self._load(sig, target_context)
         if loaded is None:
-            _announce()
+            _announce_compilation()
             if self._take_lock():  # another process may have compiled it meanwhile
                 loaded = self._load(sig, target_context)
                 if loaded is not None:
@@ -131,7 +131,7 @@ def _hash_compiled_sources() -> str:
 
 
 @functools.cache
-def _announce() -> None:
+def _announce_compilation() -> None:
     """Say once in a process that functions are being compiled."""
     _logger.info("compiling functions for this processor, up to a minute in total; later runs find them compiled")
 
@@ -202,7 +202,9 @@ def _ignore_literals(compiled: Any) -> None:
     find = compiled.get_call_template
 
     def find_general(args: Any, kws: Any) -> Any:
-        return find([unliteral(each) for each in args], {name: unliteral(each) for name, each in kws.items()})
+        return find(
+            [unliteral(argument) for argument in args], {name: unliteral(argument) for name, argument in kws.items()}
+        )
 
     compiled.get_call_template = find_general
 

@@ -300,9 +300,9 @@ def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: se
         values: dict[str, Any] = {}
         for key, value in settings.get(name, {}).items():
             if key not in known:
-                named = f"{name}.{key}"  # text, whatever the key is
-                problems.append(_describe_unknown_key(named))
-                doubtful.update(_find_similar_key(named))
+                full_key = f"{name}.{key}"  # text, whatever the key is
+                problems.append(_describe_unknown_key(full_key))
+                doubtful.update(_find_similar_key(full_key))
                 continue
             converted, problem = convert_value(value, hints[key], known[key].metadata)
             if problem:

@@ -83,8 +83,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {to_plain(name): to_plain(each) for name, each in value.items()}
-    return [to_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {to_plain(name): to_plain(entry) for name, entry in value.items()}
+    return [to_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def abbreviate(value: object) -> str:
@@ -190,8 +190,8 @@ def _count_nodes(node: yaml.Node, known: dict[int, float]) -> float:
     if id(node) not in known:
         known[id(node)] = math.inf  # until its parts are counted
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        children = (each for part in parts for each in (part if isinstance(part, tuple) else (part,)))
-        known[id(node)] = 1 + sum(_count_nodes(each, known) for each in children)
+        children = (alternative for part in parts for alternative in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
     return known[id(node)]
 
 
@@ -225,18 +225,18 @@ def validate(value: Any, hint: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in arguments:
             return None
-        return validate(value, next(each for each in arguments if each is not NoneType), where)
+        return validate(value, next(argument for argument in arguments if argument is not NoneType), where)
     if origin in (list, tuple):
         if not isinstance(value, list | tuple):
             raise InputError(f"{where}: expected a list, found {abbreviate(value)}")
         if origin is tuple and arguments[-1] is not Ellipsis and len(value) != len(arguments):
             raise InputError(f"{where}: expected {len(arguments)} values, found {abbreviate(value)}")
-        return origin(validate(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))
+        return origin(validate(entry, arguments[0], f"{where}[{index}]") for index, entry in enumerate(value))
     if origin is dict:
         entries = _validate_mapping(value, where).items()
         return {
-            _validate_text(name, where): validate(each, arguments[1], f"{where}.{abbreviate(name)}")
-            for name, each in entries
+            _validate_text(name, where): validate(entry, arguments[1], f"{where}.{abbreviate(name)}")
+            for name, entry in entries
         }
     if is_dataclass(hint):
         return _validate_dataclass(value, hint, where)
@@ -254,18 +254,18 @@ def _validate_mapping(value: Any, where: str) -> Mapping[Any, Any]:
 
 def _validate_dataclass(value: Any, kind: Any, where: str) -> Any:
     """Build the dataclass `kind` from a mapping of its fields; raise InputError if one is unknown, missing or wrong."""
-    entries, known = _validate_mapping(value, where), {each.name: each for each in fields(kind)}
+    entries, known = _validate_mapping(value, where), {field.name: field for field in fields(kind)}
     unknown = [name for name in entries if name not in known]
     if unknown:
         raise InputError(f"{where}: no key {abbreviate(unknown[0])} is known here; expected {', '.join(known)}")
     built = {}
-    for name, each in known.items():
+    for name, field in known.items():
         if name in entries:
             built[name] = validate(entries[name], _resolve_hints(kind)[name], f"{where}: {name}")
-            low, high = each.metadata.get("low", -math.inf), each.metadata.get("high", math.inf)
+            low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
             if built[name] is not None and (low, high) != (-math.inf, math.inf) and not low <= built[name] <= high:
                 raise InputError(f"{where}: {name}: expected {low:g} to {high:g}, found {abbreviate(built[name])}")
-        elif each.default is MISSING and each.default_factory is MISSING:
+        elif field.default is MISSING and field.default_factory is MISSING:
             raise InputError(f"{where}: {name}: is missing")
     return kind(**built)
 

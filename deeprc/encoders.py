@@ -83,9 +83,9 @@ def find_encoder(name: str) -> EncoderFactory:
     """
     factory = _FACTORIES.get(name)
     if factory is None:
-        found = [*entry_points(group=_GROUP, name=name)]
-        if not found:
+        entries = [*entry_points(group=_GROUP, name=name)]
+        if not entries:
             raise ValueError(f"embedding: expected one of {', '.join(list_encoders())}, found {name!r}")
-        factory = found[0].load()
-    made: EncoderFactory = resolve_name(factory) if isinstance(factory, str) else factory
-    return made
+        factory = entries[0].load()
+    encoder_factory: EncoderFactory = resolve_name(factory) if isinstance(factory, str) else factory
+    return encoder_factory

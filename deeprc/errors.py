@@ -21,6 +21,8 @@ __all__ = [
     "WriteError",
     "add_advice",
     "cut_name",
+    "describe_names",
+    "describe_texts",
     "end_sentence",
     "find_nearest",
     "format_count",
@@ -38,6 +40,7 @@ PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
 """Pattern of a parameter in a message: its name in backticks, perhaps with a value: `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
+_SHOWN_NAMES = 10  # number of names that a message lists, unless it says how many
 
 MAX_FAULTS = 10
 """Number of faults that one message lists in full."""
@@ -135,6 +138,16 @@ def join_texts(texts: Sequence[str], shown: int) -> str:
     return ", ".join(texts[:shown]) + more
 
 
+def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN_NAMES) -> str:
+    """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
+    return describe_texts([cut_name(name) for name in names], one, many, shown)
+
+
+def describe_texts(texts: Sequence[str], one: str, many: str, shown: int = _SHOWN_NAMES) -> str:
+    """Return the number of texts and the first of them, uncut, as in "2 repertoires: a (12), b (25)"."""
+    return f"{len(texts):,} {one if len(texts) == 1 else many}: {join_texts(texts, shown)}"
+
+
 def format_count(n: int, noun: str) -> str:
     """Return a number with a noun, in the plural unless the number is 1, as in "1 donor" and "1,200 donors"."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
@@ -147,8 +160,8 @@ def end_sentence(text: str) -> str:
 
 def find_nearest(name: str, known: Iterable[str], n: int = 1) -> list[str]:
     """Return the known names, at most n, that are similar to a name, the most similar first; case is ignored."""
-    by_case = {each.casefold(): each for each in known}
-    return [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, n)]
+    by_case = {known_name.casefold(): known_name for known_name in known}
+    return [by_case[match] for match in difflib.get_close_matches(name.casefold(), by_case, n)]
 
 
 def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:

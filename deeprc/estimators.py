@@ -114,10 +114,10 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
         body = validate(body, dict[str, Any], str(path))
-        found = tuple(body.get(name) for name in ("format", "version", "class"))
-        if found != (_FORMAT, _VERSION, cls.__name__):
-            wanted = f"expected a {cls.__name__} of version {_VERSION}"
-            raise InputError(f"{path}: {wanted}, found {found[2] or 'no estimator'} of version {found[1]}")
+        header = tuple(body.get(name) for name in ("format", "version", "class"))
+        if header != (_FORMAT, _VERSION, cls.__name__):
+            expected = f"expected a {cls.__name__} of version {_VERSION}"
+            raise InputError(f"{path}: {expected}, found {header[2] or 'no estimator'} of version {header[1]}")
         given = validate(body.get("parameters"), dict[str, Any], f"{path}: parameters")
         parameters = {_RENAMED.get(name, name): value for name, value in given.items()}
         values = validate(body.get("values"), dict[str, dict[str, Any]], f"{path}: values")
@@ -171,7 +171,7 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
 class BinaryClassifier(RepertoireClassifier):
     """A classifier of two classes by a score. A higher score means that the second class is more probable.
 
-    A subclass defines `_fit` and `_decide`. Scores of training repertoires are too optimistic to calibrate
+    A subclass defines `_fit` and `_score_repertoires`. Scores of training repertoires are too optimistic to calibrate
     probabilities: a model that separates its training repertoires would give them a probability of nearly 0 or 1. So
     `fit` also cross-fits scores: each fifth of the training repertoires is scored by a model that was fitted to the
     others. Platt scaling of these scores gives the slope and the intercept that turn a score into log-odds. Scores are
@@ -241,7 +241,7 @@ class BinaryClassifier(RepertoireClassifier):
         order = find_canonical_order(X, positive.astype(np.int64))
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         training_scores = self.decision_function(X)
-        mean, spread = (each.item() for each in compute_mean_and_sd(training_scores))
+        mean, spread = (moment.item() for moment in compute_mean_and_sd(training_scores))
         scores = (training_scores - mean) / spread
         fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
@@ -249,9 +249,9 @@ class BinaryClassifier(RepertoireClassifier):
             if len(np.unique(positive[is_fitted])) == 2:
                 own_donors = None if donors is None else donors[is_fitted]
                 fitted = self._copy_for_fold().fit_uncalibrated(X[is_fitted], positive[is_fitted], groups=own_donors)
-                found = fitted.decision_function(X)
-                centre, scale = compute_mean_and_sd(found[is_fitted])
-                scores[is_left_out] = (found[is_left_out] - centre) / scale
+                fold_scores = fitted.decision_function(X)
+                centre, scale = compute_mean_and_sd(fold_scores[is_fitted])
+                scores[is_left_out] = (fold_scores[is_left_out] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
         return np.array([slope / spread, intercept - slope * mean / spread])
 
@@ -264,7 +264,7 @@ class BinaryClassifier(RepertoireClassifier):
         """Learn from repertoires in canonical order; `positive` says which have the second class, (B,)."""
         raise NotImplementedError
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _score_repertoires(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the score of each repertoire, (B,), of at least one."""
         raise NotImplementedError
 
@@ -274,7 +274,7 @@ class BinaryClassifier(RepertoireClassifier):
         if len(validate_dataset(X)) == 0:
             return np.zeros(0)
         self.check_cohort(X)
-        return np.asarray(self._decide(X), np.float64)
+        return np.asarray(self._score_repertoires(X), np.float64)
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, 2), in the order of X and of `classes_`."""

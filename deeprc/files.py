@@ -199,10 +199,10 @@ def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
         If the file cannot be written. The old file is then still there.
     """
     check_output_path(path)
-    place = Path(os.path.realpath(path))
-    with name_write_errors(path), temporary_folder(place) as folder:
-        yield folder / place.name
-        replace_file(folder / place.name, place, durable=durable)
+    real_path = Path(os.path.realpath(path))
+    with name_write_errors(path), temporary_folder(real_path) as folder:
+        yield folder / real_path.name
+        replace_file(folder / real_path.name, real_path, durable=durable)
 
 
 def replace_file(aside: Path, path: Path, *, durable: bool = True) -> None:
@@ -248,10 +248,10 @@ def name_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         given = error.filename
-        named = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
-        if named is not None and not _is_near(named, path):
+        error_path = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
+        if error_path is not None and not _is_near(error_path, path):
             raise
-        if named is None and _get_error_code(error) not in WRITE_ERROR_CODES:
+        if error_path is None and _get_error_code(error) not in WRITE_ERROR_CODES:
             raise InputError(f"while writing {path}: {_describe_os_error(error)}") from error
         raise WriteError(path, _describe_os_error(error)) from error
     except WriteError as error:
@@ -262,9 +262,9 @@ def name_write_errors(path: Path) -> Iterator[None]:
 
 def _is_near(file: Path, path: Path) -> bool:
     """Return whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
-    place = Path(os.path.realpath(path))
-    in_line = file.is_relative_to(place) or place.is_relative_to(file)
-    return in_line or any(part.startswith(make_hidden_prefix(place)) for part in file.parts)
+    real_path = Path(os.path.realpath(path))
+    in_line = file.is_relative_to(real_path) or real_path.is_relative_to(file)
+    return in_line or any(part.startswith(make_hidden_prefix(real_path)) for part in file.parts)
 
 
 def _describe_os_error(error: OSError) -> str:

@@ -25,10 +25,10 @@ _MAX_PREFIX = 60
 
 
 @contextmanager
-def temporary_folder(place: Path) -> Iterator[Path]:
-    """Yield a new hidden folder beside `place` for unfinished files; delete it when the block ends.
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield a new hidden folder beside `path` for unfinished files; delete it when the block ends.
 
-    It also deletes the hidden folders of processes that were killed while they wrote to `place`. A process that still
+    It also deletes the hidden folders of processes that were killed while they wrote to `path`. A process that still
     runs holds a lock on a file in its folder, so its folder stays.
 
     Raises
@@ -36,9 +36,9 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     OSError
         If no folder can be created there.
     """
-    prefix = make_hidden_prefix(place)
-    _delete_leftovers(place.parent, prefix)
-    folder, lock = _make_locked(place.parent, prefix)
+    prefix = make_hidden_prefix(path)
+    _delete_leftovers(path.parent, prefix)
+    folder, lock = _make_locked(path.parent, prefix)
     try:
         yield folder
     finally:
@@ -75,6 +75,6 @@ def _delete_leftovers(parent: Path, prefix: str) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def make_hidden_prefix(place: Path) -> str:
+def make_hidden_prefix(path: Path) -> str:
     """Return the prefix of the names of the hidden folders beside a path."""
-    return f".{place.name[:_MAX_PREFIX]}."
+    return f".{path.name[:_MAX_PREFIX]}."

@@ -33,15 +33,15 @@ def render_interval(low: float, value: float, high: float, *, chance: float | No
     """Return a picture of a number from 0 to 1 with its interval and the level of chance; "" if a number is NaN."""
     if not all(map(math.isfinite, (low, value, high))):
         return ""
-    at = [round(min(max(number, 0.0), 1.0) * (_WIDTH - 8) + 4, 1) for number in (low, value, high)]
+    x_values = [round(min(max(number, 0.0), 1.0) * (_WIDTH - 8) + 4, 1) for number in (low, value, high)]
     dashed = ""
     if chance is not None:
         x = round(chance * (_WIDTH - 8) + 4, 1)
         dashed = f'<line x1="{x}" x2="{x}" y1="1" y2="13" stroke="currentColor" stroke-dasharray="2 2"/>'
     return (
         f'<svg role="img" aria-label="{value:.3f}, {low:.3f} to {high:.3f}" width="{_WIDTH}" height="14">{dashed}'
-        f'<line x1="{at[0]}" x2="{at[2]}" y1="7" y2="7" stroke="{_COLOUR}" stroke-width="2"/>'
-        f'<circle cx="{at[1]}" cy="7" r="4" fill="{_COLOUR}"/></svg>'
+        f'<line x1="{x_values[0]}" x2="{x_values[2]}" y1="7" y2="7" stroke="{_COLOUR}" stroke-width="2"/>'
+        f'<circle cx="{x_values[1]}" cy="7" r="4" fill="{_COLOUR}"/></svg>'
     )
 
 

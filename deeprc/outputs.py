@@ -83,13 +83,13 @@ def _compute_label_losses(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]
         known = ~torch.isnan(labels[:, i])  # shapes are fixed, so that the host does not wait for the device
         output, label = outputs[:, part], labels[:, i].where(known, 0.0)
         if task.kind == "binary":
-            each = functional.binary_cross_entropy_with_logits(output[:, 0], label.to(output), reduction="none")
+            loss = functional.binary_cross_entropy_with_logits(output[:, 0], label.to(output), reduction="none")
         elif task.kind == "multiclass":
-            each = functional.cross_entropy(output, label.long(), reduction="none")
+            loss = functional.cross_entropy(output, label.long(), reduction="none")
         else:
             scaled = (label - task.mean) / task.scale  # with 64 bits, because 32 bits would round 1,000,000,001
-            each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
-        yield each.where(known, 0.0)
+            loss = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
+        yield loss.where(known, 0.0)
 
 
 def compute_multitask_loss(

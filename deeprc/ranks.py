@@ -36,8 +36,8 @@ __all__ = [
     "average_rows",
     "broadcast_tensors",
     "compute_once",
-    "count",
     "count_local",
+    "count_ranks",
     "find_local_index",
     "gather",
     "is_main",
@@ -134,7 +134,7 @@ def _translate_lost_ranks() -> Iterator[None]:
         raise LostRank(f"another process of this training has ended, or cannot be reached: {reason}") from error
 
 
-def count() -> int:
+def count_ranks() -> int:
     """Return the number of ranks."""
     return 1 if _group is None else _group.launch.size
 
@@ -160,7 +160,7 @@ def is_main() -> bool:
 
 
 def may_report() -> bool:
-    """Return whether this rank is the first to report an error; the others then end without a message."""
+    """Return whether this rank is the first to report an error; other ranks then end without a message."""
     if _group is not None:
         with suppress(RuntimeError):  # the store may have ended with rank 0
             return bool(_group.store.add("deeprc/errors", 1) == 1)
@@ -194,41 +194,43 @@ def compute_once(function: Callable[[], _Result], *, shared: Sequence[object] = 
     """
     if _group is None:
         return function()
-    result, error = _compute_alone(_group, function, shared) if is_main() else _follow(_group, shared)
+    result, error = _compute_alone(_group, function, shared) if is_main() else _follow_main_rank(_group, shared)
     if error is not None:
         raise error
-    found: _Result = result
-    return found
+    received: _Result = result
+    return received
 
 
 def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[object]) -> _Answer:
     """Call a function as the only rank, and give the other ranks its result."""
-    with _act_alone(group), use_caller(partial(_call, group, shared), group.launch.size):
-        answer = _answer(function)
+    with _act_alone(group), use_caller(partial(_call_all_ranks, group, shared), group.launch.size):
+        answer = _compute_answer(function)
     with _translate_lost_ranks():
         group.store.set(group.next_key(), _END)
         dist.broadcast_object_list([answer], src=0)
     return answer
 
 
-def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
+def _follow_main_rank(group: _Group, shared: Sequence[object]) -> _Answer:
     """Answer the calls of rank 0 until it has a result, and return that."""
     while True:
         key = group.next_key()
         with _translate_lost_ranks():
             _wait_for_keys(group, [key])
             if group.store.get(key) == _END:
-                found: list[Any] = [None]
-                dist.broadcast_object_list(found, src=0)
-                return found[0][0], found[0][1]
+                received: list[Any] = [None]
+                dist.broadcast_object_list(received, src=0)
+                return received[0][0], received[0][1]
         _take_part(group, shared, key)
 
 
-def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+def _call_all_ranks(
+    group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]
+) -> list[Any]:
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
-    work, part_pickles = _dumps(function, shared), [_dumps(part, shared) for part in parts]
+    work, part_pickles = _pickle(function, shared), [_pickle(part, shared) for part in parts]
     key = group.next_key()
-    with _rejoin(group), use_caller(None, 1):
+    with _rejoin_ranks(group), use_caller(None, 1):
         with _translate_lost_ranks():
             group.store.set(key, _CALL)
         answers = _take_part(group, shared, key, work, part_pickles)
@@ -250,7 +252,7 @@ def _take_part(
     with _translate_lost_ranks():
         dist.broadcast_object_list(sent, src=0)
         dist.scatter_object_list(received, parts, src=0)
-    answer = _answer(lambda: pickle.dumps(_load(sent[0], shared)(_load(received[0], shared))))
+    answer = _compute_answer(lambda: pickle.dumps(_unpickle(sent[0], shared)(_unpickle(received[0], shared))))
     answers: list[Any] | None = [None] * group.launch.size if is_main() else None
     with _translate_lost_ranks():
         group.store.set(f"{key}/{group.launch.rank}", b"done")
@@ -265,7 +267,7 @@ def _wait_for_keys(group: _Group, keys: list[str]) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _answer(function: Callable[[], Any]) -> _Answer:
+def _compute_answer(function: Callable[[], Any]) -> _Answer:
     """Return the result of a function and None, or None and an error that every rank reports in the same way."""
     try:
         return function(), None
@@ -283,7 +285,7 @@ class _Pickler(pickle.Pickler):
         self._shared = shared
 
     def persistent_id(self, obj: object) -> int | None:
-        return next((index for index, each in enumerate(self._shared) if each is obj), None)
+        return next((index for index, shared in enumerate(self._shared) if shared is obj), None)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -297,14 +299,14 @@ class _Unpickler(pickle.Unpickler):
         return self._shared[index]
 
 
-def _dumps(value: object, shared: Sequence[object]) -> bytes:
+def _pickle(value: object, shared: Sequence[object]) -> bytes:
     file = io.BytesIO()
     _Pickler(file, shared).dump(value)
     return file.getvalue()
 
 
-def _load(message: bytes | None, shared: Sequence[object]) -> Any:
-    """Return the object that a message of `_dumps` holds."""
+def _unpickle(message: bytes | None, shared: Sequence[object]) -> Any:
+    """Return the object that a message of `_pickle` holds."""
     assert message is not None
     return _Unpickler(message, shared).load()
 
@@ -323,7 +325,7 @@ def _act_alone(group: _Group) -> Iterator[None]:
 
 
 @contextmanager
-def _rejoin(group: _Group) -> Iterator[None]:
+def _rejoin_ranks(group: _Group) -> Iterator[None]:
     """Let this process be one of the ranks again, within a context in which it is the only one."""
     global _group
     _group = group
@@ -339,10 +341,10 @@ def gather(items: Sequence[_Item]) -> list[_Item]:
     """Return the items of all ranks as one list, in the order of the ranks."""
     if _group is None:
         return list(items)
-    found: list[Any] = [None] * count()
+    received: list[Any] = [None] * count_ranks()
     with _translate_lost_ranks():
-        dist.all_gather_object(found, list(items))
-    return [item for items_of_rank in found for item in items_of_rank]
+        dist.all_gather_object(received, list(items))
+    return [item for items_of_rank in received for item in items_of_rank]
 
 
 @torch.no_grad()

@@ -45,7 +45,7 @@ def convert_value(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any
 
 
 def _convert_number(value: Any, is_whole: bool, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    """Return a number of the wanted type and None; or the value as it is, and what was expected instead."""
+    """Return a number of the wanted type and None; or the unchanged value and a text that says what was expected."""
     expected = "expected a number" + (f" or {limits['none']}" if limits["none"] else "")
     if isinstance(value, bool) or not isinstance(value, Real):
         return value, expected

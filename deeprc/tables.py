@@ -67,9 +67,9 @@ def read_table(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
         if name not in header and not column.optional:
             raise InputError(f"{path}: expected a column {name!r}, found {', '.join(map(abbreviate, header[:20]))}")
     rows = cells.iloc[1:].reset_index(drop=True)
-    found = {name: _convert_column(rows[header.index(name)], column, f"{path}: column {name!r}")
+    columns_by_name = {name: _convert_column(rows[header.index(name)], column, f"{path}: column {name!r}")
              for name, column in columns.items() if name in header}  # fmt: skip
-    return pd.DataFrame(found, columns=list(found))
+    return pd.DataFrame(columns_by_name, columns=list(columns_by_name))
 
 
 def _read_cells(path: Path) -> pd.DataFrame:

@@ -94,16 +94,16 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     """
     reader = _TargetParser(text, metadata)
     for body, kind, weight in reader.iterate_endings():
-        found = reader.parse_body(body)
-        if found is not None:
-            return replace(found, kind=kind, weight=_parse_weight(weight, text))
+        target = reader.parse_body(body)
+        if target is not None:
+            return replace(target, kind=kind, weight=_parse_weight(weight, text))
     raise _ProblemFinder(reader).make_error(source)
 
 
 def format_labels(values: pd.Series[Any]) -> list[str | None]:
     """Return labels as text, or None if a label is missing; whole numbers lose the '.0' that missing labels cause."""
-    whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
-    return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
+    are_integers = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
+    return [None if pd.isna(value) else str(int(value) if are_integers else value) for value in values]
 
 
 def format_class_counts(values: pd.Series[Any]) -> str:
@@ -136,13 +136,13 @@ class _TargetParser:
         self._quoted: list[str] = []
         self.masked = text if text in self.columns else _QUOTED.sub(self._mask, text)
 
-    def _mask(self, found: re.Match[str]) -> str:
-        self._quoted.append(found[1])
+    def _mask(self, match: re.Match[str]) -> str:
+        self._quoted.append(match[1])
         return f"{_MARK}{len(self._quoted) - 1}{_MARK}"
 
     def unmask(self, masked: str) -> str:
         """Return a masked part of the text as the user wrote it."""
-        return _MASKED.sub(lambda found: f'"{self._quoted[int(found[1])]}"', masked)
+        return _MASKED.sub(lambda match: f'"{self._quoted[int(match[1])]}"', masked)
 
     def find_known(self, masked: str, known: Iterable[str]) -> str | None:
         """Return the known name that equals a part of the text, also without blanks or quotes around it; else None."""
@@ -160,9 +160,9 @@ class _TargetParser:
         for body, weight in bodies:
             if weight is not None:
                 yield body, None, weight
-            found = _KIND.fullmatch(body)
-            if found is not None:
-                yield found["body"], found["kind"], weight  # type: ignore[misc]  # one of _KINDS
+            match = _KIND.fullmatch(body)
+            if match is not None:
+                yield match["body"], match["kind"], weight  # type: ignore[misc]  # one of _KINDS
 
     def parse_body(self, masked: str) -> Target | None:
         """Return the target that a text without kind and weight describes; None if it does not fit the metadata."""
@@ -181,17 +181,17 @@ class _TargetParser:
 
     def iterate_assignments(self, masked: str) -> Iterator[tuple[str, str]]:
         """Yield each column before a '=' with the text after it, the longest column first."""
-        for found in reversed(list(re.finditer("=", masked))):
-            column = self.find_known(masked[: found.start()], self.columns)
+        for match in reversed(list(re.finditer("=", masked))):
+            column = self.find_known(masked[: match.start()], self.columns)
             if column is not None:
-                yield column, masked[found.end() :]
+                yield column, masked[match.end() :]
 
     def iterate_comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
         """Yield each column before a comparison with the comparison and the text after it, the longest column first."""
-        for found in reversed(list(_COMPARISON.finditer(masked))):
-            column = self.find_known(masked[: found.start()], self.columns)
+        for match in reversed(list(_COMPARISON.finditer(masked))):
+            column = self.find_known(masked[: match.start()], self.columns)
             if column is not None:
-                yield column, found[0], masked[found.end() :]  # type: ignore[misc]  # one of Comparison
+                yield column, match[0], masked[match.end() :]  # type: ignore[misc]  # one of Comparison
 
     def list_classes(self, column: str) -> set[str]:
         """Return the classes of a column."""
@@ -202,9 +202,9 @@ class _TargetParser:
         positive = self._parse_list(masked, known)
         if positive is not None:
             return self._check_disjoint(positive, ())
-        for found in _VERSUS.finditer(masked):
+        for match in _VERSUS.finditer(masked):
             positive, negative = (
-                self._parse_list(part, known) for part in (masked[: found.start()], masked[found.end() :])
+                self._parse_list(part, known) for part in (masked[: match.start()], masked[match.end() :])
             )
             if positive is not None and negative is not None:
                 return self._check_disjoint(positive, negative)
@@ -240,9 +240,9 @@ class _ProblemFinder:
 
     def make_error(self, source: str) -> InputError:
         """Return the error that tells the most likely reason in one line."""
-        found = self._describe_ending() or self._describe_class() or self._describe_threshold()
-        if found is not None:
-            return InputError(f"{source}: {found}")
+        problem = self._describe_ending() or self._describe_class() or self._describe_threshold()
+        if problem is not None:
+            return InputError(f"{source}: {problem}")
         return UnknownColumnError(f"{source}: {self._describe_column()}")
 
     def _describe_ending(self) -> str | None:
@@ -271,8 +271,8 @@ class _ProblemFinder:
                 return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
             near = suggest_nearest(unknown.strip('" '), known)
             classes = format_class_counts(reader.metadata[column]) or "all labels are missing"
-            named = f"target {quote(column)} has no class {quote(unknown.strip())}{near}"
-            return f"{named}{'' if near else ';'} its classes: {classes}"
+            problem = f"target {quote(column)} has no class {quote(unknown.strip())}{near}"
+            return f"{problem}{'' if near else ';'} its classes: {classes}"
         return None
 
     def _describe_threshold(self) -> str | None:

@@ -182,32 +182,32 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
         return _make_threshold_task(target, target.comparison, values, source)
-    found = sorted({value for value in format_labels(values) if value is not None})
-    if len(found) < 2:
+    class_names = sorted({value for value in format_labels(values) if value is not None})
+    if len(class_names) < 2:
         raise InputError(
-            f"{source}: target {quote(target.column)} has {len(found)} class{'es' * (len(found) != 1)}"
-            f" ({', '.join(found) or 'all labels are missing'}); expected at least 2"
+            f"{source}: target {quote(target.column)} has {len(class_names)} class{'es' * (len(class_names) != 1)}"
+            f" ({', '.join(class_names) or 'all labels are missing'}); expected at least 2"
         )
     if target.kind == "multiclass":
-        return Task(target.column, target.column, "multiclass", tuple(found), target.weight)
+        return Task(target.column, target.column, "multiclass", tuple(class_names), target.weight)
     if not target.positive:
-        positive = _guess_positive(target.column, found, values, source)
-        classes = (*(value for value in found if value != positive), positive)
+        positive = _guess_positive(target.column, class_names, values, source)
+        classes = (*(value for value in class_names if value != positive), positive)
         return Task(target.column, target.column, "binary", classes, target.weight)
-    return _make_named_classes_task(target, found, source)
+    return _make_named_classes_task(target, class_names, source)
 
 
-def _make_named_classes_task(target: Target, found: Sequence[str], source: str) -> Task:
-    others = tuple(value for value in found if value not in target.positive)
+def _make_named_classes_task(target: Target, class_names: Sequence[str], source: str) -> Task:
+    others = tuple(value for value in class_names if value not in target.positive)
     if not others:
         where = f"{source}: target {quote(target.column)}"
         raise InputError(f"{where}: all its classes are positive; expected at least one other class")
     sides = [side for side in (target.positive, target.negative) if side]
-    named = " vs ".join(",".join(side) for side in sides)
-    if named in found and sides != [(named,)]:  # there is a class with the same name as this list
-        named = " vs ".join(",".join(_quote_name(name) for name in side) for side in sides)
+    sides_text = " vs ".join(",".join(side) for side in sides)
+    if sides_text in class_names and sides != [(sides_text,)]:  # there is a class with the same name as this list
+        sides_text = " vs ".join(",".join(_quote_name(name) for name in side) for side in sides)
     return Task(
-        f"{target.column}={named}",
+        f"{target.column}={sides_text}",
         target.column,
         "binary",
         (*(target.negative or others), *target.positive),
@@ -256,24 +256,24 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, purpose: st
         )
 
 
-def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
+def _guess_positive(column: str, class_names: Sequence[str], values: pd.Series[Any], source: str) -> str:
     """Return the positive one of two classes, guessed by their names."""
-    if len(found) > 2:
+    if len(class_names) > 2:
         is_number = pd.api.types.is_numeric_dtype(values)
-        ways = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
-        ways += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
-        advice = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
+        forms = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
+        forms += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
+        advice = f"{', '.join(map(repr, forms[:-1]))} or {forms[-1]!r}"
         raise InputError(
-            f"{source}: target {quote(column)} has {len(found)} classes ({format_class_counts(values)}); say {advice},"
-            " in quotes"
+            f"{source}: target {quote(column)} has {len(class_names)} classes ({format_class_counts(values)}); say "
+            f"{advice}, in quotes"
         )
-    likely = [value for value in found if value.lower() in _POSITIVE]
-    unlikely = [value for value in found if value.lower() in _NEGATIVE]
+    likely = [value for value in class_names if value.lower() in _POSITIVE]
+    unlikely = [value for value in class_names if value.lower() in _NEGATIVE]
     if len(likely) == 1:
         return likely[0]
     if len(unlikely) == 1:
-        return next(value for value in found if value != unlikely[0])
-    return found[-1]
+        return next(value for value in class_names if value != unlikely[0])
+    return class_names[-1]
 
 
 def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
@@ -283,7 +283,7 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     `n.d.`. If the target does not name the class, the line also says how to choose the other class.
     """
     values = encode_labels([task], metadata)[:, 0]
-    n_positive, n_negative, n_missing = (int(each.sum()) for each in (values == 1, values == 0, np.isnan(values)))
+    n_positive, n_negative, n_missing = (int(mask.sum()) for mask in (values == 1, values == 0, np.isnan(values)))
     line = (
         f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
         f"({n_negative})"
@@ -324,6 +324,7 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
 
 
 def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
+    """Return the index of the class, or 1 and 0 for two classes, of each repertoire, (B,); NaN if it has no label."""
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
         first_positive = len(task.classes) - task.n_positive

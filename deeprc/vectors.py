@@ -56,11 +56,11 @@ def _repeat(build: ir.IRBuilder, number: Any, length: int) -> Any:
     return build.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_LANE, length), [0] * length))
 
 
-def _widen(context: Any, build: ir.IRBuilder, wanted: _Vector, found: Any, value: Any) -> Any:
+def _widen(context: Any, build: ir.IRBuilder, wanted: _Vector, given: Any, value: Any) -> Any:
     """Return a vector as it is, and a number as a vector of the wanted type."""
-    if isinstance(found, _Vector):
+    if isinstance(given, _Vector):
         return value
-    return _repeat(build, context.cast(build, value, found, wanted.dtype), wanted.length)
+    return _repeat(build, context.cast(build, value, given, wanted.dtype), wanted.length)
 
 
 def _find_vector(kinds: Any) -> _Vector | None:
@@ -91,10 +91,12 @@ def _define_operator(of: Any, generators: Mapping[type, Callable[..., Any]], *, 
                 return None
             return signature(_Vector(result or kind.dtype, kind.length), *args)
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        kind = _find_vector(found.args)
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        kind = _find_vector(signature.args)
         assert kind is not None
-        left, right = (_widen(context, build, kind, *each) for each in zip(found.args, arguments, strict=True))
+        left, right = (
+            _widen(context, build, kind, *typed_value) for typed_value in zip(signature.args, arguments, strict=True)
+        )
         return generators[type(kind.dtype)](build, left, right, kind.dtype)
 
     infer_global(of)(Operator)
@@ -166,10 +168,10 @@ def load(_: Any, array: Any, row: Any, length: Any) -> _Intrinsic:  # noqa: ARG0
     if not _has_numbers(array) or not isinstance(length, types.IntegerLiteral):
         return None
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        kind = found.return_type
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        kind = signature.return_type
         array, row, _ = arguments
-        pointer, alignment = _find_row(context, build, found.args[0], array, row, kind.length)
+        pointer, alignment = _find_row(context, build, signature.args[0], array, row, kind.length)
         return build.load(pointer, align=alignment)
 
     return _Vector(array.dtype, length.literal_value)(array, types.intp, length), generate
@@ -182,16 +184,16 @@ def store(_: Any, vector: Any, array: Any, row: Any) -> _Intrinsic:  # noqa: ARG
         return None
     both = (vector.dtype, array.dtype)
     fits = both[0] == both[1] or (
-        all(isinstance(each, types.Integer) for each in both) and both[1].bitwidth < both[0].bitwidth
+        all(isinstance(operand, types.Integer) for operand in both) and both[1].bitwidth < both[0].bitwidth
     )
     if not fits:
         return None
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         value, array, row = arguments
-        pointer, alignment = _find_row(context, build, found.args[1], array, row, found.args[0].length)
-        wanted = pointer.type.pointee
-        build.store(value if value.type == wanted else build.trunc(value, wanted), pointer, align=alignment)
+        pointer, alignment = _find_row(context, build, signature.args[1], array, row, signature.args[0].length)
+        element_type = pointer.type.pointee
+        build.store(value if value.type == element_type else build.trunc(value, element_type), pointer, align=alignment)
         return context.get_dummy_value()
 
     return types.void(vector, array, types.intp), generate
@@ -203,8 +205,8 @@ def fill(_: Any, number: Any, length: Any) -> _Intrinsic:
     if not isinstance(length, types.IntegerLiteral):
         return None
 
-    def generate(_context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        return _repeat(build, arguments[0], found.return_type.length)
+    def generate(_context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return _repeat(build, arguments[0], signature.return_type.length)
 
     number = unliteral(number)
     return _Vector(number, length.literal_value)(number, length), generate
@@ -217,9 +219,9 @@ def select(_: Any, condition: Any, then: Any, otherwise: Any) -> _Intrinsic:
     if kind is None or condition != _Vector(types.boolean, kind.length):
         return None
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        both = zip(found.args[1:], arguments[1:], strict=True)
-        return build.select(arguments[0], *(_widen(context, build, kind, *each) for each in both))
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        both = zip(signature.args[1:], arguments[1:], strict=True)
+        return build.select(arguments[0], *(_widen(context, build, kind, *typed_value) for typed_value in both))
 
     return kind(condition, then, otherwise), generate
 
@@ -231,16 +233,18 @@ def multiply_add(_: Any, a: Any, b: Any, c: Any) -> _Intrinsic:
     if kind is None:
         return None
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        x, y, z = (_widen(context, build, kind, *each) for each in zip(found.args, arguments, strict=True))
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        x, y, z = (
+            _widen(context, build, kind, *typed_value) for typed_value in zip(signature.args, arguments, strict=True)
+        )
         return build.fadd(build.fmul(x, y, flags=["contract"]), z, flags=["contract"])
 
     return kind(a, b, c), generate
 
 
-def _convert(vector: Any, found: Any, wanted: Any, convert: Callable[..., Any]) -> _Intrinsic:
-    """Return the signature and the code of a conversion of vectors with numbers of the type `found`."""
-    if not isinstance(vector, _Vector) or vector.dtype != found:
+def _convert(vector: Any, given: Any, wanted: Any, convert: Callable[..., Any]) -> _Intrinsic:
+    """Return the signature and the code of a conversion of vectors with numbers of the type `given`."""
+    if not isinstance(vector, _Vector) or vector.dtype != given:
         return None
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -273,13 +277,13 @@ def prefetch(_: Any, array: Any, index: Any) -> _Intrinsic:  # noqa: ARG001  # a
     if not _has_numbers(array):
         return None
 
-    def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
+    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [pointer, _LANE, _LANE, _LANE])
         function = cgutils.get_or_insert_function(build.module, kind, "llvm.prefetch.p0i8")
-        place = build.gep(context.make_array(found.args[0])(context, build, arguments[0]).data, [arguments[1]])
+        address = build.gep(context.make_array(signature.args[0])(context, build, arguments[0]).data, [arguments[1]])
         read, keep, data = (ir.Constant(_LANE, value) for value in (0, 3, 1))
-        build.call(function, [build.bitcast(place, pointer), read, keep, data])
+        build.call(function, [build.bitcast(address, pointer), read, keep, data])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate

@@ -583,7 +583,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
         row_of |= {row: one.start + i for i, row in enumerate(rows)}
     clones = list(responses.iloc[200:203].itertuples(index=False, name=None))
     best = BestSequences(X, ["v_call", "j_call"], 10**6)
-    best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
+    best.add_candidates(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
     found = make_ranking("association", best, np.array([1.0, 0.999, 0.998]))
     monkeypatch.setattr(RankedCohort, "_rank_clones", lambda *_: found)
     model.model_ = with_branches(model.model_, Clones("KK", [0.1]))
@@ -705,7 +705,7 @@ def test_the_best_are_those_of_a_sort(training: tuple[RepertoireDataset, np.ndar
     scores = rng.integers(0, 50, len(numbers)) + 0.0
     best = BestSequences(X, ["v_call", "j_call"], most)
     for start in range(0, len(numbers), piece):
-        best.offer(numbers[start : start + piece], scores[start : start + piece])
+        best.add_candidates(numbers[start : start + piece], scores[start : start + piece])
     frame = pd.concat([one.to_frame() for one in X], ignore_index=True).iloc[numbers].assign(score=scores)
     frame = frame.sort_values("score", ascending=False, kind="stable")
     expected = frame.drop_duplicates(["junction_aa", "v_call", "j_call"]).head(most)

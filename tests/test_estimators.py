@@ -41,7 +41,7 @@ class Memory(BinaryClassifier):
         self.known_ = dict(zip(X.repertoire_ids, np.where(positive, 1.0, -1.0).tolist(), strict=True))
         self.shift_ = 100.0 * len(X)  # models of different folds differ in their units
 
-    def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _score_repertoires(self, X: RepertoireDataset) -> NDArray[np.float64]:
         numbers = zip(X.repertoire_ids, X.metadata["number"], strict=True)
         return np.array([self.unit * (self.known_.get(name, number) + self.shift_) for name, number in numbers])
 

@@ -30,7 +30,7 @@ def cohort(tmp_path: Path) -> RepertoireDataset:
 
 def make_list(X: RepertoireDataset, indices: np.ndarray, scores: np.ndarray, size: int = 1000) -> BestSequences:
     best = BestSequences(X, [], size)
-    best.offer(indices, scores)
+    best.add_candidates(indices, scores)
     return best
 
 

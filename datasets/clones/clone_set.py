@@ -76,7 +76,7 @@ class CloneSet:
         bits = uint64(mask)
 
         def find(sequences: SequenceArrays, table: _Table, start: int, stop: int) -> NDArray[np.int64]:
-            return np.flatnonzero(_find(sequences, start, stop, *table, bits))
+            return np.flatnonzero(_find_clones(sequences, start, stop, *table, bits))
 
         return self.search(dataset, partial(_make_table, mask=bits), find)
 
@@ -176,12 +176,13 @@ class CloneTables(Generic[_T]):
 def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:
     """Return the clones, and a hash table of those whose genes are known."""
     slots = np.full(1 << (_SPARE * len(is_known)).bit_length(), -1, np.int32)
-    _insert(clones, np.flatnonzero(is_known), slots, mask)
+    _insert_clones(clones, np.flatnonzero(is_known), slots, mask)
     return clones, slots
 
 
 @njit(nogil=True)
-def _insert(clones: SequenceArrays, rows: NDArray[np.int64], slots: NDArray[np.int32], mask: Any) -> None:
+def _insert_clones(clones: SequenceArrays, rows: NDArray[np.int64], slots: NDArray[np.int32], mask: Any) -> None:
+    """Write the rows of clones into an open-addressed hash table; an empty slot holds -1."""
     for row in rows:
         slot = np.int64((hash_row(clones, row) & mask) % uint64(len(slots)))
         while slots[slot] >= 0:
@@ -190,7 +191,7 @@ def _insert(clones: SequenceArrays, rows: NDArray[np.int64], slots: NDArray[np.i
 
 
 @njit(nogil=True)
-def _find(
+def _find_clones(
     sequences: SequenceArrays, start: int, stop: int, clones: SequenceArrays, slots: NDArray[np.int32], mask: Any
 ) -> NDArray[np.bool_]:
     """Return whether each clone of the hash table is among the sequences from `start` to `stop`, (J,)."""

@@ -82,7 +82,7 @@ def count_clones_of_repertoire(
     sequences = repertoire.container.sequences.arrays(gene_fields)
     if hashes is None:
         hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))
-    keys, bits = _group(hashes, repertoire.start)
+    keys, bits = _group_by_hash(hashes, repertoire.start)
     return len(keys) - int(sum(run_in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
 
 
@@ -94,7 +94,7 @@ def sum_clone_abundances(repertoire: Repertoire, gene_fields: Collection[str]) -
     """
     sequences = repertoire.sequences
     arrays = sequences.arrays(gene_fields)
-    keys, bits = _group(hash_rows(arrays, np.arange(len(sequences))), 0)
+    keys, bits = _group_by_hash(hash_rows(arrays, np.arange(len(sequences))), 0)
     abundances = sequences.counts[keys & ((np.uint64(1) << bits.row) - np.uint64(1))].astype(np.int64)
     _merge_repeats(arrays, keys, *bits, abundances)
     return np.asarray(abundances[abundances > 0])
@@ -107,7 +107,7 @@ class _KeyBits(NamedTuple):
     rest: np.uint64
 
 
-def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _KeyBits]:
+def _group_by_hash(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _KeyBits]:
     """Return keys of N sequences, the lower bits of the hash above the row, in groups of about one hash each.
 
     Parameters

@@ -195,20 +195,20 @@ def _find_repertoire(row: int, repertoire_offsets: NDArray[np.int64]) -> int:
 
 @njit(inline="always")
 def _prefetch_later_keys(sequences: KeyedSequences, keys: NDArray[np.uint64], at: Any, row_bits: Any) -> None:
-    """Fetch what the comparison of later keys reads, because sequences of equal keys lie far from each other.
+    """Load the sequences of later keys into the cache of the processor, because they lie far from each other.
 
     Of the key after twice `_AHEAD` others the offset and the genes are fetched, of the one after `_AHEAD` others its
     residues: where they lie is known by then.
     """
     arrays, positions = sequences.arrays, sequences.positions
     for ahead in (2 * _AHEAD, _AHEAD):
-        one = at + ahead
-        if one + 1 < len(keys) and keys[one] != _DONE:
-            hashed = keys[one] >> row_bits
-            if hashed == keys[one - 1] >> row_bits or hashed == keys[one + 1] >> row_bits:
-                row = np.int64(keys[one] & ((uint64(1) << row_bits) - uint64(1)))
+        later = at + ahead
+        if later + 1 < len(keys) and keys[later] != _DONE:
+            hashed = keys[later] >> row_bits
+            if hashed == keys[later - 1] >> row_bits or hashed == keys[later + 1] >> row_bits:
+                row = np.int64(keys[later] & ((uint64(1) << row_bits) - uint64(1)))
                 if len(positions) > 0:
-                    row = positions[one]
+                    row = positions[later]
                 if ahead == _AHEAD:
                     prefetch(arrays.residues, arrays.offsets[row])
                 else:

@@ -139,7 +139,7 @@ class NeighbourSearch:
         written, row, capacity = [], start, _CAPACITY
         while True:
             pairs = np.empty((3, capacity), np.int64)
-            n, row = _find(sequences, start, row, stop, table, pairs, known_hashes, self._mask)
+            n, row = _find_pairs(sequences, start, row, stop, table, pairs, known_hashes, self._mask)
             written.append(pairs[:, :n])
             if row == stop:
                 return Neighbours(*(written[0] if len(written) == 1 else np.concatenate(written, axis=1)))
@@ -174,6 +174,7 @@ def find_neighbours(
 def _make_table(
     clones: SequenceArrays, is_known: NDArray[np.bool_], *, matches: NDArray[np.int64], mask: Any
 ) -> _Table:
+    """Return a hash table of the known clones; if `matches` asks for it, also of them with one residue left out."""
     lengths = np.diff(clones.offsets)
     n_left_out = np.where(matches == ONE_SUBSTITUTION, lengths, matches >= WILDCARD)
     n_keys = int((n_left_out + 1)[is_known].sum())
@@ -184,7 +185,7 @@ def _make_table(
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
         np.zeros(_KINDS, np.uint8),
     )
-    _insert(table, np.flatnonzero(is_known), matches, mask)
+    _insert_clones(table, np.flatnonzero(is_known), matches, mask)
     return table
 
 
@@ -211,6 +212,7 @@ def _add_to_filter(table: _Table, key: Any) -> None:
 
 @njit(nogil=True)
 def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
+    """Insert a clone into the hash table under a key; `position` is the residue that the key leaves out, or 0."""
     slots = table.slots
     _add_to_filter(table, key)
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
@@ -220,24 +222,25 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 
 
 @njit(nogil=True)
-def _insert(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.int64], mask: Any) -> None:
+def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.int64], mask: Any) -> None:
+    """Insert rows of the clones under the key of the whole sequence, and under those without one residue if needed."""
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
         length_genes_hash = hash_length_and_genes(table.clones, row)
         half, other = hash_halves(table.clones, row)
-        whole = length_genes_hash ^ half ^ other
+        full_hash = length_genes_hash ^ half ^ other
         table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 1 if matches[row] == EXACT else 3
-        _insert_key(table, whole & mask, row, 0)
+        _insert_key(table, full_hash & mask, row, 0)
         if matches[row] != EXACT:
             _add_to_filter(table, (length_genes_hash ^ half) & mask)
             _add_to_filter(table, (length_genes_hash ^ other) & mask)
             wildcard, length = matches[row] - WILDCARD, offsets[row + 1] - offsets[row]
             for i in range(max(wildcard, 0), length if wildcard < 0 else wildcard + 1):
-                _insert_key(table, leave_out(whole, i, residues[offsets[row] + i]) & mask, row, i + 1)
+                _insert_key(table, leave_out(full_hash, i, residues[offsets[row] + i]) & mask, row, i + 1)
 
 
 @njit(nogil=True)
-def _find(
+def _find_pairs(
     sequences: SequenceArrays,
     start: int,
     row: int,
@@ -264,17 +267,17 @@ def _find(
         if kinds > 0 or wants_hashes:
             before = n
             half, other = hash_halves(sequences, row)
-            whole = length_genes_hash ^ half ^ other
+            full_hash = length_genes_hash ^ half ^ other
             if wants_hashes:
-                hashes[row - start] = whole
-            if kinds > 0 and _may_contain(whole & mask, bloom_filter):
-                n = _look_up(sequences, row, table, whole & mask, 0, pairs, n, start)
+                hashes[row - start] = full_hash
+            if kinds > 0 and _may_contain(full_hash & mask, bloom_filter):
+                n = _look_up(sequences, row, table, full_hash & mask, 0, pairs, n, start)
             if kinds > 1 and (
                 _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
                 or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
             ):
                 for i in range(offsets[row + 1] - offsets[row]):
-                    key = leave_out(whole, i, residues[offsets[row] + i]) & mask
+                    key = leave_out(full_hash, i, residues[offsets[row] + i]) & mask
                     if _may_contain(key, bloom_filter):
                         n = _look_up(sequences, row, table, key, i + 1, pairs, n, start)
             if n > pairs.shape[1]:
@@ -294,7 +297,10 @@ def _look_up(
     n: int,
     start: int,
 ) -> int:
-    """Write the clones with the key of a sequence, without the position, from 1, or of the whole, 0; return n."""
+    """Append the clones that have the key of a sequence to `pairs`; return the new number of pairs.
+
+    `position` is the residue that the key leaves out, from 1; 0 is the key of the whole sequence.
+    """
     slots, mismatches = table.slots, min(position, 1)
     different_at = position - 1 if position > 0 else NO_POSITION
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))

@@ -113,16 +113,18 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     )
     positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
     n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(rows)))
-    each = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
+    found_by_position = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
     with (
         open_threads() as threads,
         open_step("looking for clones with a wildcard that repertoires share", len(positions)) as step,
     ):
         for first in range(0, len(positions), n_at_once):
-            some = positions[first : first + n_at_once]
-            each += step.follow(threads.map(partial(_find_at_position, sequences), some))
-    representatives, n_carriers, carriers, residues = (np.concatenate(column) for column in zip(*each, strict=True))
-    n_by_position = [len(representatives_there) for representatives_there, *_ in each[1:]]
+            block = positions[first : first + n_at_once]
+            found_by_position += step.follow(threads.map(partial(_find_at_position, sequences), block))
+    representatives, n_carriers, carriers, residues = (
+        np.concatenate(column) for column in zip(*found_by_position, strict=True)
+    )
+    n_by_position = [len(representatives_there) for representatives_there, *_ in found_by_position[1:]]
     wildcards = np.repeat(np.array(positions, np.int64), n_by_position)
     return WildcardClones(rows[representatives], compute_offsets(n_carriers), carriers, wildcards, residues)
 
@@ -134,23 +136,24 @@ def _find_at_position(
 
     The other two arrays are the carriers, and the bits of their residues, (E,) each.
     """
-    some = np.flatnonzero(sequences.lengths > position + _ENDS)
-    residues = sequences.residues[sequences.first_residues[some] + position]
-    keys = leave_out_of_each(sequences.hashes[some], position, residues)
+    long_enough = np.flatnonzero(sequences.lengths > position + _ENDS)
+    residues = sequences.residues[sequences.first_residues[long_enough] + position]
+    keys = leave_out_of_each(sequences.hashes[long_enough], position, residues)
     order = np.argsort(keys, kind="stable")
     order = order[find_repeated(keys[order])]
-    keys, some, residues = keys[order], some[order], residues[order]
+    keys, long_enough, residues = keys[order], long_enough[order], residues[order]
     is_first = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
     is_first[1:] = keys[1:] != keys[:-1]
     starts, clone = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-    repertoires = sequences.repertoires[some]
+    repertoires = sequences.repertoires[long_enough]
     is_new = is_first.copy()  # whether a sequence is the first one of its repertoire with its clone
     is_new[1:] |= repertoires[1:] != repertoires[:-1]
     n_carriers = np.bincount(clone[is_new], minlength=len(starts))
     if len(starts) == 0:
-        return some, n_carriers, repertoires, np.zeros(0, np.uint32)
+        return long_enough, n_carriers, repertoires, np.zeros(0, np.uint32)
     n = len(sequences.hashes)
-    first = np.minimum.reduceat(residues.astype(np.int64) * n + some, starts)  # the first one with the first residue
+    # of each clone, the first sequence with the first residue
+    first = np.minimum.reduceat(residues.astype(np.int64) * n + long_enough, starts)
     is_kept = (n_carriers >= 2) & (first // n != np.maximum.reduceat(residues, starts))
     bits = np.bitwise_or.reduceat(np.uint32(1) << residues.astype(np.uint32), np.flatnonzero(is_new))
     of_kept = is_kept[clone[is_new]]

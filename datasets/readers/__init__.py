@@ -129,8 +129,8 @@ def choose_reader(
             options[column] = option
         return GenericReader(sequence_column, count_column, v_column, j_column)
     if reader_format == GenericReader.name or given:
-        named = next(iter(given), "`reader_format=generic`")
-        raise InputError(f"{named} needs `sequence_column`, the column of the sequences of any other table")
+        parameter = next(iter(given), "`reader_format=generic`")
+        raise InputError(f"{parameter} needs `sequence_column`, the column of the sequences of any other table")
     return next((reader for reader in READERS if reader.name == reader_format), None)
 
 
@@ -146,7 +146,9 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
         If no reader knows the header.
     """
     candidates = READERS if reader is None else (reader,)
-    matching = [(each, layout) for each in candidates if (layout := each.find_layout(header)) is not None]
+    matching = [
+        (candidate, layout) for candidate in candidates if (layout := candidate.find_layout(header)) is not None
+    ]
     if not matching:
         raise _make_unknown_format_error(header, candidates)
     matching.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
@@ -156,8 +158,10 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     completed, filled = fill_missing_columns(header, layout)
     remarks = []
     if others:
-        kinds = "; ".join(f"{each.name} finds {', '.join(layout_of_other.kinds)}" for each, layout_of_other in matching)
-        remarks.append(f"the header fits {' and '.join(each.name for each, _ in matching)} ({kinds})")
+        kinds = "; ".join(
+            f"{reader.name} finds {', '.join(layout_of_other.kinds)}" for reader, layout_of_other in matching
+        )
+        remarks.append(f"the header fits {' and '.join(reader.name for reader, _ in matching)} ({kinds})")
     if filled:
         remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))
     absent = [kind for kind in _FILLED.values() if kind not in completed.kinds]
@@ -169,7 +173,7 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
 def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> NoTableError:
     shown = ", ".join(column[:_SHOWN_LETTERS] for column in header.columns[:_SHOWN_COLUMNS])
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
-    formats = "; ".join(f"{each.name} ({each.recognised_by})" for each in candidates)
+    formats = "; ".join(f"{candidate.name} ({candidate.recognised_by})" for candidate in candidates)
     remark = ". The first row looks like data: is the header missing?" if _is_data(header.columns) else "."
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "

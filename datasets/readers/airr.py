@@ -48,14 +48,14 @@ class AirrReader:
             v_call=header.find_all("v_call"),
             j_call=header.find_all("j_call"),
             status=header.find_all(*flags),
-            judge=_judge,
+            choose_status=_choose_status,
             repertoire=header.find_repertoire_columns(),
             locus=header.find("locus"),
             cell=cell,
         )
 
 
-def _judge(values: Mapping[str, str]) -> Status:
+def _choose_status(values: Mapping[str, str]) -> Status:
     """Return the status that `productive` gives, or, if it is no, the reason that the other two columns give.
 
     An empty `productive` leaves the decision to the other two columns, and then to the residues. A rearrangement that

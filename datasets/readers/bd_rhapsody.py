@@ -55,14 +55,14 @@ class BdRhapsodyReader:
             v_call=header.find_all("V_gene_Dominant", "V_gene"),
             j_call=header.find_all("J_gene_Dominant", "J_gene"),
             status=header.find_all(*_TRUSTED, "Productive"),
-            judge=_judge,
+            choose_status=_choose_status,
             repertoire=header.find_repertoire_columns(),
             locus=chain,
             cell=cell,
         )
 
 
-def _judge(values: Mapping[str, str]) -> Status:
+def _choose_status(values: Mapping[str, str]) -> Status:
     """Return the status of a contig."""
     flags = {column.lower(): parse_boolean(column, value) for column, value in values.items()}
     if any(flags.get(name.lower()) is False for name in _TRUSTED):

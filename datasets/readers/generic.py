@@ -40,13 +40,13 @@ class GenericReader:
         InputError
             If the file lacks one of them.
         """
-        named = (self.sequence_column, self.count_column, self.v_column, self.j_column)
-        missing = [column for column in named if column is not None and column not in header.columns]
+        given_columns = (self.sequence_column, self.count_column, self.v_column, self.j_column)
+        missing = [column for column in given_columns if column is not None and column not in header.columns]
         if missing:
             columns = ", ".join(header.columns[:_SHOWN_COLUMNS])
             more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
             raise InputError(
                 f"{header.path}: no column {' and '.join(map(repr, missing))}; the file's columns are {columns}{more}"
             )
-        counts, v_call, j_call = (() if column is None else (column,) for column in named[1:])
+        counts, v_call, j_call = (() if column is None else (column,) for column in given_columns[1:])
         return Layout(self.sequence_column, counts=counts, v_call=v_call, j_call=j_call)

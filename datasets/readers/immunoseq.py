@@ -42,7 +42,7 @@ class ImmunoseqReader:
                 v_call=header.find_all("v_gene", "v_gene_ties", "v_resolved", "v_family", "v_family_ties"),
                 j_call=header.find_all("j_gene", "j_gene_ties", "j_resolved", "j_family", "j_family_ties"),
                 status=header.find_all("frame_type"),
-                judge=_judge,
+                choose_status=_choose_status,
                 repertoire=header.find_repertoire_columns(),
                 locus=header.find("locus"),
             )
@@ -55,7 +55,7 @@ class ImmunoseqReader:
                 v_call=header.find_all(*_find_older_gene_columns(header, "v")),
                 j_call=header.find_all(*_find_older_gene_columns(header, "j")),
                 status=header.find_all("sequenceStatus"),
-                judge=_judge,
+                choose_status=_choose_status,
                 repertoire=header.find_repertoire_columns(),
                 locus=header.find("locus"),
             )
@@ -75,7 +75,7 @@ def _find_older_gene_columns(header: Header, segment: str) -> tuple[str, ...]:
     return tuple(f"{segment}{column}" for column in columns)
 
 
-def _judge(values: Mapping[str, str]) -> Status:
+def _choose_status(values: Mapping[str, str]) -> Status:
     """Return the status that `frame_type` or `sequenceStatus` gives."""
     for column, value in values.items():
         word = value.strip().lower()

@@ -68,10 +68,10 @@ class Header:
 
     def find_all(self, *names: str) -> tuple[str, ...]:
         """Return the columns of these names that exist, in the order of the names."""
-        return tuple(dict.fromkeys(found for name in names if (found := self.find(name)) is not None))
+        return tuple(dict.fromkeys(column for name in names if (column := self.find(name)) is not None))
 
 
-def _judge_unknown(_: Mapping[str, str]) -> Status:
+def _choose_unknown(_: Mapping[str, str]) -> Status:
     return Status.UNKNOWN
 
 
@@ -101,9 +101,9 @@ class Layout:
     v_call, j_call
         Columns of gene names; the name of a row is the first of them that is not missing. Families come after genes.
     status
-        Columns that say whether a row is productive. `judge` returns the status for their values, which it gets by
-        column. It is called once for each combination that occurs, and may raise `InvalidValueError`. It is a module's
-        function, so that it can be sent to a worker process.
+        Columns that say whether a row is productive. `choose_status` returns the status for their values, which it gets
+        by column. It is called once for each combination of values that occurs, and may raise `InvalidValueError`. It
+        is a module's function, so that it can be sent to a worker process.
     repertoire
         Columns that may name the repertoire of each row; the first that is not empty is used.
     locus
@@ -121,7 +121,9 @@ class Layout:
     v_call: tuple[str, ...] = ()
     j_call: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
-    judge: Callable[[Mapping[str, str]], Status] = field(default=_judge_unknown, repr=False)  # its repr has an address
+    choose_status: Callable[[Mapping[str, str]], Status] = field(
+        default=_choose_unknown, repr=False
+    )  # its repr has an address
     repertoire: tuple[str, ...] = ()
     locus: str | None = None
     cell: str | None = None
@@ -135,9 +137,9 @@ class Layout:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are needed, each once."""
-        one = (self.locus, self.cell)
+        single_columns = (self.locus, self.cell)
         lists = (self.sequences.values(), self.counts, self.v_call, self.j_call, self.status, self.repertoire)
-        return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, one)]))
+        return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, single_columns)]))
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -58,10 +58,10 @@ def fill_missing_columns(header: Header, layout: Layout) -> tuple[Layout, dict[s
     filled
         These columns, by what they hold.
     """
-    wanted = {name: tuple(each.format(name[0]) for each in _GENES) for name in ("v_call", "j_call")}
+    candidates = {name: tuple(template.format(name[0]) for template in _GENES) for name in ("v_call", "j_call")}
     if layout.cell is None:
-        wanted["counts"] = _COUNTS
-    column_or_none = {name: header.find(*names) for name, names in wanted.items() if not getattr(layout, name)}
+        candidates["counts"] = _COUNTS
+    column_or_none = {name: header.find(*names) for name, names in candidates.items() if not getattr(layout, name)}
     filled = {name: column for name, column in column_or_none.items() if column is not None}
     columns = {name: (column,) for name, column in filled.items()}
     counts_templates = filled.get("counts", "").lower() == _TEMPLATES

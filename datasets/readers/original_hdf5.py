@@ -196,7 +196,7 @@ def _is_variable_text(dataset: Any) -> bool:
 def _read_small_texts(path: Path, file: h5py.File) -> dict[str, list[str]]:
     """Return the ids and the amino acids, as far as they are text of variable length."""
     datasets = {name: _find_dataset(file, name) for name in (_KEYS, _AMINO_ACIDS)}
-    names = tuple(name for name, each in datasets.items() if each is not None and _is_variable_text(each))
+    names = tuple(name for name, dataset in datasets.items() if dataset is not None and _is_variable_text(dataset))
     return _read_once(path, FileStamp.of(path), names)
 
 
@@ -225,9 +225,10 @@ def _read_repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
 
 
 def _read_alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
+    """Return the amino acid, as ASCII code, of each index that the file uses."""
     dataset = _get_dataset(path, file, _AMINO_ACIDS)
     value = _read_values(path, dataset)
-    text = "".join(_decode_text(path, dataset, each) for each in np.ravel(value).tolist())
+    text = "".join(_decode_text(path, dataset, text) for text in np.ravel(value).tolist())
     if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
         raise _make_error(path, dataset, f"expected the amino acids in the order of their indices, found {quote(text)}")
     return np.frombuffer(text.encode(), np.uint8)
@@ -244,6 +245,7 @@ def _decode_text(path: Path, dataset: Any, value: object) -> str:
 
 
 def _read_bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
+    """Return the first sequence of each repertoire and the one after its last, (B, 2)."""
     dataset = _get_dataset(path, file, _BOUNDS)
     if dataset.shape != (n_repertoires, 2) or dataset.dtype.kind not in "iu":
         expected = f"expected integers of shape ({n_repertoires}, 2), first and last + 1 of each repertoire"

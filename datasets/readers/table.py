@@ -53,7 +53,14 @@ _MAX_LETTERS = 1_000
 """Largest number of letters of a gene or a repertoire: in a container, all names take as many bytes as the longest."""
 
 _MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
-_FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
+_FIRST_OF_MISSING = np.array(
+    [
+        ord(word[0])
+        for missing_value in MISSING_IN_TABLES
+        if missing_value
+        for word in (missing_value, missing_value.upper())
+    ]
+)
 _SPACE = 32
 
 
@@ -134,10 +141,10 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
         n_with_point = sum("." in value for value in column.vocabulary)
         if not suspects or n_with_point > len(suspects):
             continue
-        found = np.flatnonzero(np.isin(column.codes, suspects) & (rows.count_source == index))
-        with_comma = find_decimal_comma(header, name) if len(found) else None
+        suspect_rows = np.flatnonzero(np.isin(column.codes, suspects) & (rows.count_source == index))
+        with_comma = find_decimal_comma(header, name) if len(suspect_rows) else None
         if with_comma is not None:
-            row = int(found[0])
+            row = int(suspect_rows[0])
             raise InputError(
                 f"{locate(row)}, column {name!r}: the point in {column.get_name(row)!r} looks like a thousands "
                 f"separator, because column {with_comma[0]!r} has a decimal comma ({with_comma[1]}); "
@@ -147,9 +154,9 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
 
 def list_coded_columns(layout: Layout) -> list[str]:
     """Return the columns of a layout whose values repeat, which are all but the sequences."""
-    one = [column for column in (layout.locus, layout.cell) if column is not None]
+    single_columns = [column for column in (layout.locus, layout.cell) if column is not None]
     lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
-    return [*(column for columns in lists for column in columns), *one]
+    return [*(column for columns in lists for column in columns), *single_columns]
 
 
 def make_rows(
@@ -163,14 +170,14 @@ def make_rows(
         If a value cannot be used; the message names the row as `locate` does, and the column.
     """
     layout = _choose_counts_or_cells(coded, layout)
-    one = {name: getattr(layout, name) for name in ("locus", "cell")}
-    columns = {name: (column,) for name, column in one.items() if column is not None}
+    single_columns = {name: getattr(layout, name) for name in ("locus", "cell")}
+    columns = {name: (column,) for name, column in single_columns.items() if column is not None}
     columns |= {name: listed for name in ("v_call", "j_call") if (listed := getattr(layout, name))}
     n = len(next(iter(texts.values())))
     sequences, kinds = _select_sequences({kind: texts[column] for kind, column in layout.sequences.items()})
     counts, source, rounded = _parse_counts(coded, layout, n, locate)
     repertoire_column, repertoire = find_repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
-    names = {name: _choose_names([coded[column] for column in each], name) for name, each in columns.items()}
+    names = {name: _choose_names([coded[column] for column in names], name) for name, names in columns.items()}
     for name, calls in {**names, "repertoire": repertoire}.items():
         if calls is not None and name != "cell":
             _check_names(calls, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
@@ -181,7 +188,7 @@ def make_rows(
         (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
         source,
         rounded,
-        _judge_rows(coded, layout, n, locate),
+        _choose_statuses(coded, layout, n, locate),
         repertoire=repertoire,
         repertoire_column=repertoire_column,
         **names,
@@ -214,9 +221,9 @@ def _select_sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, 
         empty = sequences.lengths == 0
         if not empty.any():
             break
-        more = _convert_to_residues(texts, kind)
-        use = empty & (more.lengths > 0)
-        sequences = _fill_empty(sequences, more, use)
+        alternatives = _convert_to_residues(texts, kind)
+        use = empty & (alternatives.lengths > 0)
+        sequences = _fill_empty(sequences, alternatives, use)
         kinds[use] = kind
     return sequences, kinds
 
@@ -286,7 +293,9 @@ def _choose_names(columns: Sequence[Categorical], field: str) -> Categorical:
     def clean_gene(value: str) -> str:
         return select_best_hits(clean(value))
 
-    cleaned = [list(map(clean_gene if field in ("v_call", "j_call") else clean, each.vocabulary)) for each in columns]
+    cleaned = [
+        list(map(clean_gene if field in ("v_call", "j_call") else clean, column.vocabulary)) for column in columns
+    ]
     vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
     position = {name: code for code, name in enumerate(vocabulary)}
     codes = np.zeros(len(columns[0]), np.int32)
@@ -317,8 +326,8 @@ def _parse_counts(
             raise InputError(f"{error}{_explain_invalid_count(column.get_name(wrong[0]))}")
         exact[here], source[here] = parsed[here], index
     exact[exact == _NO_COUNT] = 1
-    whole = np.maximum(np.rint(exact), 1)
-    return whole.astype(np.uint32), source, whole != exact
+    rounded = np.maximum(np.rint(exact), 1)
+    return rounded.astype(np.uint32), source, rounded != exact
 
 
 def _parse_count(value: str, negative_is_one: bool) -> float:
@@ -343,7 +352,7 @@ def _explain_invalid_count(value: str) -> str:
     return ""
 
 
-def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
+def _choose_statuses(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
     """Return the status of each row, (N,); the layout judges each combination of values once."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
@@ -354,7 +363,7 @@ def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate
     try:
         verdicts = []
         for row in find_first_rows(combined).tolist():
-            verdicts.append(layout.judge({name: coded[name].get_name(row) for name in layout.status}))
+            verdicts.append(layout.choose_status({name: coded[name].get_name(row) for name in layout.status}))
     except InvalidValueError as error:
         raise _make_error(locate, row, error) from None
     return np.array(verdicts, np.uint8)[combined]

@@ -29,14 +29,14 @@ class TenxReader:
             v_call=header.find_all("v_gene"),
             j_call=header.find_all("j_gene"),
             status=header.find_all("is_cell", "high_confidence", "productive"),
-            judge=_judge,
+            choose_status=_choose_status,
             repertoire=header.find_repertoire_columns(),
             locus=header.find("chain"),
             cell=barcode,
         )
 
 
-def _judge(values: Mapping[str, str]) -> Status:
+def _choose_status(values: Mapping[str, str]) -> Status:
     """Return the status of a contig; a contig that does not reach from V to J (`None`) is not productive."""
     flags = {column.lower(): parse_boolean(column, value) for column, value in values.items()}
     if flags.get("is_cell") is False or flags.get("high_confidence") is False:

@@ -77,7 +77,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
             raw = stack.enter_context(path.open("rb"))
             start = raw.peek(6)
             kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "")
-            yield stack.enter_context(_unpack(raw, kind, path)) if kind else raw
+            yield stack.enter_context(_open_unpacked(raw, kind, path)) if kind else raw
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _DAMAGED as error:
@@ -89,7 +89,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
+def _open_unpacked(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
     """Return a stream of the unpacked bytes of a packed file; a zip file must hold one file."""
     if kind == "gzip":
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
@@ -283,20 +283,20 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
                 n_before += start
             if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
                 continue
-            whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
-            if whole:
-                yield rest[:whole], quotes_matter
-                rest = rest[whole:]
-                n_before += whole
+            n_complete, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
+            if n_complete:
+                yield rest[:n_complete], quotes_matter
+                rest = rest[n_complete:]
+                n_before += n_complete
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
                 line_number = _find_line_number(path, n_before)
                 raise _make_too_long_error(path, f" that begins in line {line_number}" if quotes_matter else "")
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
-            whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)
-            if whole != len(rest):
-                raise _make_open_quote_error(header, rest[whole:], n_before + whole)
+            n_complete, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)
+            if n_complete != len(rest):
+                raise _make_open_quote_error(header, rest[n_complete:], n_before + n_complete)
             yield rest, quotes_matter
 
 

@@ -172,7 +172,7 @@ def _draw_residues(
     table: NDArray[np.uint8],
     residues: NDArray[np.uint8],
 ) -> None:
-    """Draw the residues of some sequences: 4, of 16 bits each, from each random number of a sequence but the first."""
+    """Draw the residues of some sequences: each random number except the first gives four, by 16 bits each."""
     for n in range(first, stop):
         sequence_key = draw_word(key, rows[n])
         at, sequence_stop, counter = offsets[n], offsets[n + 1], 1

@@ -245,7 +245,7 @@ def _replace_by_variants(clones: Sequences, rates: NDArray[np.float64], key: int
         draw_uniforms(derive_key(key, _VARIANT, purpose), np.arange(len(clones))) for purpose in range(3)
     )
     rows = np.flatnonzero((u < rates) & (clones.lengths > 2))
-    at = clones.offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
+    residue_index = clones.offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
     residues = clones.residues.copy()
-    residues[at] = (residues[at] + 1 + (change[rows] * 19).astype(np.uint8)) % 20
+    residues[residue_index] = (residues[residue_index] + 1 + (change[rows] * 19).astype(np.uint8)) % 20
     return replace(clones, residues=residues)

@@ -195,8 +195,8 @@ class Cohort:
         if self.test_share:
             positive = np.array([self.is_positive(index) for index in range(self.n_repertoires)])
             for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
-                whole = np.floor(np.arange(len(rows) + 1) * self.test_share + _SUM)
-                is_test[rows] = np.diff(whole) > 0
+                n_test_until = np.floor(np.arange(len(rows) + 1) * self.test_share + _SUM)
+                is_test[rows] = np.diff(n_test_until) > 0
         return is_test
 
     def is_of_second_batch(self, index: int) -> bool:
@@ -256,7 +256,7 @@ class Cohort:
         carried = [self.find_carried_signals(index) for index in indices]
         for i, signal in enumerate(self.signals):
             if len(self.signals) > 1 or signal.prevalence < 1:
-                columns[f"carries_{signal.name}"] = [int(each[i]) for each in carried]
+                columns[f"carries_{signal.name}"] = [int(carriers[i]) for carriers in carried]
         table = pd.DataFrame(columns)
         return table.astype(
             {name: object for name in ("repertoire_id", "status", "true_status", "part") if name in table}
@@ -357,15 +357,16 @@ class Cohort:
         pools_carried = [carries[i] for i in self._clone_signal_indices]
         is_test = self.is_of_test_part(index)
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
-        at = np.flatnonzero(np.isin(rows, carried.rows))
+        carrying = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
-        row_of = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
-        implants.signal[at] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[row_of]] + 1
-        implants.motif[at] = carried.clone[row_of] + sum(len(signal.motifs) for signal in self.motif_signals)
-        implants.start[at] = 0
-        return replace_rows(drawn, at, carried.sequences.take(row_of)), implants
+        row_of = order[np.searchsorted(carried.rows, rows[carrying], sorter=order)]
+        implants.signal[carrying] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[row_of]] + 1
+        implants.motif[carrying] = carried.clone[row_of] + sum(len(signal.motifs) for signal in self.motif_signals)
+        implants.start[carrying] = 0
+        return replace_rows(drawn, carrying, carried.sequences.take(row_of)), implants
 
     def _draw_counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Return the count of each sequence, (n,), from a power law with a maximum."""
         if self.counts.exponent is None:
             return np.ones(len(rows), np.uint32)
         u = 1 - draw_uniforms(self._derive_key(Stream.COUNTS, index), rows)  # above 0

@@ -70,7 +70,9 @@ class GermlineBackground(Background):
             _GermlineEnds(v, _pad_texts(starts), start_lengths),
             _GermlineEnds(j, _pad_texts(ends), end_lengths),
         )
-        run_in_blocks(_fill, len(sequence_keys), _BLOCK, sequence_keys, offsets, ends_of_v, ends_of_j, residues)
+        run_in_blocks(
+            _fill_junctions, len(sequence_keys), _BLOCK, sequence_keys, offsets, ends_of_v, ends_of_j, residues
+        )
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
@@ -85,6 +87,7 @@ def _draw_genes(usage: Sequence[float], sequence_keys: NDArray[np.uint64], count
 
 
 def _pad_texts(texts: list[str]) -> NDArray[np.uint8]:
+    """Return the residues of the texts, one row per text, filled up with 0."""
     table = np.zeros((len(texts), max(map(len, texts))), np.uint8)
     for row, text in enumerate(texts):
         table[row, : len(text)] = encode(text)
@@ -100,7 +103,7 @@ class _GermlineEnds(NamedTuple):
 
 
 @njit(nogil=True)
-def _fill(
+def _fill_junctions(
     first_row: int,
     stop: int,
     sequence_keys: NDArray[np.uint64],
@@ -109,7 +112,7 @@ def _fill(
     ends: _GermlineEnds,
     residues: NDArray[np.uint8],
 ) -> None:
-    """Write the ends, and between them a residue for each random number but the first three."""
+    """Write the germline ends of junctions, and between them random residues, from the fourth random number on."""
     for n in range(first_row, stop):
         v, j = starts.gene[n], ends.gene[n]
         first, drawn_stop = offsets[n] + starts.lengths[v], offsets[n + 1] - ends.lengths[j]

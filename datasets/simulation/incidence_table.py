@@ -169,6 +169,7 @@ class CarrierTable:
         return list(self._sheet.table[name])
 
     def _read_numbers(self, name: str) -> NDArray[np.float64]:
+        """Return the numbers of a column, (B,); raise InputError if one is negative, too large or no number."""
         cells = self._read_column(name)
         values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
         wrong = np.flatnonzero(~((values >= 0) & (values <= _MAX_NUMBER)))

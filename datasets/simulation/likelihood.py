@@ -106,7 +106,7 @@ class RecipeLikelihood:
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
         for status in ("positive", "negative"):
-            class_signals = [each for each in signals if each.status == status and each.prevalence < 1]
+            class_signals = [signal for signal in signals if signal.status == status and signal.prevalence < 1]
             if not cohort.exclusive and len(class_signals) > _MAX_UNCERTAIN:
                 raise InputError(
                     f"{cohort.name}: expected at most {_MAX_UNCERTAIN} signals that only a part of a class carries"
@@ -171,19 +171,21 @@ class RecipeLikelihood:
         """Return the log-likelihood of the clones if a signal is carried, minus that if it is not."""
         pools = self.cohort.clone_pools
         assert pools is not None
-        at = pools.sources.index(signal)
-        names = pools.junctions[pools.first[at] : pools.first[at + 1]]
+        pool = pools.sources.index(signal)
+        names = pools.junctions[pools.first[pool] : pools.first[pool + 1]]
         present = set(sequences.decode())
         is_present = np.array([name in present for name in names])
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[pools.first[at] : pools.first[at + 1]])
+        absent_by_chance = np.exp(
+            -len(sequences) * self._clone_probabilities[pools.first[pool] : pools.first[pool + 1]]
+        )
         log_likelihoods = []
         for carries in (True, False):
             mean = signal.compute_mean_burden(carries, is_test=is_test)
             terms = []
             for z in nodes.tolist():
                 absent = (
-                    1 - signal.compute_incidences(pools.keys[at], mean * signal.compute_burden_factor(z))
+                    1 - signal.compute_incidences(pools.keys[pool], mean * signal.compute_burden_factor(z))
                 ) * absent_by_chance
                 absent = absent.clip(_LEAST, 1 - _LEAST)
                 terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
@@ -195,8 +197,8 @@ class RecipeLikelihood:
         """The probability that a sequence of the background is each clone of the pools, (P of all)."""
         assert self.cohort.clone_pools is not None
         names = self.cohort.clone_pools.junctions
-        wanted = set(names)
-        counts = Counter(text for text in self._background_sequences.decode() if text in wanted)
+        known_junctions = set(names)
+        counts = Counter(text for text in self._background_sequences.decode() if text in known_junctions)
         return np.array([counts[name] for name in names]) / _N_DRAWN
 
     def _compute_preference_ratio(self, i: int, sequences: Sequences) -> float:
@@ -310,10 +312,10 @@ def _compute_start_probabilities(signal: MotifSignal, size: int) -> Floats:
         elif length - 2 - size + 1 >= 1:
             possible_starts = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
             names = list_imgt_positions(length)
-            wanted = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
+            fixed_starts = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
             for start in possible_starts:
-                probabilities[length, start] = wanted.get(start, 0.0)
-            others = [start for start in possible_starts if start not in wanted] or list(possible_starts)
+                probabilities[length, start] = fixed_starts.get(start, 0.0)
+            others = [start for start in possible_starts if start not in fixed_starts] or list(possible_starts)
             probabilities[length, others] += (1 - probabilities[length].sum()) / len(others)
     return probabilities
 
@@ -363,7 +365,7 @@ def _compute_variant_ratio(
 def _multiply_ratios(
     residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats, altered: int
 ) -> float:
-    """Return the ratio if the position `altered` is altered; -1: no position is."""
+    """Return the ratio of `_compute_variant_ratio` if the position `altered` is altered; -1: none is."""
     ratio = 1.0
     for i in range(variants.sizes[v]):
         code, residue = variants.codes[v, i], residues[begin + i]

@@ -111,7 +111,7 @@ def _exp(x: Any) -> Any:
 
 
 @njit(**_EXACT)
-def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
+def _update_state(gates: _Array, state: _Array, cell: _Array) -> None:
     """Replace a lane's cell and state by the next ones, from its gates, (4 H,); sigmoid(2 x) is (1 + tanh(x)) / 2."""
     H = len(cell)
     of_input, of_forget, of_cell, of_output = gates[:H], gates[H : 2 * H], gates[2 * H : 3 * H], gates[3 * H :]
@@ -123,7 +123,7 @@ def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
 
 
 @njit(**_EXACT)
-def _cumulate(cumulated: _Array) -> None:
+def _cumulate_weights(cumulated: _Array) -> None:
     """Turn logits, (32,), into cumulated weights of the tokens, in their order; the most probable one has weight 1."""
     largest = cumulated[0]
     for t in range(1, BOUNDARY + 1):
@@ -152,15 +152,15 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
         Cumulated sums of the weights of the next tokens, (n, 32) float32; they are written.
     """
     H = states.shape[1]
-    gates, some = np.zeros((TILE_LANES, 4 * H), _float), np.zeros((TILE_LANES, H), _float)
+    gates, states_of_tile = np.zeros((TILE_LANES, 4 * H), _float), np.zeros((TILE_LANES, H), _float)
     logits = np.zeros((TILE_LANES, LOGITS), _float)
     for i in range(len(tokens)):
-        gates[0], some[0] = weights.inputs[tokens[i]], states[i]
-        add_product(gates, some, weights.recurrent, 1)
-        _activate(gates[0], states[i], cells[i])
-        logits[0], some[0] = weights.bias, states[i]
-        add_product(logits, some, weights.outputs, 1)
-        _cumulate(logits[0])
+        gates[0], states_of_tile[0] = weights.inputs[tokens[i]], states[i]
+        add_product(gates, states_of_tile, weights.recurrent, 1)
+        _update_state(gates[0], states[i], cells[i])
+        logits[0], states_of_tile[0] = weights.bias, states[i]
+        add_product(logits, states_of_tile, weights.outputs, 1)
+        _cumulate_weights(logits[0])
         cumulated[i] = logits[0]
 
 
@@ -192,7 +192,7 @@ class _Lanes(NamedTuple):
 
 
 @njit(**_EXACT)
-def _begin(
+def _begin_sequence(
     sequence_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
 ) -> bool:
     """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane."""
@@ -225,7 +225,7 @@ def _move_lane(lanes: _Lanes, source: int, to: int) -> None:
 
 
 @njit(**_EXACT)
-def _fill(
+def _fill_lanes(
     key: Any,
     rows: _Array,
     following: int,
@@ -244,7 +244,7 @@ def _fill(
         if lane < n and lanes.rows[lane] >= 0:
             lane += 1
         elif following < len(rows):
-            if _begin(draw_word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
+            if _begin_sequence(draw_word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
                 n = max(n, lane + 1)
             following += 1
         elif lane < n:
@@ -276,17 +276,17 @@ def write_sequences(
     numbers = np.zeros((3, _LANES), np.int64)
     vectors = np.zeros((2, _LANES, H), _float)
     lanes = _Lanes(numbers[0], numbers[1], numbers[2], np.zeros(_LANES, np.uint64), vectors[0], vectors[1])
-    following, n = _fill(key, rows, 0, 0, prefixes, lanes, residues, lengths)
+    following, n = _fill_lanes(key, rows, 0, 0, prefixes, lanes, residues, lengths)
     while n:
         for s in range(n):
             gates[s] = weights.inputs[lanes.tokens[s]]
         add_product(gates, lanes.states, weights.recurrent, n)
         for s in range(n):
-            _activate(gates[s], lanes.states[s], lanes.cells[s])
+            _update_state(gates[s], lanes.states[s], lanes.cells[s])
             cumulated[s] = weights.bias
         add_product(cumulated, lanes.states, weights.outputs, n)
         for s in range(n):
-            _cumulate(cumulated[s])
+            _cumulate_weights(cumulated[s])
             token = _draw_token(cumulated[s], lanes.keys[s], lanes.positions[s])
             if token == BOUNDARY:
                 lengths[lanes.rows[s]] = lanes.positions[s]
@@ -295,7 +295,7 @@ def write_sequences(
                 residues[lanes.rows[s], lanes.positions[s]] = token
                 lanes.tokens[s] = token
                 lanes.positions[s] += 1
-        following, n = _fill(key, rows, following, n, prefixes, lanes, residues, lengths)
+        following, n = _fill_lanes(key, rows, following, n, prefixes, lanes, residues, lengths)
 
 
 @njit(**_EXACT)

@@ -80,9 +80,9 @@ class Motif:
                 f"{len(self.substitutions)}"
             )
         fixed = [token[0] in "Z-" for token in tokens]
-        if any(each and none for each, none in zip(self.substitutions, fixed, strict=False)):
+        if any(substitutable and none for substitutable, none in zip(self.substitutions, fixed, strict=False)):
             raise InputError(f"motif {self.pattern!r}: a wildcard or a gap cannot be altered; expected 0 there")
-        if not (sum(self.substitutions) <= 1 + 1e-9 and all(each >= 0 for each in self.substitutions)):
+        if not (sum(self.substitutions) <= 1 + 1e-9 and all(share >= 0 for share in self.substitutions)):
             raise InputError(f"motif {self.pattern!r}: expected substitutions of at least 0 that sum to at most 1")
         for name in ("deletion_probability", "alteration_rate", "noise"):
             if not 0 <= getattr(self, name) <= 1:
@@ -95,7 +95,7 @@ class Motif:
             raise InputError(f"motif {self.pattern!r}: expected a weight above 0 and gap_lengths of 0 to {_LONGEST}")
         if self.pattern.count("(d)") + self.pattern.count("-") > _MAX_CHOICES:
             raise InputError(f"motif {self.pattern!r}: expected at most {_MAX_CHOICES} gaps and positions with (d)")
-        if not self.variants or max(len(each.codes) for each in self.variants) > _LONGEST:
+        if not self.variants or max(len(variant.codes) for variant in self.variants) > _LONGEST:
             raise InputError(f"motif {self.pattern!r}: expected 1 to {_LONGEST} positions")
 
     @cached_property

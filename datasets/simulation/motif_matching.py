@@ -81,7 +81,9 @@ def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
         {position for position, code in zip(v.positions, v.codes, strict=True) if code != GAP} for v in motif.variants
     ]
     complete = max(map(len, kept))
-    return [variant.codes for variant, each in zip(motif.variants, kept, strict=True) if len(each) == complete]
+    return [
+        variant.codes for variant, positions in zip(motif.variants, kept, strict=True) if len(positions) == complete
+    ]
 
 
 @njit(nogil=True)

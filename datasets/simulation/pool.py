@@ -69,12 +69,14 @@ def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]
     Rows of n and more belong to other orders of the same numbers.
     """
     shuffled = np.empty(len(rows), np.int64)
-    run_in_blocks(_shuffle, len(rows), _BLOCK, np.uint64(key), rows, n, shuffled)
+    run_in_blocks(_permute_numbers, len(rows), _BLOCK, np.uint64(key), rows, n, shuffled)
     return shuffled
 
 
 @njit(nogil=True)
-def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, shuffled: NDArray[np.int64]) -> None:
+def _permute_numbers(
+    first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, shuffled: NDArray[np.int64]
+) -> None:
     """Permute numbers below n with a Feistel network over an even number of bits, until the result is below n."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):

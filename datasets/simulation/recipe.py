@@ -169,13 +169,13 @@ def cohort_to_mapping(cohort: Cohort) -> dict[str, Any]:
 def _convert_to_mapping(value: Any) -> Any:
     """Return a value in the types of YAML and JSON; backgrounds and signals get the key `kind`."""
     if is_dataclass(value):
-        kinds = {each: name for name, each in (*BACKGROUNDS.items(), *SIGNALS.items())}
+        kinds = {recipe_class: name for name, recipe_class in (*BACKGROUNDS.items(), *SIGNALS.items())}
         kind = {"kind": kinds[type(value)]} if type(value) in kinds else {}
         return kind | {field.name: _convert_to_mapping(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_convert_to_mapping(each) for each in value]
+        return [_convert_to_mapping(entry) for entry in value]
     if isinstance(value, Mapping):
-        return {str(name): _convert_to_mapping(each) for name, each in value.items()}
+        return {str(name): _convert_to_mapping(entry) for name, entry in value.items()}
     return str(value) if isinstance(value, Path) else to_plain(value)
 
 
@@ -193,7 +193,7 @@ def _build_object(kind: Any, value: Any, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _build_object(next(each for each in arguments if each is not type(None)), value, key)
+        return _build_object(next(argument for argument in arguments if argument is not type(None)), value, key)
     if origin is Literal:
         if value not in arguments:
             raise InputError(f"{key}: expected one of {', '.join(arguments)}, found {value!r}")
@@ -201,12 +201,12 @@ def _build_object(kind: Any, value: Any, key: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise InputError(f"{key}: expected a list, found {value!r}")
-        return tuple(_build_all((arguments[0], each, f"{key}.{index}") for index, each in enumerate(value)))
+        return tuple(_build_all((arguments[0], entry, f"{key}.{index}") for index, entry in enumerate(value)))
     if origin is not None:  # a mapping
         if not isinstance(value, Mapping):
             raise InputError(f"{key}: expected names and values, found {value!r}")
         names = [str(name) for name in value]
-        built = _build_all((arguments[1], each, f"{key}.{name}") for name, each in value.items())
+        built = _build_all((arguments[1], entry, f"{key}.{name}") for name, entry in value.items())
         return dict(zip(names, built, strict=True))
     return _convert_value(kind, value, key)
 
@@ -260,7 +260,7 @@ def _build_all(values: Iterable[tuple[Any, Any, str]], problems: Sequence[str] =
 def _build_background(value: Any, key: str) -> Any:
     if not isinstance(value, Mapping) or value.get("kind") not in list(BACKGROUNDS):
         raise InputError(f"{key}.kind: expected one of {', '.join(BACKGROUNDS)}, found {value!r}")
-    options = {name: each for name, each in value.items() if name != "kind"}
+    options = {name: entry for name, entry in value.items() if name != "kind"}
     if value["kind"] == "sequences" and options.get("path") is None:
         raise InputError(f"{key}.path: this recipe needs real sequences: `background=FILE`")
     return _build_dataclass(BACKGROUNDS[value["kind"]], options, key)
@@ -269,7 +269,7 @@ def _build_background(value: Any, key: str) -> Any:
 def _build_signal(value: Any, key: str) -> Any:
     if not isinstance(value, Mapping) or value.get("kind", "motifs") not in list(SIGNALS):
         raise InputError(f"{key}: expected names and values, with a kind of {', '.join(SIGNALS)}, found {value!r}")
-    options = {name: each for name, each in value.items() if name != "kind"}
+    options = {name: entry for name, entry in value.items() if name != "kind"}
     if value.get("kind") == "carriers" and options.get("path") is None:
         raise InputError(f"{key}.path: this recipe needs a table of who carries which clone: `carriers=FILE`")
     return _build_dataclass(SIGNALS[value.get("kind", "motifs")], options, key)

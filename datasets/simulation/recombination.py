@@ -60,9 +60,9 @@ class RecombinationBackground(Background):
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows; see `Background.draw`."""
         blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)
-        made = [self._generate_block(key, int(block)) for block in blocks]
+        receptors_of_block = [self._generate_block(key, int(block)) for block in blocks]
         positions = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
-        chosen = [made[block][position] for block, position in positions]
+        chosen = [receptors_of_block[block][position] for block, position in positions]
         genes = {
             "v_call": _normalise_calls([v for _, v, _ in chosen]),
             "j_call": _normalise_calls([j for _, _, j in chosen]),
@@ -72,7 +72,7 @@ class RecombinationBackground(Background):
     def _generate_block(self, key: int, index: int) -> list[tuple[str, str, str]]:
         generator = self._model.generator(seed=derive_key(key, index))
         made = (generator.generate_without_errors(functional=True) for _ in range(_BLOCK))
-        return [(each.junction_aa, each.v_gene, each.j_gene) for each in made]
+        return [(receptor.junction_aa, receptor.v_gene, receptor.j_gene) for receptor in made]
 
 
 def _normalise_calls(names: list[str]) -> Categorical:

@@ -70,12 +70,12 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
     longest = int(max(a[1].max(), b[1].max()))
     length_counts = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
     result["lengths"] = compute_jensen_shannon_divergence(*length_counts)
-    result["positions"] = _compare_positions(*(_count_by_position(*each, longest) for each in (a, b)))
+    result["positions"] = _compare_positions(*(_count_by_position(*sequences, longest) for sequences in (a, b)))
     typical = int((length_counts[0] / len(a[1]) + length_counts[1] / len(b[1])).argmax())
     if length_counts[0][typical] and length_counts[1][typical]:
-        chosen = (_select_length(*each, typical) for each in (a, b))
+        chosen = (_select_length(*sequences, typical) for sequences in (a, b))
         result[f"positions of length {typical}"] = _compare_positions(
-            *(_count_by_position(*each, typical) for each in chosen)
+            *(_count_by_position(*sequences, typical) for sequences in chosen)
         )
     return result
 
@@ -103,7 +103,7 @@ def _compare_positions(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     both = (a.sum(1) > 0) & (b.sum(1) > 0)
     return float(
         np.average(
-            [compute_jensen_shannon_divergence(*each) for each in zip(a[both], b[both], strict=True)],
+            [compute_jensen_shannon_divergence(*distributions) for distributions in zip(a[both], b[both], strict=True)],
             weights=weights[both],
         )
     )

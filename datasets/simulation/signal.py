@@ -172,7 +172,7 @@ class Implanter:
             offsets = compute_offsets(lengths)
             bounds = np.cumsum(rates)
             sequences = _Sequences(residues, offsets)
-            run_in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, truth)
+            run_in_blocks(_implant_motifs, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, truth)
         return truth
 
 
@@ -273,7 +273,7 @@ def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
 
 
 @njit(nogil=True)
-def _implant(
+def _implant_motifs(
     first_row: int,
     last_row: int,
     key: int,

@@ -65,8 +65,8 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
         else:
             sequences = container.sequences
         fit = sequences.lengths <= longest
-        some = sequences if fit.all() else sequences.take(np.flatnonzero(fit))
-        return Sequences.counted_once(some.residues, some.offsets).with_genes(some.genes)
+        fitting = sequences if fit.all() else sequences.take(np.flatnonzero(fit))
+        return Sequences.counted_once(fitting.residues, fitting.offsets).with_genes(fitting.genes)
     header = read_header(path)
     if len(header.columns) == 1 and (_is_heading(header.columns[0]) or _is_sequence(header.columns[0])):
         return _read_list(header, longest)

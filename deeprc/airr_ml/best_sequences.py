@@ -45,7 +45,7 @@ class BestSequences:
         """The lowest score of a full list; -inf if the list is not full."""
         return float(self.scores[-1]) if self.is_full else -np.inf
 
-    def offer(self, indices: Integers, scores: Floats) -> None:
+    def add_candidates(self, indices: Integers, scores: Floats) -> None:
         """Add sequences if their scores are high enough, given their indices in the container and scores, (n,) each."""
         if self.is_full:
             better = scores > self.scores[-1]

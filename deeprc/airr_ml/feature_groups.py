@@ -34,24 +34,28 @@ def find_strongest_features(
     the negative one is empty). The gradient is that of the output of the positive class at this mean; it is the same
     everywhere if the output network is linear.
     """
-    found = [_compute_representations(estimator, X, each.indices) for each in (positive, negative)]
-    network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
+    representations = [
+        _compute_representations(estimator, X, class_examples.indices) for class_examples in (positive, negative)
+    ]
+    network, mean = estimator.model_.network, (representations[1] if len(negative) else representations[0]).mean(axis=0)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
     gradient = linearise_outputs(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
-    positive_features, negative_features = (((each - mean) * gradient).argmax(axis=1) for each in found)
+    positive_features, negative_features = (
+        ((values_of_class - mean) * gradient).argmax(axis=1) for values_of_class in representations
+    )
     return positive_features, negative_features
 
 
 def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
     """Return the representations of sequences by their indices in the container, (n, S)."""
     network, inference = estimator.model_.network, estimator.model_.make_inference(X)
-    found = np.zeros((len(indices), network.n_values))
+    representations = np.zeros((len(indices), network.n_values))
     for position, places in _group_by_repertoire(X, indices):
         rows = indices[places] - X.container.repertoire_offsets[X.repertoire_indices[position]]
         with torch.no_grad():
             parts = [network.attend(batch)[0].cpu() for batch in inference.iterate_batches(position, rows)]
-        found[places] = torch.cat(parts).numpy()
-    return found
+        representations[places] = torch.cat(parts).numpy()
+    return representations
 
 
 def _group_by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
@@ -60,9 +64,9 @@ def _group_by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tu
     order = not_empty[np.argsort(starts[not_empty])]
     position = order[np.searchsorted(starts[order], indices, side="right") - 1]
     places = np.lexsort([indices, position])
-    for each in np.split(places, np.flatnonzero(np.diff(position[places])) + 1):
-        if len(each):
-            yield int(position[each[0]]), each
+    for group in np.split(places, np.flatnonzero(np.diff(position[places])) + 1):
+        if len(group):
+            yield int(position[group[0]]), group
 
 
 def compute_excess_in_groups(
@@ -79,10 +83,10 @@ def compute_excess_in_groups(
     groups, null_groups
         Group of each sequence of the two lists.
     """
-    found = np.zeros(len(best))
+    excess = np.zeros(len(best))
     for group in np.unique(groups):
         in_group, chance = groups == group, null.scores[null_groups == group]
-        found[in_group] = compute_excess_shares(
+        excess[in_group] = compute_excess_shares(
             best.scores[in_group], chance, np.full(len(chance), weight), lowest_null=null.lowest
         )
-    return found
+    return excess

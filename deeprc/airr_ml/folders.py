@@ -60,28 +60,32 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     if not sheet_path.is_file():
         if labelled:
             raise InputError(f"{folder}: has no {SHEET}, which training needs")
-        files = sorted(each for each in folder.glob("*.tsv") if each.is_file() and not each.name.startswith("."))
-        if not files:
+        tables = sorted(path for path in folder.glob("*.tsv") if path.is_file() and not path.name.startswith("."))
+        if not tables:
             raise InputError(f"{folder}: has neither *.tsv files nor {SHEET}")
-        return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in files), tuple(files), {}, {})
+        return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in tables), tuple(tables), {}, {})
     sheet = read_metadata(sheet_path, id_column="repertoire_id")
-    named = zip(sheet.repertoire_ids, sheet.files, strict=True)
-    found = {each: folder / (file or f"{each}.tsv") for each, file in named}
-    missing = [str(file.name) for file in found.values() if not file.is_file()]
-    if len(missing) == len(found):
-        raise InputError(f"{sheet_path}: none of its {len(found)} files exists, for example {missing[0]}")
+    ids_and_files = zip(sheet.repertoire_ids, sheet.files, strict=True)
+    files = {repertoire_id: folder / (file or f"{repertoire_id}.tsv") for repertoire_id, file in ids_and_files}
+    missing = [str(file.name) for file in files.values() if not file.is_file()]
+    if len(missing) == len(files):
+        raise InputError(f"{sheet_path}: none of its {len(files)} files exists, for example {missing[0]}")
     if missing:
         _logger.warning("%s: %d of its files do not exist: %s", sheet_path, len(missing), ", ".join(missing[:10]))
     owners: dict[Path, str] = {}
-    for each, file in found.items():
-        if owners.setdefault(file, each) != each:
-            raise InputError(f"{sheet_path}: {file.name} belongs to two repertoires, {owners[file]!r} and {each!r}")
+    for repertoire_id, file in files.items():
+        if owners.setdefault(file, repertoire_id) != repertoire_id:
+            raise InputError(
+                f"{sheet_path}: {file.name} belongs to two repertoires, {owners[file]!r} and {repertoire_id!r}"
+            )
     labels = _read_labels(sheet) if labelled else {}
     if labelled:
-        found = {each: file for each, file in found.items() if each in labels and file.is_file()}
-        if len({labels[each] for each in found}) < 2:
+        files = {
+            repertoire_id: file for repertoire_id, file in files.items() if repertoire_id in labels and file.is_file()
+        }
+        if len({labels[repertoire_id] for repertoire_id in files}) < 2:
             raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
-    return Folder(folder, name, tuple(found), tuple(found.values()), labels, _read_donors(sheet, group_by))
+    return Folder(folder, name, tuple(files), tuple(files.values()), labels, _read_donors(sheet, group_by))
 
 
 def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
@@ -91,8 +95,8 @@ def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
     if group_by not in sheet.table:
         columns = ", ".join(map(str, sheet.table))
         raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; the columns are {columns}")
-    named = zip(sheet.repertoire_ids, sheet.table[group_by].tolist(), strict=True)
-    return {repertoire_id: str(donor) for repertoire_id, donor in named if not pd.isna(donor)}
+    ids_and_donors = zip(sheet.repertoire_ids, sheet.table[group_by].tolist(), strict=True)
+    return {repertoire_id: str(donor) for repertoire_id, donor in ids_and_donors if not pd.isna(donor)}
 
 
 def _read_labels(sheet: Metadata) -> dict[str, bool]:
@@ -113,32 +117,34 @@ def _read_labels(sheet: Metadata) -> dict[str, bool]:
 
 
 def convert(
-    folder: Folder, place: Path, *, locus: str | None, jobs: int
+    folder: Folder, working_folder: Path, *, locus: str | None, jobs: int
 ) -> tuple[RepertoireDataset, PreprocessingReport]:
-    """Make a container of a folder's repertoires in the folder `place`; repertoires without a sequence are left out.
+    """Make a container of a folder's repertoires in `working_folder`; repertoires without a sequence are left out.
 
     The report is about the folder's repertoires only. If the folder has no labels, a fault of a single repertoire is no
     error.
     """
     rows = {name: str(file.absolute()) for name, file in zip(folder.repertoire_ids, folder.files, strict=True)}
     if not folder.labels:  # add a repertoire that can be read, so that there is always a container
-        (place / "any.tsv").write_text("junction_aa\tduplicate_count\tv_call\tj_call\nCASSF\t1\t\t\n", encoding="utf-8")
-        rows[max(rows, key=len) + "_"] = str(place / "any.tsv")
+        (working_folder / "any.tsv").write_text(
+            "junction_aa\tduplicate_count\tv_call\tj_call\nCASSF\t1\t\t\n", encoding="utf-8"
+        )
+        rows[max(rows, key=len) + "_"] = str(working_folder / "any.tsv")
     table = pd.DataFrame({"repertoire_id": list(rows), "filename": list(rows.values())})
-    table.to_csv(place / "sheet.tsv", sep="\t", index=False)
+    table.to_csv(working_folder / "sheet.tsv", sep="\t", index=False)
     report = preprocess(
         [file for file in rows.values() if Path(file).is_file()],
-        place / "sheet.tsv",
-        place / "cohort.h5",
+        working_folder / "sheet.tsv",
+        working_folder / "cohort.h5",
         options=ReadingOptions(
             reader_format="airr", id_column="repertoire_id", split_by="none", locus=locus, allow_missing=True
         ),
         skip_bad_files=not folder.labels,
         jobs=jobs,
     )
-    listed = tuple(each for each in report.repertoires if each.repertoire_id in folder.repertoire_ids)
+    listed = tuple(repertoire for repertoire in report.repertoires if repertoire.repertoire_id in folder.repertoire_ids)
     report = replace(report, repertoires=listed)  # without the one that was added
-    X = open_dataset(place / "cohort.h5")
+    X = open_dataset(working_folder / "cohort.h5")
     dropped = ", ".join(f"{reason} {n:,}" for reason, n in report.dropped.items() if n)
     _logger.info("%s: %s sequences kept%s", folder.name, f"{report.kept:,}", f"; dropped: {dropped}" if dropped else "")
     there = set(X.repertoire_ids)
@@ -149,16 +155,20 @@ def find_original_gene_names(report: PreprocessingReport) -> dict[str, dict[str,
     """Return, by field, the name in the files of each gene of the container; of several names, the most frequent."""
     names: dict[str, dict[str, str]] = {}
     for field in ("v_call", "j_call"):
-        ways = Counter(pair for each in report.repertoires for pair in each.genes.get(field, {}).items())
+        spellings = Counter(
+            pair for repertoire in report.repertoires for pair in repertoire.genes.get(field, {}).items()
+        )
         names[field] = {}
-        for (found, stored), _ in ways.most_common():
+        for (original, stored), _ in spellings.most_common():
             if stored:
-                names[field].setdefault(stored, found)
+                names[field].setdefault(stored, original)
     return names
 
 
 def find_locus(report: PreprocessingReport) -> str | None:
     """Return the chain of the training repertoires; None if none of their rows tells it."""
-    loci = {each.locus for each in report.repertoires} | {name for each in report.repertoires for name in each.loci}
+    loci = {repertoire.locus for repertoire in report.repertoires} | {
+        name for repertoire in report.repertoires for name in repertoire.loci
+    }
     known = sorted(name for name in loci if name)
     return report.cleaning.locus or (known[0] if known else None)

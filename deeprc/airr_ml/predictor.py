@@ -146,9 +146,9 @@ class ImmuneStatePredictor:
         """
         folder = read_folder(train_dir_path, labelled=True, group_by=self.group_by)
         with _limit_threads(self._count_cores):
-            place = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
-            weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-            X, report = convert(folder, place, locus=self.locus, jobs=self._count_cores)
+            working_folder = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
+            weakref.finalize(self, shutil.rmtree, working_folder, ignore_errors=True)
+            X, report = convert(folder, working_folder, locus=self.locus, jobs=self._count_cores)
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
@@ -176,8 +176,8 @@ class ImmuneStatePredictor:
             If the folder does not exist or holds no repertoire.
         """
         training, folder = self._get_training(), read_folder(test_dir_path, labelled=False)
-        with _limit_threads(self._count_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
-            X, _ = convert(folder, Path(place), locus=training.locus, jobs=self._count_cores)
+        with _limit_threads(self._count_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as working_folder:
+            X, _ = convert(folder, Path(working_folder), locus=training.locus, jobs=self._count_cores)
             known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
         missing = [name for name in folder.repertoire_ids if name not in known]
         prevalence = float(training.y.mean())
@@ -207,14 +207,14 @@ class ImmuneStatePredictor:
         """Return the table of the most associated sequences, and the table of the reasons, see `evidence_`."""
         training = self._get_training()
         with _limit_threads(self._count_cores):
-            found = rank_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
-        columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
+            ranked = rank_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
+        columns: dict[str, Any] = {"junction_aa": ranked["junction_aa"].tolist()}
         for field, names in training.names.items():
-            if field in found:
-                columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in found[field]]
-        table = _make_frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
-        method = found["method"].where(found["method"] != "", self.method_)
-        evidence = found.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
+            if field in ranked:
+                columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in ranked[field]]
+        table = _make_frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(ranked))], dataset_name, **columns)
+        method = ranked["method"].where(ranked["method"] != "", self.method_)
+        evidence = ranked.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
         return table, evidence.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
 
     @property
@@ -252,10 +252,10 @@ class ImmuneStatePredictor:
         estimator, settings = entry.estimator, entry.search.list_settings([self.seed])
         fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
         if fewest >= _FEWEST and fold_of.any():
-            found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
-            self.cross_validated_auc_[method] = found.auc
-            self._warn_of_guessing(found.auc)
-            estimator = apply_setting(estimator, found.setting)
+            choice = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
+            self.cross_validated_auc_[method] = choice.auc
+            self._warn_of_guessing(choice.auc)
+            estimator = apply_setting(estimator, choice.setting)
         return method, estimator.fit(X, y, **pass_groups(estimator, groups))
 
     def _warn_of_guessing(self, auc: float) -> None:

@@ -82,16 +82,16 @@ class RankedCohort:
         """
         if not len(getattr(estimator, "train_digests_", ())):
             return np.zeros(0, np.int64)
-        unlearned = ~self._find_known(estimator.train_digests_)
-        unseen = unlearned & ~self._find_known(estimator.validation_digests_)
+        unlearned = ~self._have_digests(estimator.train_digests_)
+        unseen = unlearned & ~self._have_digests(estimator.validation_digests_)
         are_enough = min((unseen & self.y).sum(), (unseen & ~self.y).sum()) >= MIN_CONFIRMING
         return np.flatnonzero(unseen if are_enough else unlearned)
 
-    def _find_known(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
-        """Return whether each repertoire is one of those with these digests, (B,); see `DeepRCClassifier`."""
+    def _have_digests(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
+        """Return whether each repertoire has one of these digests, (B,); they are those of a `DeepRCClassifier`."""
         known = KnownRepertoires(np.unique(digests).tolist())
-        found = [known.find(identity, with_other_genes=True) is not None for identity in self._identities]
-        return np.array(found, np.bool_)
+        is_known = [known.find(identity, with_other_genes=True) is not None for identity in self._identities]
+        return np.array(is_known, np.bool_)
 
     def are_public(self, indices: Integers) -> NDArray[np.bool_]:
         """Return whether several donors have each of some sequences with its genes, at their indices, (n,)."""
@@ -147,9 +147,9 @@ class RankedCohort:
         best, n_clones = self.make_empty_list(), Counter[int]()
         for indices, positive, carriers in self._count_carriers(fields):
             sizes_and_numbers = np.unique(carriers, return_counts=True)
-            n_clones.update(dict(zip(*(each.tolist() for each in sizes_and_numbers), strict=True)))
+            n_clones.update(dict(zip(*(array.tolist() for array in sizes_and_numbers), strict=True)))
             scores = score(positive, carriers)
-            found = np.flatnonzero(scores > 0)
-            best.offer(indices[found], scores[found])
+            scored = np.flatnonzero(scores > 0)
+            best.add_candidates(indices[scored], scores[scored])
         positive, carriers, expected = compute_expected_clones(n_clones, n_positive, n_all)
         return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

@@ -103,14 +103,14 @@ def rank_sequences(
     """
     cohort = RankedCohort(X, y, max_sequences, groups)
     if isinstance(estimator, Stack):
-        found, methods = _rank_by_members(_list_rankers(estimator), cohort)
+        ranking, methods = _rank_by_members(_list_rankers(estimator), cohort)
     elif isinstance(estimator, Sequence):
-        found, methods = _rank_by_members([(Member("", estimator), 1.0)], cohort)
+        ranking, methods = _rank_by_members([(Member("", estimator), 1.0)], cohort)
     else:
-        found = _rank_by_estimator(estimator, cohort)
-        methods = np.full(len(found.best), "")
-    table = CloneSet(X.take_clones(found.best.indices, X.gene_fields)).to_frame()
-    return table.assign(method=methods, evidence=found.evidence, excess=found.excess)
+        ranking = _rank_by_estimator(estimator, cohort)
+        methods = np.full(len(ranking.best), "")
+    table = CloneSet(X.take_clones(ranking.best.indices, X.gene_fields)).to_frame()
+    return table.assign(method=methods, evidence=ranking.evidence, excess=ranking.excess)
 
 
 def can_rank(estimator: object) -> bool:
@@ -162,13 +162,15 @@ def _add_votes(
     """
     votes = np.concatenate(
         [
-            share * np.maximum(each.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(each.best)))
-            for _, each, share in rankings
+            share * np.maximum(ranking.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(ranking.best)))
+            for _, ranking, share in rankings
         ]
     )
-    indices, hashes = (np.concatenate([getattr(each.best, name) for _, each, _ in rankings]) for name in _SEQUENCE)
-    names = np.concatenate([np.full(len(each.best), name) for name, each, _ in rankings])
-    excess, evidence = (np.concatenate([getattr(each, name) for _, each, _ in rankings]) for name in _WHY)
+    indices, hashes = (
+        np.concatenate([getattr(ranking.best, name) for _, ranking, _ in rankings]) for name in _SEQUENCE
+    )
+    names = np.concatenate([np.full(len(ranking.best), name) for name, ranking, _ in rankings])
+    excess, evidence = (np.concatenate([getattr(ranking, name) for _, ranking, _ in rankings]) for name in _WHY)
     _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
     totals: Floats = np.bincount(sequence_of, votes, minlength=len(first)).astype(np.float64)
     by_vote = np.lexsort([-votes, sequence_of])  # for each sequence, its highest vote first
@@ -176,17 +178,17 @@ def _add_votes(
     in_lists = np.argsort(first)  # equal totals stay in the order of the lists
     order = in_lists[np.argsort(-totals[in_lists], kind="stable")][: cohort.max_sequences]
     best = cohort.make_empty_list()
-    best.offer(indices[first[order]], totals[order])
+    best.add_candidates(indices[first[order]], totals[order])
     highest = highest[order]
     return Ranking(best, excess[highest], evidence[highest]), names[highest]
 
 
-def _append_missing(ranking: Ranking, more: Ranking) -> Ranking:
+def _append_missing(ranking: Ranking, other: Ranking) -> Ranking:
     """Return a ranking with the sequences that it lacks of another ranking at its end; their excess is 0."""
     n = len(ranking.best)
-    evidence_of = dict(zip(more.best.hashes.tolist(), more.evidence.tolist(), strict=True))
-    ranking.best.append(more.best)
-    added = np.array([evidence_of[each] for each in ranking.best.hashes[n:].tolist()], np.str_)
+    evidence_of = dict(zip(other.best.hashes.tolist(), other.evidence.tolist(), strict=True))
+    ranking.best.append(other.best)
+    added = np.array([evidence_of[sequence_hash] for sequence_hash in ranking.best.hashes[n:].tolist()], np.str_)
     return Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
@@ -200,11 +202,11 @@ def _rank_by_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) ->
     else:
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
         rankings = _make_comparable_rankings(estimator, cohort, positive, negative)
-    if not negative and not all(each.is_full for each in positive.values()):
+    if not negative and not all(best.is_full for best in positive.values()):
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge_rankings(rankings, cohort)
-    for name, each in (*positive.items(), *negative.items()):
-        merged = _append_missing(merged, make_ranking(name, each, np.zeros(len(each))))
+    for name, best in (*positive.items(), *negative.items()):
+        merged = _append_missing(merged, make_ranking(name, best, np.zeros(len(best))))
     return merged
 
 
@@ -250,14 +252,14 @@ def _estimate_confirmed_shares(
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
     clones_have_list = stores_clones(estimator)
-    for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
-        first = int(X.container.repertoire_offsets[X.repertoire_indices[at]])
-        for name, scores in compute_sequence_scores(estimator, X, at).items():
+    for position in track(rows.tolist(), "confirming lists of sequences", len(rows)):
+        first = int(X.container.repertoire_offsets[X.repertoire_indices[position]])
+        for name, scores in compute_sequence_scores(estimator, X, position).items():
             sequence_excess = interpolate_excess(scores, lists[name].scores, excess[name])
-            found = np.flatnonzero(sequence_excess)
+            candidates = np.flatnonzero(sequence_excess)
             if clones_have_list and name != CloneBranch.name:
-                found = found[~cohort.are_public(first + found)]
-            evidence[name].append(float(sequence_excess[found].sum()) / max(len(scores), 1))
+                candidates = candidates[~cohort.are_public(first + candidates)]
+            evidence[name].append(float(sequence_excess[candidates].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
     (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
     sizes = np.bincount(case.ravel())
@@ -269,13 +271,13 @@ def _estimate_confirmed_shares(
 
 def _merge_rankings(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
-    indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
-    excess, evidence = (np.concatenate([getattr(each, name) for each in rankings]) for name in _WHY)
-    rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
+    indices, hashes = (np.concatenate([getattr(ranking.best, name) for ranking in rankings]) for name in _SEQUENCE)
+    excess, evidence = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in _WHY)
+    rank = np.concatenate([np.arange(len(ranking.best)) for ranking in rankings])
     order = np.lexsort([rank, -excess])
     kept = order[find_first_occurrences(hashes[order])[: cohort.max_sequences]]
     merged = cohort.make_empty_list()
-    merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
+    merged.add_candidates(indices[kept], -np.arange(len(kept), dtype=np.float64))
     return Ranking(merged, excess[kept], evidence[kept])
 
 
@@ -284,10 +286,10 @@ def _find_best_by_scores(
 ) -> dict[str, BestSequences]:
     """Return the best sequences of the chosen repertoires, (B,), by the name of a list of `compute_sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
-    for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
-        indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.repertoire_indices[at]]
-        for name, scores in compute_sequence_scores(estimator, X, at).items():
+    for position in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
+        indices = np.arange(len(X[position])) + X.container.repertoire_offsets[X.repertoire_indices[position]]
+        for name, scores in compute_sequence_scores(estimator, X, position).items():
             known = np.flatnonzero(scores > -np.inf)
             best_sequences = best.setdefault(name, cohort.make_empty_list())
-            best_sequences.offer(indices[known], scores[known])
+            best_sequences.add_candidates(indices[known], scores[known])
     return best

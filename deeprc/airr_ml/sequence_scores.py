@@ -122,15 +122,15 @@ def _sum_kmer_coefficients(repertoire: Repertoire, patterns: Sequence[tuple[int,
         bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]
         residues = np.asarray(repertoire.residues[bounds[0] : bounds[-1]])
         bounds = bounds - bounds[0]
-        left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
+        n_left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
         sums = scores[first : first + len(bounds) - 1]  # a view
         for places, table in zip(patterns, tables, strict=True):
             if not table.any():
                 continue
-            starts = np.flatnonzero(left > places[-1])
+            starts = np.flatnonzero(n_left > places[-1])
             codes = np.zeros(len(starts), np.int64)
-            for place in places:
-                codes = codes * 20 + residues[starts + place]
+            for offset in places:
+                codes = codes * 20 + residues[starts + offset]
             values = np.zeros(len(residues))
             values[starts] = table[codes]
             sums += np.add.reduceat(values, bounds[:-1])

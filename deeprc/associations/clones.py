@@ -75,8 +75,8 @@ class CloneAssociations:
     def to_lines(self) -> list[str]:
         """Return the result as a few lines of text."""
         sizes = ", ".join(f"{n:,} of {name}" for name, n in self.class_sizes.items())
-        ways = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
-        found = [f"{self.count(name):,} by {evidence}" for name, evidence in ways.items() if name in self.table]
+        rates = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
+        counts = [f"{self.count(name):,} by {evidence}" for name, evidence in rates.items() if name in self.table]
         if self.n_tested == 0:
             none = "tests: none, because no clone has enough carriers for a p-value of at most `max_p`"
             return [f"donors: {sizes}", *map(show_parameters, [*self.notes, none])]
@@ -86,7 +86,7 @@ class CloneAssociations:
             *map(show_parameters, self.notes),
             f"tests: {self.n_tested:,} pairs of a clone and a class, of which {len(self.table):,} have a p-value of at"
             f" most {self.max_p:g}{is_empty}",
-            f"clones that are associated with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(found)}",
+            f"clones that are associated with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(counts)}",
             "rows whose neighbours are associated with the class, too, at the same rate:"
             f" {self.count('q_neighbours'):,}",
         ]
@@ -275,8 +275,8 @@ def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, h
     columns["metaclone_odds_ratio"] = compute_odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
     tests = run_neighbour_tests(CarrierCounts(donors, near, codes, exact))
     columns["p_neighbours"], columns["q_neighbours"] = tests
-    rest = len(hits.codes) - n
-    return {name: np.append(values, np.full(rest, np.nan)) if rest else values for name, values in columns.items()}
+    n_rest = len(hits.codes) - n
+    return {name: np.append(values, np.full(n_rest, np.nan)) if n_rest else values for name, values in columns.items()}
 
 
 def _count_donors_of_clones(carries: NDArray[np.bool_], donors: DonorsByClass) -> Integers:

@@ -169,7 +169,7 @@ def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], pair_of: Integ
         values: list[set[str]] = [set() for _ in range(int(pair_of.max()) + 1)]
         for pair, text in zip(pair_of.tolist(), format_labels(metadata[column]), strict=True):
             values[pair].add("" if text is None else f"={text}")  # so that a missing value is no empty text
-        values_by_column.append([tuple(sorted(each)) for each in values])
+        values_by_column.append([tuple(sorted(values_of_donor)) for values_of_donor in values])
     if not columns:
         return np.zeros(int(pair_of.max()) + 1, np.int64)
     index_of: dict[tuple[tuple[str, ...], ...], int] = {}

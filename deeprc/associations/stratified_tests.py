@@ -124,7 +124,7 @@ class _Block(NamedTuple):
 def _test_block(clones: CloneCarriers, test: ClassTest, start: int, stop: int) -> _Block:
     counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
     columns, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
-    n, n_tested = _test(clones.offsets, clones.carriers, start, stop, test, columns, p_values, counts)
+    n, n_tested = _test_clones(clones.offsets, clones.carriers, start, stop, test, columns, p_values, counts)
     return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
 
 
@@ -189,6 +189,7 @@ def _fill_p_values(
     buffer: Floats,
     p_values: Floats,
 ) -> None:
+    """Write the one-sided p-value of Fisher's exact test of each of M clones into `p_values`, (M,)."""
     for m in range(len(carriers)):
         low, _ = _write_tail(carriers[m], class_sizes[m], sizes[m], logs, buffer)
         p_values[m] = min(buffer[0, class_carriers[m] - low], 1.0)
@@ -206,7 +207,7 @@ def _find_lowest_log_p(carriers: Integers, test: ClassTest) -> Any:
 
 
 @njit(nogil=True)
-def _test(
+def _test_clones(
     offsets: Integers,
     repertoires: NDArray[np.int32],
     start: int,

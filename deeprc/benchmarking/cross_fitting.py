@@ -121,7 +121,7 @@ def compute_fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.
 
 
 def folds_have_both_classes(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
-    """Return whether each fold, and the rest without it, have both classes."""
+    """Return whether each fold has both classes, and all other folds together have both classes, too."""
     table = np.zeros((2, 1 + int(fold_of.max(initial=0))), np.int64)
     np.add.at(table, (y, fold_of), 1)
     return bool(((table > 0) & (table < table.sum(axis=1, keepdims=True))).all())

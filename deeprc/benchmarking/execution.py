@@ -79,7 +79,7 @@ class Execution:
     def _collect_shortcut_columns(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
         """Return the columns in warnings, with the value of each repertoire by its id."""
         metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
-        names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
+        names = [str(caution.details["column"]) for caution in cautions if caution.name == "label-from-column"]
         categories = find_strata_columns(metadata, self.plan.folds.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
@@ -113,7 +113,7 @@ class Execution:
     def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
         """Return whether stored predictions are for the repertoires of the cohort."""
         ids = self.plan.dataset.repertoire_ids[job.split.test]
-        return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
+        return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(repertoire_id) for repertoire_id in ids]
 
     def _fill_caches(self, jobs: Sequence[Job]) -> None:
         """Compute the shared cache with all cores, before several processes need it."""
@@ -121,12 +121,12 @@ class Execution:
             return
         seen = set()
         for job in jobs:
-            rest = remove_path_parameter(job.estimator, job.settings[0])
-            key = make_job_key(job.method, rest)
+            setting = remove_path_parameter(job.estimator, job.settings[0])
+            key = make_job_key(job.method, setting)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
                 try:
-                    apply_setting(job.estimator, rest).prepare(self.plan.dataset)
+                    apply_setting(job.estimator, setting).prepare(self.plan.dataset)
                 except Exception as error:  # the job will raise and report it again
                     _logger.debug("%s: cannot be prepared: %s", job.method, error)
 
@@ -137,7 +137,7 @@ class Execution:
 
     def _find_final_job(self, name: str, fold: int) -> Job | None:
         """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""
-        method = next(each for each in self.plan.methods if each.name == name)
+        method = next(method for method in self.plan.methods if method.name == name)
         jobs = self.searches[name, fold]
         if not jobs:
             return self.plan.make_final_job(method, fold, (self.plan.list_settings(method, fold) or [{}])[0])
@@ -157,6 +157,7 @@ class Execution:
                 yield job, self.done[job.key][1]
 
     def _make_predictions_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        """Return the test predictions of all finished jobs, one row per method, fold and repertoire."""
         parts = [
             pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
             for job, outcome in self._iterate_outcomes(finals)
@@ -178,13 +179,13 @@ class Execution:
                 {
                     "method": job.method,
                     "fold": job.fold,
-                    **{name: each[name] for name in ("member", "auc", "weight", "share", "intercept")},
+                    **{name: member[name] for name in ("member", "auc", "weight", "share", "intercept")},
                     "repertoire_id": outcome["test"]["repertoire_id"],
-                    "contribution": each["contributions"],
+                    "contribution": member["contributions"],
                 }
             )
             for job, outcome in self._iterate_outcomes(finals)
-            for each in outcome["members"]
+            for member in outcome["members"]
         ]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
 

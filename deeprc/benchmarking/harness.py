@@ -175,7 +175,7 @@ def _make_plan(
 
 
 def _find_adjustment_cautions(plan: NestedPlan) -> list[Caution]:
-    """Return what is to be said about repertoires that are left out of training; see `adjust_for`."""
+    """Return notes and warnings about repertoires that `adjust_for` leaves out of training."""
     training_labels = [plan.folds.labels[split.train] for split in plan.splits]
     return find_adjustment_cautions(plan.adjust_for, plan.folds.task.kind, training_labels)
 
@@ -206,7 +206,7 @@ def _find_check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution
 def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return the warning about columns that `sheet-columns` leaves out, unless the user named its columns."""
     columns = select_control_columns(plan.dataset.metadata, [plan.folds.task])
-    read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
+    read = [method.estimator.get_params()["columns"] for method in plan.methods if method.name == "sheet-columns"]
     return find_target_like_cautions(columns) if columns.read in read else []
 
 

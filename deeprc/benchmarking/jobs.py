@@ -173,7 +173,7 @@ def _predict_test_fold(job: Job) -> Outcome:
     labels = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
         labels = [job.task.classes[index] for index in labels]
-    test = {"repertoire_id": [str(each) for each in X.repertoire_ids], "label": labels}
+    test = {"repertoire_id": [str(repertoire_id) for repertoire_id in X.repertoire_ids], "label": labels}
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
     predictions = predict(estimator, job.task, X)
     if getattr(estimator, "uses_validation", False):  # such an estimator calibrates itself

@@ -189,7 +189,10 @@ def _assign_inner_folds(
 
 
 def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.float64]) -> int | None:
-    """Return the first fold that has every class, as the others together do; None if there is none. Both are (B,)."""
+    """Return the first fold that has every class, while the other folds together have every class, too; else None.
+
+    `fold_of` has the fold, and `label` the label, of each of B repertoires.
+    """
     n_classes = len(np.unique(label))
     for fold in np.unique(fold_of).tolist():
         if len(np.unique(label[fold_of == fold])) == len(np.unique(label[fold_of != fold])) == n_classes:

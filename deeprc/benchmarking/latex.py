@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["render_latex"]
 
+_LABEL = "tab:benchmark"  # label of the first table; that of the table of probabilities begins with it
+
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -42,21 +44,20 @@ _LATEX = {
 }
 
 
-def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> str:
+def render_latex(result: BenchmarkResult) -> str:
     r"""Return the tables of all methods as LaTeX floats in the form of the paper's; they need booktabs and graphicx.
 
-    The captions have the text that is below the tables in Markdown, without the chosen settings. The label of the first
-    table is `label`, and that of the table of probabilities, if there is one, `label` and "-probabilities".
+    The captions have the text that is below the tables in Markdown, without the chosen settings.
     """
     groups = [
         [[_render_cell(cell) for cell in row] for row in rows] for rows in make_table_rows(result).values() if rows
     ]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
-    text += _render_float(list_headings(result.scoring), groups, _format_caption(result), label)
+    text += _render_float(list_headings(result.scoring), groups, _format_caption(result), _LABEL)
     if len(result.probabilities):
         *rows, base_rate = [[_render_cell(cell) for cell in row] for row in make_probability_rows(result)]
         caption = [*_format_title(result), PROBABILITY_LEGEND]
-        text += "\n" + _render_float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
+        text += "\n" + _render_float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{_LABEL}-probabilities")
     return text
 
 
@@ -90,7 +91,7 @@ def _format_caption(result: BenchmarkResult) -> list[str]:
     return [
         *_format_title(result),
         *make_table_legend(result.comparison, result.methods, result.scoring),
-        *(each.text for each in result.cautions),
+        *(caution.text for caution in result.cautions),
         *([f"Not complete: {'; '.join(missing)}."] if missing else []),
     ]
 

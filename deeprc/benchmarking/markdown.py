@@ -49,13 +49,13 @@ def render_markdown(result: BenchmarkResult) -> str:
     legend = " ".join(make_table_legend(result.comparison, result.methods, result.scoring))
     parts.append(_wrap_text(legend))
     settings = summarise_chosen_settings(result.choices, result.methods, result.scoring)
-    has_validation = any(each.validation for each in settings)
+    has_validation = any(setting.validation for setting in settings)
     chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
     for heading, body in (
-        ("Warnings", _format_bullets([each.text for each in result.cautions if each.section != "controls"])),
+        ("Warnings", _format_bullets([caution.text for caution in result.cautions if caution.section != "controls"])),
         (
             "What the control methods say",
-            _format_bullets([each.text for each in result.cautions if each.section == "controls"]),
+            _format_bullets([caution.text for caution in result.cautions if caution.section == "controls"]),
         ),
         (
             "Not complete",
@@ -65,7 +65,7 @@ def render_markdown(result: BenchmarkResult) -> str:
         ("How much each member counts", _format_bullets(describe_members(result.members, result.methods))),
         (
             "Settings chosen",
-            "\n\n".join(filter(None, (_format_bullets([each.to_line() for each in settings]), chosen_by))),
+            "\n\n".join(filter(None, (_format_bullets([setting.to_line() for setting in settings]), chosen_by))),
         ),
     ):
         if body:

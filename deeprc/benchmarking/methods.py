@@ -239,7 +239,7 @@ class _Preset:
             if self.sections.get(key, {}).get("estimator", where) != where:
                 raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
             label = where.rpartition(":")[2] if key == where else key
-            return self.complete(label, _instantiate(import_estimator_class(where), where), section=key)
+            return self.complete(label, _make_estimator(import_estimator_class(where), where), section=key)
         if name not in self.sections:
             hint = suggest_nearest(name, available) or "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
@@ -249,7 +249,7 @@ class _Preset:
                 reason = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {reason}")
             raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
-        return self.complete(name, _instantiate(import_estimator_class(listed), listed))
+        return self.complete(name, _make_estimator(import_estimator_class(listed), listed))
 
     def _make_registered_method(self, name: str) -> Method:
         registered = METHODS[name]
@@ -264,7 +264,7 @@ class _Preset:
     def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
         """Return the method of another estimator, with the parameters, search space and label of its section."""
         needed = ("fit", "get_params", "set_params")
-        if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
+        if isinstance(estimator, type) or not all(hasattr(estimator, attribute) for attribute in needed):
             found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
             raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
         return _apply_preset_entry(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
@@ -301,7 +301,7 @@ def _split_name_and_code(name: str) -> tuple[str, str]:
     return (key, where) if equals else (name, name)
 
 
-def _instantiate(estimator_class: type[BaseEstimator], where: str) -> BaseEstimator:
+def _make_estimator(estimator_class: type[BaseEstimator], where: str) -> BaseEstimator:
     try:
         return estimator_class()
     except TypeError as error:

@@ -130,7 +130,7 @@ class Predictions:
     min_probability
         Probability from which the estimator calls the second of two classes.
     members
-        Predictions of each member of a stack, see `deeprc.stacking.Stack.decide_with_members`; empty for other methods.
+        Predictions of each member of a stack, see `deeprc.stacking.Stack.score_with_members`; empty for other methods.
     """
 
     scores: Floats
@@ -169,8 +169,8 @@ class Predictions:
 def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
     """Return the predictions of a fitted estimator; the members of a stack are computed only once."""
     members: list[dict[str, Any]] = []
-    if hasattr(estimator, "decide_with_members"):
-        scores, members = estimator.decide_with_members(X)
+    if hasattr(estimator, "score_with_members"):
+        scores, members = estimator.score_with_members(X)
     else:
         scores = compute_ranking_scores(estimator, task, X)
     if task.kind == "regression":

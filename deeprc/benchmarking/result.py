@@ -133,7 +133,7 @@ class BenchmarkResult:
     @cached_property
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
-        few_donors = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
+        few_donors = any(caution.name == "repeated-subjects" and caution.level == "warning" for caution in self.known)
         verdict = find_comparison_cautions(self.comparison, self.methods, self.scoring, few_donors=few_donors)
         return [*self.known, *self._find_strata_cautions(), *verdict]
 
@@ -148,10 +148,12 @@ class BenchmarkResult:
                 values = [value_of.get(name) for name in ids]
                 donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
                 label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
-                within = compute_auc_within_strata(column, values, label, score, donors, folds=rows["fold"].tolist())
-                if within is not None:
-                    method_texts.append(f"{method.label} {within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
-                    details[method.name] = within.to_dict()
+                aucs_within = compute_auc_within_strata(
+                    column, values, label, score, donors, folds=rows["fold"].tolist()
+                )
+                if aucs_within is not None:
+                    method_texts.append(f"{method.label} {aucs_within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
+                    details[method.name] = aucs_within.to_dict()
             if method_texts:
                 text = (
                     f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(method_texts)}. A "

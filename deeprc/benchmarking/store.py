@@ -159,12 +159,14 @@ def _validate_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
     settings = _round_trip_settings(job.settings)
     if job.kind == "search":
-        measured_settings = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
-        if [each.get("setting") for each in measured_settings] != settings:
+        measurements = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
+        if [measurement.get("setting") for measurement in measurements] != settings:
             raise InputError(f"{where}: expected the job's settings")
-        values = [_validate_measure(each.get(scoring.measure_name), scoring, where) for each in measured_settings]
+        values = [
+            _validate_measure(measurement.get(scoring.measure_name), scoring, where) for measurement in measurements
+        ]
         pairs = zip(settings, values, strict=True)
-        return {"validation": [{"setting": each, scoring.measure_name: value} for each, value in pairs], **costs}
+        return {"validation": [{"setting": setting, scoring.measure_name: value} for setting, value in pairs], **costs}
     if [body["setting"]] != settings:
         raise InputError(f"{where}: expected the job's setting")
     value = _validate_measure(body[validation], scoring, where)
@@ -196,7 +198,7 @@ def _validate_test_predictions(job: Job, body: Any, scoring: Scoring, where: str
         raise InputError(f"{where}: expected predictions of the job's test fold")
     ids = validate(test["repertoire_id"], list[str], f"{where}: repertoire_id")
     values = {name: validate(test[name], list[AnyFloat], f"{where}: {name}") for name in numbers}
-    if any(len(each) != len(expected) for each in (ids, *values.values())) or len(set(ids)) != len(ids):
+    if any(len(column) != len(expected) for column in (ids, *values.values())) or len(set(ids)) != len(ids):
         raise InputError(f"{where}: expected one prediction for each repertoire of the job's test fold")
     columns = {"repertoire_id": ids, "label": expected, **values}
     scoring.validate(pd.DataFrame({"method": job.method, "fold": job.fold, **columns}))
@@ -207,13 +209,13 @@ def _validate_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
     """Return the members of a stack, with n contributions each; raise InputError if they are not valid."""
     members: list[dict[str, Any]] = validate(body, list[dict[str, Any]], where)
     numbers = ("auc", "weight", "share", "intercept")
-    for each in members:
-        if set(each) != {"member", *numbers, "contributions"}:
-            raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {sorted(each)}")
-        validate(each["member"], str, where)
+    for member in members:
+        if set(member) != {"member", *numbers, "contributions"}:
+            raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {sorted(member)}")
+        validate(member["member"], str, where)
         for name in numbers:
-            validate(each[name], float, f"{where}: {name}")
-        if len(validate(each["contributions"], list[float], where)) != n:
+            validate(member[name], float, f"{where}: {name}")
+        if len(validate(member["contributions"], list[float], where)) != n:
             raise InputError(f"{where}: expected one contribution for each repertoire of the job's test fold")
     return members
 
@@ -259,4 +261,4 @@ class _Header:
     adjust_for: list[str] | None = None
 
 
-_KEYS = {each.name for each in fields(_Header)}
+_KEYS = {field.name for field in fields(_Header)}

@@ -112,20 +112,22 @@ def list_headings(scoring: Scoring) -> list[str]:
 def make_table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     """Return the rows of the table by kind of method; methods without a measured fold have no row."""
     by_name, scoring = _index_by_method(result.comparison), result.scoring
-    eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
+    eligible = [
+        method.name for method in result.methods if method.kind == "method" and by_name[method.name]["complete"]
+    ]
     estimates = estimate_metrics(result.metrics, result.comparison, eligible, scoring)
     refits = estimate_refit(result.choices, scoring)
     rows: dict[str, list[list[Cell]]] = {"method": [], "control": [], "truth": []}
-    for each in result.methods:
-        row = by_name[each.name]
+    for method in result.methods:
+        row = by_name[method.name]
         if row["n_folds"] == 0:
             continue
-        name = each.label if row["complete"] else f"{each.label} ({row['n_folds']} of {row['n_wanted']} folds)"
+        name = method.label if row["complete"] else f"{method.label} ({row['n_folds']} of {row['n_wanted']} folds)"
         interval = f"[{format_metric(row['ci_low'])}, {format_metric(row['ci_high'])}]"
         tests = [format_p_value(row["p_value"]), format_p_value(row["p_holm"])]
-        main, *others = (estimates[metric].get(each.name, "-") for metric in scoring.headings)
-        measures = [refits.get(each.name, "-"), *others]
-        rows[each.kind].append([name, main, interval, *tests, *measures, *_format_cost(result.costs, each.name)])
+        main, *others = (estimates[metric].get(method.name, "-") for metric in scoring.headings)
+        measures = [refits.get(method.name, "-"), *others]
+        rows[method.kind].append([name, main, interval, *tests, *measures, *_format_cost(result.costs, method.name)])
     return rows
 
 
@@ -185,7 +187,7 @@ def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], s
     """Return sentences that explain the numbers of the table."""
     if not comparison["n_folds"].any():
         return ["No method has a fold yet."]
-    label = {each.name: each.label for each in methods}
+    label = {method.name: method.label for method in methods}
     largest = max(_index_by_method(comparison).values(), key=lambda row: row["n_folds"])
     n_positive = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
     sentences = [
@@ -228,12 +230,12 @@ def describe_incomplete_methods(
     """Return texts that say which methods lack folds, and why."""
     by_name = _index_by_method(comparison)
     lines = []
-    for each in methods:
-        row = by_name[each.name]
-        if not row["complete"] or each.name in failures:
+    for method in methods:
+        row = by_name[method.name]
+        if not row["complete"] or method.name in failures:
             done = f"{row['n_folds']} of {row['n_wanted']} folds"
-            lines.append(f"{each.label}: {done}; {collapse_whitespace(failures.get(each.name, 'not finished'))}")
-    others = failures.keys() - {each.name for each in methods}
+            lines.append(f"{method.label}: {done}; {collapse_whitespace(failures.get(method.name, 'not finished'))}")
+    others = failures.keys() - {method.name for method in methods}
     return lines + [f"{name}: {collapse_whitespace(reason)}" for name, reason in failures.items() if name in others]
 
 
@@ -266,8 +268,8 @@ def summarise_chosen_settings(
     if choices.empty:
         return []
     n_folds, chosen = choices["fold"].nunique(), []
-    for each in methods:
-        rows = choices[choices["method"] == each.name].sort_values("fold")
+    for method in methods:
+        rows = choices[choices["method"] == method.name].sort_values("fold")
         if rows.empty:
             continue
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
@@ -276,7 +278,7 @@ def summarise_chosen_settings(
             sd = format_metric(values.std(ddof=1))
             validation = f"validation {VALIDATED[scoring.kind]} {format_metric(values.mean())} ± {sd}"
         settings = _format_chosen([json.loads(text) for text in rows["settings"]])
-        chosen.append(ChosenSettings(each.label + where, validation, settings))
+        chosen.append(ChosenSettings(method.label + where, validation, settings))
     return chosen
 
 
@@ -291,12 +293,12 @@ def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
 def describe_members(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
     """Return a line for each stack with the share and AUC of each member, as means over folds."""
     lines = []
-    for each in methods:
-        rows = members[members["method"] == each.name].drop_duplicates(["fold", "member"])
+    for method in methods:
+        rows = members[members["method"] == method.name].drop_duplicates(["fold", "member"])
         means = rows.groupby("member", sort=False)[["share", "auc"]].mean().sort_values("share", ascending=False)
         texts = [f"{name} {share:.0%} (AUC {auc:.3f})" for name, share, auc in means.itertuples()]
         if texts:
-            lines.append(f"{each.label}: {', '.join(texts)}")
+            lines.append(f"{method.label}: {', '.join(texts)}")
     return lines
 
 

@@ -40,9 +40,9 @@ def compute_log_top_shares(counts: NDArray[np.uint32]) -> Floats:
 def compute_log_top_shares_table(dataset: RepertoireDataset) -> Floats:
     """Return the features of each repertoire, (B, Q); it is cached. NaN: see `compute_log_top_shares`."""
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        rows = track(whole.map_repertoires(_compute_row), "reading counts", len(whole))
-        return {"log_top_shares": np.array(list(rows)).reshape(len(whole), len(TOP_FRACTIONS))}
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        rows = track(all_repertoires.map_repertoires(_compute_row), "reading counts", len(all_repertoires))
+        return {"log_top_shares": np.array(list(rows)).reshape(len(all_repertoires), len(TOP_FRACTIONS))}
 
     arrays = load_or_compute(dataset, "log-top-shares", {"fractions": tuple(TOP_FRACTIONS.values())}, compute)
     return np.asarray(arrays["log_top_shares"][dataset.repertoire_indices])

@@ -202,16 +202,16 @@ class CloneBranch(Branch):
         return np.unique(self._prepare_search(repertoire).find_in(repertoire).rows)
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
-        """See `Branch`."""
-        found = np.zeros((len(repertoire), self.n_outputs))
+        """Return the evidence of each sequence, (N, T): of its hits, and an equal share of the score without hits."""
+        contributions = np.zeros((len(repertoire), self.n_outputs))
         if len(repertoire):
             hits, scores_without_hits = self._match_stored_clones(repertoire)
-            found += scores_without_hits / len(repertoire)
-            np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
-        return found
+            contributions += scores_without_hits / len(repertoire)
+            np.add.at(contributions, (hits.rows, hits.outputs), hits.evidence)
+        return contributions
 
     def score(self, repertoire: Repertoire) -> Floats:
-        """See `Branch`."""
+        """Return the scores of a repertoire, (T,), from its sequences that match stored clones."""
         if len(repertoire) == 0:
             return np.zeros(self.n_outputs)
         hits, scores_without_hits = self._match_stored_clones(repertoire)
@@ -283,7 +283,7 @@ class CloneBranch(Branch):
         return frame
 
     def describe(self) -> dict[str, Any]:
-        """See `Branch`."""
+        """Return the description of the stored clones as values for JSON; `from_description` reads it."""
         described = self._description
         genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
         memories = [dict(vars(memory)) for memory in described.memories]
@@ -291,11 +291,11 @@ class CloneBranch(Branch):
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneBranch:
-        """See `Branch`."""
+        """Return a branch with empty buffers from a result of `describe`; raise InputError if it is not one."""
         return cls(parse_clones_description(description, n_outputs, where), n_outputs)
 
     def check(self, where: str) -> None:
-        """See `Branch`."""
+        """Raise InputError if the buffers, read from a file, have numbers that would crash compiled code."""
         offsets, residues = to_array(self.offsets), to_array(self.residues)
         lengths = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:

@@ -176,13 +176,15 @@ def find_candidates(
         Gene fields that are part of a clone.
     """
     limit = max(1, _MAX_CANDIDATES // max(1, len(searches)))
-    found = [_find_weakly_associated(clones, search, limit) for search in searches]
-    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
+    selections = [_find_weakly_associated(clones, search, limit) for search in searches]
+    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(fold_result[0] for fold_result in selections)]))
     candidates = CloneSet(dataset.take_clones(clones.representative[indices], fields))
     candidates = candidates.take(compute_content_order(candidates))
     rows, first = np.unique(dataset.repertoire_indices, return_index=True)
     carried = _find_carried(candidates, dataset[first])
-    return Candidates(candidates, [each[1] for each in found], rows, carried, *_list_neighbours(candidates))
+    return Candidates(
+        candidates, [fold_result[1] for fold_result in selections], rows, carried, *_list_neighbours(candidates)
+    )
 
 
 def _find_weakly_associated(clones: CloneCarriers, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
@@ -218,10 +220,10 @@ def _find_carried(candidates: CloneSet, repertoires: RepertoireDataset) -> Carri
         matches = np.full(len(candidates), NO_MATCH, np.int8)
         matches[pairs.clones] = ONE_SUBSTITUTION
         matches[pairs.clones[pairs.mismatches == 0]] = EXACT
-        own = np.flatnonzero(matches != NO_MATCH)
-        sizes[d] = len(own)
-        carried.append(own.astype(np.int32))
-        is_exact.append(matches[own] == EXACT)
+        matched = np.flatnonzero(matches != NO_MATCH)
+        sizes[d] = len(matched)
+        carried.append(matched.astype(np.int32))
+        is_exact.append(matches[matched] == EXACT)
     offsets = compute_offsets(sizes)
     return CarriedClones(offsets[:-1], offsets[1:], np.concatenate(carried), np.concatenate(is_exact))
 
@@ -255,7 +257,7 @@ def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float
         passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
         for held_out, fold in np.argwhere(selections.selection_of == selection).tolist():
             held_out_rows = np.flatnonzero(repertoires.fold == fold)
-            _count(by_fold.carried, held_out_rows, chosen.matches, passed, counts[:, held_out])
+            _count_candidates(by_fold.carried, held_out_rows, chosen.matches, passed, counts[:, held_out])
     return count_by_threshold(counts, repertoires, by_fold.search.dataset)
 
 
@@ -278,8 +280,10 @@ def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
     order = order[p_values.ravel()[order] < 1]
     matches = np.full(len(is_eligible), NO_MATCH, np.int64)
     _assign_matches(order, candidates.neighbour_offsets, candidates.neighbours, matches)
-    at = matches.clip(EXACT), np.arange(len(matches))
-    return ChosenMatches(matches, np.where(matches == NO_MATCH, 1.0, p_values[at]), label_sums[at], n_carriers[at])
+    chosen = matches.clip(EXACT), np.arange(len(matches))
+    return ChosenMatches(
+        matches, np.where(matches == NO_MATCH, 1.0, p_values[chosen]), label_sums[chosen], n_carriers[chosen]
+    )
 
 
 @njit(nogil=True)
@@ -325,9 +329,11 @@ def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRep
 
 
 @njit(nogil=True)
-def _count(carried: CarriedClones, some: Integers, matches: Integers, passed: Integers, counts: Integers) -> None:
+def _count_candidates(
+    carried: CarriedClones, repertoires: Integers, matches: Integers, passed: Integers, counts: Integers
+) -> None:
     """Count the retrieved candidates of some repertoires, by the strictest threshold that each passes, (D, T)."""
-    for d in some:
+    for d in repertoires:
         for i in range(carried.starts[d], carried.stops[d]):
             candidate = carried.clones[i]
             if passed[candidate] > 0 and (carried.is_exact[i] or matches[candidate] == ONE_SUBSTITUTION):

@@ -125,10 +125,11 @@ def hold_out(
     scores, baseline_outputs = np.zeros(counts.shape[:2]), np.zeros(len(n))
     for fold in range(counts.shape[2] - 1):
         out = folds == fold
-        kept = values[~out]
-        baseline_outputs[out] = np.log((kept.sum() + 1) / ((1 - kept).sum() + 1)) if kind == "odds" else kept.mean()
+        training = values[~out]
+        n_positive, n_negative = training.sum(), (1 - training).sum()
+        baseline_outputs[out] = np.log((n_positive + 1) / (n_negative + 1)) if kind == "odds" else training.mean()
         for alternative, k in enumerate(counts[:, :, fold]):
-            parameters = fit_evidence(kind, k[~out], n[~out], kept)
+            parameters = fit_evidence(kind, k[~out], n[~out], training)
             scores[alternative, out] = compute_evidence(kind, parameters, k[out], n[out])
     return HeldOutEvidence(scores, baseline_outputs)
 

@@ -153,26 +153,30 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
 
 def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> Iterator[WildcardClones | None]:
     """Yield the wildcard clones of each search; only one set of them is in memory at a time."""
-    found, rows = None, None
+    wildcard_clones, rows = None, None
     for search in searches:
         if rows is None or not np.array_equal(search.rows, rows):
-            found, rows = find_wildcard_clones(search.dataset, fields), search.rows
-            if found is None:
+            wildcard_clones, rows = find_wildcard_clones(search.dataset, fields), search.rows
+            if wildcard_clones is None:
                 _logger.info(
                     "Clones with a wildcard are not looked for: the training repertoires have more than %s sequences.",
                     f"{MAX_SEQUENCES:,}",
                 )
-        yield found
+        yield wildcard_clones
 
 
 def _run_search(
     by_fold: CandidatesByFold, clones: SharedClones, wildcards: WildcardClones | None, n: Integers
 ) -> _SearchResult:
+    """Return the best way to match clones and the best p-value, with the held-out evidence of each repertoire.
+
+    `n` is the number of different clones in each repertoire, (B,).
+    """
     search = by_fold.search
-    kinds = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
+    counts_by_kind = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
     if wildcards is not None:
-        kinds.append(_count_out_of_fold(wildcards, search, wildcards.residues))
-    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in kinds])
+        counts_by_kind.append(_count_out_of_fold(wildcards, search, wildcards.residues))
+    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in counts_by_kind])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores, donors = np.zeros(len(n)), renumber_donors(search.groups, len(n))
@@ -251,22 +255,28 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
     wildcards = result.wildcards
     tested = clones.shared if wildcards is None else wildcards
-    found = find_associated_clones(tested, search.units, threshold, search.test)
+    associated = find_associated_clones(tested, search.units, threshold, search.test)
     if result.best < len(THRESHOLDS) or wildcards is not None:
-        chosen = CloneSet(search.dataset.take_clones(tested.representative[found.indices], clones.fields))
-        matches = np.full(len(chosen), EXACT) if wildcards is None else WILDCARD + wildcards.positions[found.indices]
-        p_values, sums = found.p_values, (found.label_sums, found.n_carriers)
+        chosen = CloneSet(search.dataset.take_clones(tested.representative[associated.indices], clones.fields))
+        matches = (
+            np.full(len(chosen), EXACT) if wildcards is None else WILDCARD + wildcards.positions[associated.indices]
+        )
+        p_values, sums = associated.p_values, (associated.label_sums, associated.n_carriers)
     else:
-        some = np.flatnonzero(final.p_values < threshold)
-        chosen, matches, p_values = clones.candidates.clones.take(some), final.matches[some], final.p_values[some]
-        sums = final.label_sums[some], final.n_carriers[some]
+        kept = np.flatnonzero(final.p_values < threshold)
+        chosen, matches, p_values = (
+            clones.candidates.clones.take(kept),
+            final.matches[kept],
+            final.p_values[kept],
+        )
+        sums = final.label_sums[kept], final.n_carriers[kept]
     counts = result.counts[result.best, :, -1]
     parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
     if len(chosen) == 0 or not parameters.any():
         return None
     order = compute_content_order(chosen, matches)
     order = order[np.argsort(p_values[order], kind="stable")]
-    tests = np.stack([p_values, adjust_by_benjamini_hochberg(p_values, found.n_tested)], axis=1)
+    tests = np.stack([p_values, adjust_by_benjamini_hochberg(p_values, associated.n_tested)], axis=1)
     columns = matches[order], _count_carriers_by_class(search, *sums)[order], tests[order]
     return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
 
@@ -296,6 +306,6 @@ def _score_cohort(
         scores[rows, output] = _sum_scores(directions)
         loss_decreases[output] = _compute_loss_decrease(directions)
     for position in np.flatnonzero(~is_known.all(axis=1)).tolist():
-        own = branch.score(cohort.dataset[position])
-        scores[position] = np.where(is_known[position], scores[position], own)
+        final_score = branch.score(cohort.dataset[position])
+        scores[position] = np.where(is_known[position], scores[position], final_score)
     return scores, loss_decreases

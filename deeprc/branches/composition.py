@@ -75,7 +75,7 @@ class _Description:
 
 
 class _Terms(NamedTuple):
-    """What the k-mers and genes of one sequence of a repertoire add to the scores.
+    """The amounts that the k-mers and genes of one sequence of a repertoire add to the scores.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class _Terms(NamedTuple):
 
 
 class _ExpansionTerms(NamedTuple):
-    """What the k-mers and genes of one sequence of a repertoire add to the scores because of its expansion.
+    """The amounts that the k-mers and genes of one expanded sequence add to the scores because of its expansion.
 
     Attributes
     ----------
@@ -197,7 +197,9 @@ class CompositionBranch(Branch):
     def features(self) -> list[str]:
         """Which features have weights."""
         functions = [self.get_linear_function(output) for output in range(len(self.kmer_constants))]
-        return [name for kind, name in KIND_NAMES.items() if any(getattr(each, kind).any() for each in functions)]
+        return [
+            name for kind, name in KIND_NAMES.items() if any(getattr(function, kind).any() for function in functions)
+        ]
 
     def get_linear_function(self, output: int) -> LinearFunction:
         """Return the weights of all features for one output in 64 bits; features that are not read have 0.
@@ -287,7 +289,7 @@ class CompositionBranch(Branch):
         )
 
     def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
-        """Return what the inequality of the counts adds to the linear function, (T,): 0 if no count is above 1."""
+        """Return the part of the linear function that comes from unequal counts, (T,): 0 if no count is above 1."""
         weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
         return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 

@@ -136,11 +136,11 @@ class CompositionFeatures:
         self._scales = {kind: scale for kind, (scale, _) in scaled.items()}
         self._expansion = _KmerColumns(_fill_unknown(expansion, weights), weights)
         kmers = {"kmers": self._kmers, "expansion": self._expansion}
-        self.centre = LinearFunction(**{kind: each.centre for kind, each in (kmers | self._columns).items()})
-        products = {kind: each.products for kind, each in kmers.items()}
-        products |= {kind: found for kind, (_, found) in scaled.items()}
+        self.centre = LinearFunction(**{kind: columns.centre for kind, columns in (kmers | self._columns).items()})
+        products = {kind: kmer.products for kind, kmer in kmers.items()}
+        products |= {kind: kind_products for kind, (_, kind_products) in scaled.items()}
         self.products: dict[Kind, Floats] = {
-            kind: found for kind in get_args(Kind) if (found := products[kind]) is not None
+            kind: kind_products for kind in get_args(Kind) if (kind_products := products[kind]) is not None
         }
 
     def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
@@ -174,7 +174,7 @@ class CompositionFeatures:
 
     def make_gene_function(self, kind: GeneKind, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
-        zeros = {each: np.zeros_like(getattr(self.centre, each)) for each in get_args(Kind)}
+        zeros = {kind: np.zeros_like(getattr(self.centre, kind)) for kind in get_args(Kind)}
         return LinearFunction(**zeros | {kind: weights})
 
     def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
@@ -183,7 +183,7 @@ class CompositionFeatures:
 
 
 def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:
-    """Return rows of features, where rows of NaN have become the mean of the others with weights, (B,)."""
+    """Return the features, (B, F), where the mean of the other rows, weighted by (B,), replaces each row of NaN."""
     known = np.asarray(~np.isnan(rows).any(axis=1))
     total = weights[known].sum()
     mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])

@@ -75,11 +75,11 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)
     assert len(models) == n_outputs == get_output_slices(cohort.tasks)[-1].stop
-    found = [(output, model) for output, model in enumerate(models) if model is not None]
-    if not found:
+    fitted = [(output, model) for output, model in enumerate(models) if model is not None]
+    if not fitted:
         return None
-    clear = [(output, model) for output, model in found if model.is_clear]
-    used = clear or found
+    clear = [(output, model) for output, model in fitted if model.is_clear]
+    used = clear or fitted
     scores, loss_decreases = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
     for output, model in used:
         scores[:, output], loss_decreases[output] = model.scores, model.loss_decrease
@@ -219,8 +219,10 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     if not kinds:
         return None
     with limit_blas_threads():
-        found = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
-        slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
+        scores_by_setting = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
+        slopes, loss_decreases = zip(
+            *(_fit_slope(scores, target, problem.is_number) for scores in scores_by_setting), strict=True
+        )
         settings = [(models, C) for models in kinds for C in models.Cs]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
         best, evidence = _choose_setting(
@@ -230,7 +232,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
             return None
         models, C = settings[best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])
-    scores[problem.known] = slopes[best] * found[best]
+    scores[problem.known] = slopes[best] * scores_by_setting[best]
     return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()), evidence > min_evidence)
 
 
@@ -253,8 +255,8 @@ def _choose_setting(
     min_evidence
         Evidence above which a setting is clear.
     """
-    means = np.array([each.mean() for each in loss_decreases])
-    reads_expansion = np.array([not {"expansion", "gene_expansion"}.isdisjoint(each) for each in kinds])
+    means = np.array([loss_decrease.mean() for loss_decrease in loss_decreases])
+    reads_expansion = np.array([not {"expansion", "gene_expansion"}.isdisjoint(kind) for kind in kinds])
 
     def measure(setting: int) -> tuple[int, float]:
         evidence = count_standard_errors(loss_decreases[setting], groups)
@@ -264,7 +266,7 @@ def _choose_setting(
     if best[1] > min_evidence or reads_expansion.all():
         return best
     without = measure(int(np.argmax(np.where(reads_expansion, -np.inf, means))))
-    return max(best, without, key=lambda found: found[1])
+    return max(best, without, key=lambda setting_and_gain: setting_and_gain[1])
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:
@@ -272,8 +274,8 @@ def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floa
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
     total = np.zeros((len(models.Cs), len(target)))
     with open_threads() as threads:
-        found = threads.map(lambda task: _score_fold(problem, models, target, *task), tasks)
-        shown = track(found, "learning from composition", len(tasks))
+        fold_scores = threads.map(lambda task: _score_fold(problem, models, target, *task), tasks)
+        shown = track(fold_scores, "learning from composition", len(tasks))
         for (folds, fold), scores in zip(tasks, shown, strict=True):
             total[:, folds == fold] += scores
     return np.asarray(total / len(problem.folds))
@@ -287,7 +289,7 @@ def _score_fold(problem: _Problem, models: Models, target: Floats, folds: NDArra
     return models.score_left_out(target[is_fitted], problem.known[is_fitted], problem.known[is_left_out])
 
 
-def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
+def _fit_slope(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
     """Return the best slope of the scores, at least 0, and the decrease of each repertoire's loss, (n,)."""
     spread = float(scores.std())
     if spread == 0:
@@ -304,6 +306,7 @@ def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]
 
 
 def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]:
+    """Return the slope of the scores, and each repertoire's loss by the class shares minus that by the scores, (n,)."""
     path = partial(fit_elastic_net_path, l1_ratio=0.0, scale="common")
     (solution,) = path(standard[:, None], target == 1, [1 / _SLOPE_PENALTY])
     slope = float(solution.coefficients.sum())

@@ -9,7 +9,7 @@ The objective of both is C * sum of losses + penalty; the intercept has no penal
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
 numbers 0 and 1: an l1 logistic regression was no better (docs/experiments.md, 2026-11-28), and compiles for seconds.
 
-Letters: B repertoires, l learned and m left-out ones among them; G genes; V values of C.
+Letters: B repertoires, l training and m left-out ones among them; G genes; V values of C.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ class Models(ABC):
     kinds: tuple[Kind, ...]
 
     @abstractmethod
-    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+    def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires by the model for each C, (V, m), without an intercept.
 
         Parameters
         ----------
         target
-            Class (0 or 1) or number of each repertoire that is learned from, (l,).
-        learned, left_out
+            Class (0 or 1) or number of each training repertoire, (l,).
+        training, left_out
             Indices of the repertoires, (l,) and (m,).
         """
 
     @abstractmethod
-    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+    def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C; its function is multiplied by a slope."""
 
 
@@ -99,8 +99,8 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
         Whether a number is predicted, not a class.
     """
     varying = features.products.keys()
-    found: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
-    return [*found, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
+    models: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
+    return [*models, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class DenseModels(Models):
     def _shares(self) -> dict[Kind, float]:
         return dict.fromkeys(self.kinds, 1 / len(self.kinds))
 
-    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+    def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         present = _mark_present(len(self.features.size_weights), left_out)
         moved = np.asarray(
@@ -135,15 +135,15 @@ class DenseModels(Models):
                 for kind, share in self._shares.items()
             )
         )
-        gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(left_out, learned)]
+        gram, across = moved[np.ix_(training, training)], moved[np.ix_(left_out, training)]
         return np.stack([across @ solution.weights for solution in self._path(gram, target, self.Cs)])
 
-    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+    def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         products = self.features.mix_inner_products(self._shares)
-        (solution,) = self._path(products[np.ix_(learned, learned)], target, [C])
+        (solution,) = self._path(products[np.ix_(training, training)], target, [C])
         dual = np.zeros(len(products))
-        dual[learned] = slope * solution.weights
+        dual[training] = slope * solution.weights
         return FittedFunction(self.features.make_linear_function(dual, self._shares), products @ dual)
 
     @property
@@ -167,17 +167,17 @@ class SparseGeneModels(Models):
     kinds: tuple[GeneKind]
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
 
-    def score_left_out(self, target: Floats, learned: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
+    def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         (kind,) = self.kinds
         genes = self.features.centre_genes(kind, _mark_present(len(self.features.size_weights), left_out))
-        return _fit_lasso_path(genes[learned], target, self.Cs) @ genes[left_out].T
+        return _fit_lasso_path(genes[training], target, self.Cs) @ genes[left_out].T
 
-    def fit(self, target: Floats, learned: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
+    def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         (kind,) = self.kinds
         genes = self.features.centre_genes(kind, np.ones(len(self.features.size_weights), bool))
-        (weights,) = slope * _fit_lasso_path(genes[learned], target, [C])
+        (weights,) = slope * _fit_lasso_path(genes[training], target, [C])
         return FittedFunction(self.features.make_gene_function(kind, weights), genes @ weights)
 
 

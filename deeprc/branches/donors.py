@@ -61,13 +61,15 @@ def compute_association_z(scores: Floats, values: Floats, groups: NDArray[np.int
     donors = renumber_donors(groups, len(scores))
     n_of = np.bincount(donors)
     scores, values = scores - scores.mean(), values - values.mean()
-    score, value = (np.bincount(donors, each) / n_of for each in (scores, values))  # means of the donors, (D,)
-    rest, rest_of_values = scores - score[donors], values - value[donors]
+    score, value = (np.bincount(donors, array) / n_of for array in (scores, values))  # means of the donors, (D,)
+    score_residuals, value_residuals = scores - score[donors], values - value[donors]
     sums = n_of * score
     between = float((sums**2).sum() * ((value - value.mean()) ** 2).sum()) / max(len(n_of) - 1, 1)
-    squares = np.bincount(donors, rest**2) * np.bincount(donors, rest_of_values**2) / np.maximum(n_of - 1, 1)
+    squares = (
+        np.bincount(donors, score_residuals**2) * np.bincount(donors, value_residuals**2) / np.maximum(n_of - 1, 1)
+    )
     variance = between + float(squares.sum())
-    product = float(sums @ value + rest @ rest_of_values)
+    product = float(sums @ value + score_residuals @ value_residuals)
     return product / variance**0.5 if variance > _ROUNDING * float((scores**2).sum() * (values**2).sum()) else 0.0
 
 

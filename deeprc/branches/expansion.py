@@ -86,7 +86,7 @@ def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str,
     InputError
         If the container has no calls of a field with names.
     """
-    tables, found = _load_tables(dataset), [np.zeros((len(dataset), 0))]
+    tables, columns = _load_tables(dataset), [np.zeros((len(dataset), 0))]
     for field, names in genes.items():
         if names and field not in dataset.gene_fields:
             raise InputError(f"{dataset.container.path}: has no {field}")
@@ -94,18 +94,18 @@ def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str,
             rows = tables[field][dataset.repertoire_indices]
             absent = np.where(np.isnan(rows).any(axis=1, keepdims=True), np.nan, 0.0)
             index_of = {name: index for index, name in enumerate(tables[f"{field}_names"].tolist())}
-            found.append(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
-    return np.hstack(found)
+            columns.append(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
+    return np.hstack(columns)
 
 
 def _load_tables(dataset: RepertoireDataset) -> Arrays:
     """Return the features of all repertoires of a container: `kmers`, (B, E), and those of the genes by field."""
 
-    def compute(whole: RepertoireDataset) -> Arrays:
-        genes = {field: list_genes(whole, field) for field in whole.gene_fields}
-        computed = whole.map_repertoires(partial(_compute_rows, genes=genes))
-        rows = list(track(computed, "reading expanded clones", len(whole)))
-        n, kmers = len(whole), [each for each, _ in rows]
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        genes = {field: list_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
+        computed = all_repertoires.map_repertoires(partial(_compute_rows, genes=genes))
+        rows = list(track(computed, "reading expanded clones", len(all_repertoires)))
+        n, kmers = len(all_repertoires), [clone for clone, _ in rows]
         arrays: Arrays = {"kmers": np.array(kmers, np.float32).reshape(n, N_EXPANSION_KMERS)}
         for field, names in genes.items():
             arrays[field] = np.array([by_field[field] for _, by_field in rows]).reshape(n, len(names))
@@ -134,9 +134,11 @@ def _sum_by_gene(calls: Categorical, scores: Floats, names: Sequence[str]) -> Fl
 
 
 def _count_weighted_kmers(repertoire: Repertoire, scores: Floats) -> NDArray[np.float32]:
+    """Return the sum of the expansion scores over the occurrences of each 3-mer, per sequence, (8000,)."""
     weights = np.rint((scores + 1) * _UNIT).astype(np.uint32)
     spacing = tuple(range(EXPANSION_K))
     weighted, plain = (
-        count_kmers(repertoire.residues, repertoire.lengths, spacing, weights=each) for each in (weights, None)
+        count_kmers(repertoire.residues, repertoire.lengths, spacing, weights=kmer_weights)
+        for kmer_weights in (weights, None)
     )
     return ((weighted / _UNIT - plain) / len(repertoire)).astype(np.float32)

@@ -21,7 +21,9 @@ from deeprc.tasks import Task
 
 __all__ = ["attach_described_branches", "describe_branches", "describe_fits", "fit_branches"]
 
-_TYPES: Mapping[str, type[Branch]] = {each.name: each for each in (CompositionBranch, CloneBranch)}
+_TYPES: Mapping[str, type[Branch]] = {
+    branch_class.name: branch_class for branch_class in (CompositionBranch, CloneBranch)
+}
 
 
 def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBranch]:
@@ -36,12 +38,12 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
     cohort
         Repertoires to learn from; test repertoires are never among them.
     """
-    found = [
+    fits_or_none = [
         fit_composition(cohort, with_counts=config.composition_counts) if config.composition else None,
         fit_clones(cohort) if config.clones else None,
     ]
-    fitted = [each for each in found if each is not None]
-    return [each for each in fitted if not each.branch.is_doubtful] or fitted
+    fitted = [fit for fit in fits_or_none if fit is not None]
+    return [fit for fit in fitted if not fit.branch.is_doubtful] or fitted
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
@@ -61,24 +63,24 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
         return "The network has no branch besides its attention."
     used: list[str] = []
     phrase = "lowers the loss on left-out repertoires by"
-    for each in fitted:
+    for fit in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
-            for decrease, output in zip(each.loss_decreases, list_output_names(tasks), strict=True)
+            for decrease, output in zip(fit.loss_decreases, list_output_names(tasks), strict=True)
             if decrease > 0
         ]
         if useful:
-            doubt = ", which may be chance" if each.branch.is_doubtful else ""
-            used.append(f"{each.branch.name} ({phrase} {' and '.join(useful)}{doubt})")
+            doubt = ", which may be chance" if fit.branch.is_doubtful else ""
+            used.append(f"{fit.branch.name} ({phrase} {' and '.join(useful)}{doubt})")
             phrase = "by"
         else:
-            used.append(each.branch.name)
-    unused = [name for name in sought if name not in {each.branch.name for each in fitted}]
+            used.append(fit.branch.name)
+    unused = [name for name in sought if name not in {fit.branch.name for fit in fitted}]
     text = f"Branches used: {', '.join(used) or 'only the attention'}."
     text += "".join(
-        f" {each.branch.name.capitalize()} reads {', '.join(each.branch.features)}."
-        for each in fitted
-        if each.branch.features
+        f" {fit.branch.name.capitalize()} reads {', '.join(fit.branch.features)}."
+        for fit in fitted
+        if fit.branch.features
     )
     return f"{text} Not used: {', '.join(unused)}." if unused else text
 
@@ -117,14 +119,14 @@ def attach_described_branches(network: DeepRC, described: Any, where: str) -> No
         If `described` is not a description of branches.
     """
     where = f"{where}: branches"
-    found: _BranchesDescription = validate(described, _BranchesDescription, where)
-    unknown = sorted(found.members.keys() - _TYPES.keys())
+    stored: _BranchesDescription = validate(described, _BranchesDescription, where)
+    unknown = sorted(stored.members.keys() - _TYPES.keys())
     if unknown:
         raise InputError(f"{where}: expected some of {', '.join(_TYPES)}, found {abbreviate(unknown[0])}")
-    if len(set(found.digests)) < len(found.digests):
+    if len(set(stored.digests)) < len(stored.digests):
         raise InputError(f"{where}: digests: expected different ones")
     branches = [
         _TYPES[name].from_description(description, network.n_outputs, f"{where}: {name}")
-        for name, description in found.members.items()
+        for name, description in stored.members.items()
     ]
-    network.attach_branches(branches, found.digests)
+    network.attach_branches(branches, stored.digests)

@@ -10,7 +10,7 @@ from deeprc.errors import InputError
 __all__ = ["check_some_genes_known"]
 
 
-def check_some_genes_known(source: object, field: str, known: Collection[str], found: Collection[str]) -> None:
+def check_some_genes_known(source: object, field: str, known: Collection[str], given: Collection[str]) -> None:
     """Raise InputError if a container has genes, but a branch knows none of their names.
 
     Parameters
@@ -19,11 +19,11 @@ def check_some_genes_known(source: object, field: str, known: Collection[str], f
         Path of the container.
     field
         Field of the genes, `v_call` or `j_call`.
-    known, found
+    known, given
         Names that the branch knows, and names in the container; "" is an unknown gene.
     """
-    known, found = sorted(set(known) - {""}), sorted(set(found) - {""})
-    if known and not set(known) & set(found):
-        example = abbreviate(found[0]) if found else "none"
+    known, given = sorted(set(known) - {""}), sorted(set(given) - {""})
+    if known and not set(known) & set(given):
+        example = abbreviate(given[0]) if given else "none"
         expected = f"expected genes named as in training, such as {known[0]!r}"
         raise InputError(f"{source}: {field}: {expected}, found {example}")

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from deeprc.checks.findings import Finding
-from deeprc.datasets.plan import describe_texts
-from deeprc.errors import cut_name
+from deeprc.errors import cut_name, describe_texts
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import WHERE_APART
 
@@ -18,17 +17,17 @@ _SHOWN = 3
 
 
 def format_finding(finding: Finding) -> str:
-    """Return what a check has found, and what to do, as sentences."""
+    """Return a finding of a check and its advice as sentences."""
     sentences = (f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in (finding.message, finding.advice))
     return " ".join(sentences)
 
 
 def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
     """Yield a warning for each column, file name or format that predicts a label."""
-    for each in findings:
-        if each.code in _SHORTCUTS and each.severity == "warning":
-            details = {"target": each.target, "column": each.column, **each.numbers}
-            yield Caution("warning", format_finding(each), "setup", each.code, details)
+    for finding in findings:
+        if finding.code in _SHORTCUTS and finding.severity == "warning":
+            details = {"target": finding.target, "column": finding.column, **finding.numbers}
+            yield Caution("warning", format_finding(finding), "setup", finding.code, details)
 
 
 def find_duplicate_cautions(
@@ -45,11 +44,11 @@ def find_duplicate_cautions(
     apart
         Kind of the parts: folds, or parts of a split.
     """
-    all_groups = dict.fromkeys(group for each in findings for group in each.groups)
+    all_groups = dict.fromkeys(group for finding in findings for group in finding.groups)
     groups = [group for group in all_groups if len({part_of[name] for name in group if name in part_of}) > 1]
     if groups:
-        named = [" + ".join(map(cut_name, group[:_SHOWN])) for group in groups]
-        shown = describe_texts(named, "group", "groups", _SHOWN)
+        group_texts = [" + ".join(map(cut_name, group[:_SHOWN])) for group in groups]
+        shown = describe_texts(group_texts, "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more sequences than expected by chance are {WHERE_APART[apart]} ({shown}). "
             "They may be copies, or samples of one donor, so every metric may be too good. `deeprc check` with "

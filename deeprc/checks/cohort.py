@@ -67,14 +67,14 @@ def check_cohort(
     """
     targets = [targets] if isinstance(targets, str) else targets
     options = ReadingOptions() if options is None else options
-    found = find_files(sources, exclude=Path(metadata))
+    source_files = find_files(sources, exclude=Path(metadata))
     check_regular_file(Path(metadata), expected="a metadata sheet")
     try:
-        sheet = read_metadata(metadata, id_column=options.id_column, files=found.tables)
+        sheet = read_metadata(metadata, id_column=options.id_column, files=source_files.tables)
     except InputError as error:
         advice = "Correct the sheet. Nothing else was checked."
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
-    files = found.select_named(sheet.files)
+    files = source_files.select_named(sheet.files)
     donors = SheetDonors(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, donors)
     try:
@@ -87,12 +87,12 @@ def check_cohort(
     profiled = _profile_files(plan.files_to_read, jobs, progress)
     findings += [
         *_make_unreadable_findings(plan, profiled),
-        *_make_unmatched_findings(sheet, plan, found, options.allow_missing),
+        *_make_unmatched_findings(sheet, plan, source_files, options.allow_missing),
     ]
     if options.allow_missing:
         sheet = _drop_missing(sheet, plan.rows_without_file)
         donors = SheetDonors(sheet, group_by)
-    report = plan.report((each.report for each in profiled.profiles), profiled.failed, options.cleaning())
+    report = plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning())
     allow_empty = options.allow_missing
     return examine(profiled.profiles, sheet, tasks, donors, allow_empty=allow_empty, others=findings, report=report)
 
@@ -145,14 +145,16 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
         )
     faults = group_errors({**plan.skipped, **profiled.failed})
     return [
-        Finding("error", "unreadable-file", each.describe(), advice, each.members, numbers={"files": len(each.members)})
-        for each in faults
+        Finding(
+            "error", "unreadable-file", fault.describe(), advice, fault.members, numbers={"files": len(fault.members)}
+        )
+        for fault in faults
     ]
 
 
 def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, allow_missing: bool) -> list[Finding]:
     """Return findings about rows without a file, and files or repertoires without a row."""
-    found = []
+    findings = []
     severity: Severity = "warning" if allow_missing else "error"
     advice = "Add the missing files or rows, or leave these out with `allow_missing`."
     if allow_missing:
@@ -160,7 +162,7 @@ def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, al
     if plan.rows_without_file:
         none = len(plan.rows_without_file) == len(sheet.repertoire_ids)
         message = describe_missing(sheet, plan, files)
-        found.append(
+        findings.append(
             Finding(
                 "error" if none else severity,
                 "row-without-file",
@@ -173,12 +175,12 @@ def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, al
     if plan.files_without_row:
         names = [file.name for file in plan.files_without_row]
         message = f"the sheet has no row for {name_few(names, 'file', 'files')}"
-        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
+        findings.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
     if plan.repertoires_without_row:
         holders = [file.name for file in plan.repertoires_without_row]
         unknown = tuple(name for names_in_file in plan.repertoires_without_row.values() for name in names_in_file)
         where = name_few(holders, "file", "files")
         message = f"the sheet has no row for {name_few(unknown, 'repertoire', 'repertoires')}, in {where}"
         paths = tuple(map(str, plan.repertoires_without_row))
-        found.append(Finding(severity, "file-without-row", message, advice, paths, unknown))
-    return found
+        findings.append(Finding(severity, "file-without-row", message, advice, paths, unknown))
+    return findings

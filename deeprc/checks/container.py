@@ -88,8 +88,12 @@ def _make_sheet(dataset: RepertoireDataset) -> Metadata:
     table, ids = dataset.metadata, tuple(map(str, dataset.repertoire_ids))
     columns = list(map(str, table.columns))
     id_column = next((name for name in columns if tuple(table[name].map(str)) == ids), "")
-    named = find_file_column(columns)
-    files = [""] * len(ids) if named is None else [value if isinstance(value, str) else "" for value in table[named]]
+    file_column = find_file_column(columns)
+    files = (
+        [""] * len(ids)
+        if file_column is None
+        else [value if isinstance(value, str) else "" for value in table[file_column]]
+    )
     return Metadata(Path(dataset.container.path), id_column, ids, table, tuple(files))
 
 
@@ -98,9 +102,9 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     arrays = load_or_compute(dataset, "profiles", {"version": _VERSION}, _make_profile_arrays)
     entries = dataset.container.preprocessing.get("repertoires")
     known = {
-        str(each.get("repertoire_id")): each
-        for each in (entries if isinstance(entries, list) else [])
-        if isinstance(each, Mapping)
+        str(entry.get("repertoire_id")): entry
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping)
     }
     genes = _GeneNames.of({field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS})
     profiles = []
@@ -136,7 +140,7 @@ def _make_profile(arrays: Arrays, row: int, report: RepertoireReport, genes: _Ge
             usage[field] = {genes.by_field[field][code]: n for code, n in pairs}
     unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in genes.unrecognised}
     loci = arrays["loci"][row].reshape(N_LOCI, N_LOCI)
-    v, j = (each.astype(np.int8) for each in np.nonzero(loci))
+    v, j = (indices.astype(np.int8) for indices in np.nonzero(loci))
     sketch, top = (
         np.asarray(arrays[f"{name}_hashes"][slice(*arrays[f"{name}_offsets"][row : row + 2].tolist())])
         for name in ("sketch", "top")
@@ -171,11 +175,11 @@ def _list_values(counts: object) -> list[object]:
     return list(counts.values()) if isinstance(counts, Mapping) else []
 
 
-def _make_profile_arrays(whole: RepertoireDataset) -> Arrays:
+def _make_profile_arrays(all_repertoires: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
-    names = {field: _collect_gene_names(whole, field) for field in _FIELDS}
-    found = whole.map_repertoires(partial(_profile_repertoire, names=names))
-    parts = list(track(found, "checking repertoires", len(whole)))
+    names = {field: _collect_gene_names(all_repertoires, field) for field in _FIELDS}
+    profiled = all_repertoires.map_repertoires(partial(_profile_repertoire, names=names))
+    parts = list(track(profiled, "checking repertoires", len(all_repertoires)))
     arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
         arrays[name] = np.array([part[name] for part in parts], np.int64)
@@ -191,12 +195,12 @@ def _make_profile_arrays(whole: RepertoireDataset) -> Arrays:
     return arrays
 
 
-def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
+def _collect_gene_names(all_repertoires: RepertoireDataset, field: str) -> tuple[str, ...]:
     """Return all gene names of a field; in a simulated cohort each repertoire has a vocabulary of its own."""
-    if isinstance(whole.container, SequenceContainer):
-        return whole.container.gene_names.get(field, ())
+    if isinstance(all_repertoires.container, SequenceContainer):
+        return all_repertoires.container.gene_names.get(field, ())
     names: dict[str, None] = {}
-    for repertoire in whole:
+    for repertoire in all_repertoires:
         calls = repertoire.container.sequences.genes.get(field)
         names |= dict.fromkeys(() if calls is None else calls.vocabulary)
     return tuple(names)

@@ -28,8 +28,8 @@ _DROP_DIFFERENCE = 0.2  # share of rows
 
 def find_content_problems(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) -> list[Finding]:
     """Return findings about the content of each repertoire, by itself and compared with the others."""
-    filled = [each for each in profiles if each.kept]
-    found = [
+    filled = [profile for profile in profiles if profile.kept]
+    findings = [
         *_find_empty(profiles, allow_empty),
         *_find_mixed_chains(filled),
         *_find_contradictions(filled),
@@ -37,7 +37,7 @@ def find_content_problems(profiles: Sequence[RepertoireProfile], *, allow_empty:
         *_find_gene_problems(filled),
     ]
     return [
-        *found,
+        *findings,
         *_find_mixed_count_columns(filled),
         *_find_odd_counts(filled),
         *_find_small_repertoires(filled),
@@ -47,11 +47,11 @@ def find_content_problems(profiles: Sequence[RepertoireProfile], *, allow_empty:
 
 
 def _list_ids(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
-    return tuple(each.repertoire_id for each in profiles)
+    return tuple(profile.repertoire_id for profile in profiles)
 
 
 def _list_files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(each.path) for each in profiles))
+    return tuple(dict.fromkeys(str(profile.path) for profile in profiles))
 
 
 def _name_repertoires(profiles: Sequence[RepertoireProfile]) -> str:
@@ -81,19 +81,22 @@ def _make_finding(
 
 def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
     """Yield findings about repertoires without a kept sequence."""
-    empty = [each for each in profiles if not each.kept]
+    empty = [profile for profile in profiles if not profile.kept]
     if not empty:
         return
     dropped: Counter[str] = Counter()
-    for each in empty:
-        dropped.update(each.report.dropped)
-    rows = sum(each.report.rows_read for each in empty)
+    for profile in empty:
+        dropped.update(profile.report.dropped)
+    rows = sum(profile.report.rows_read for profile in empty)
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
     problem = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''},"
     advice = "Leave such repertoires out with `allow_missing`."
     if allow_empty:
         advice = "`deeprc preprocess` with `allow_missing` leaves such repertoires out."
-    if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
+    if any(
+        profile.report.rows_read and profile.report.dropped.get("empty") == profile.report.rows_read
+        for profile in empty
+    ):
         advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
     yield _make_finding(empty, "warning" if allow_empty else "error", "empty-repertoire", problem, advice)
 
@@ -102,10 +105,10 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
     """Yield findings about repertoires with sequences of several chains."""
     holders: dict[str, list[RepertoireProfile]] = {}
     rows: Counter[str] = Counter()
-    for each in profiles:
-        for locus, n in each.report.loci.items():
-            if locus and each.report.locus is None:
-                holders.setdefault(locus, []).append(each)
+    for profile in profiles:
+        for locus, n in profile.report.loci.items():
+            if locus and profile.report.locus is None:
+                holders.setdefault(locus, []).append(profile)
                 rows[locus] += n
     if len(holders) > 1:
         frequent = rows.most_common()
@@ -113,7 +116,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
             f"{locus} in {format_count(rows[locus], 'row')} of {_name_repertoires(holders[locus])}"
             for locus, _ in frequent
         )
-        fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]
+        fewer = [holder for locus, _ in frequent[1:] for holder in holders[locus]]
         yield Finding(
             "error",
             "mixed-chains",
@@ -126,14 +129,14 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about sequences whose genes belong to a different chain than the file says."""
-    contradicting = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
-    mostly_contradicting = [each for each in contradicting if each.contradicting > _MANY * each.kept]
+    contradicting = [profile for profile in profiles if profile.contradicting > max(_SOME * profile.kept, 1)]
+    mostly_contradicting = [profile for profile in contradicting if profile.contradicting > _MANY * profile.kept]
     for severity, affected in (
         ("error", mostly_contradicting),
-        ("warning", [each for each in contradicting if each not in mostly_contradicting]),
+        ("warning", [profile for profile in contradicting if profile not in mostly_contradicting]),
     ):
         if affected:
-            n, kept = sum(each.contradicting for each in affected), sum(each.kept for each in affected)
+            n, kept = sum(profile.contradicting for profile in affected), sum(profile.kept for profile in affected)
             yield _make_finding(
                 affected,
                 "error" if severity == "error" else "warning",
@@ -147,15 +150,15 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
 
 def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about genes that only mice have."""
-    mouse_profiles = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
+    mouse_profiles = [profile for profile in profiles if sum(profile.of_mice.values()) > _MANY * profile.kept]
     others = [
-        each
-        for each in profiles
-        if each not in mouse_profiles and max(map(each.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
+        profile
+        for profile in profiles
+        if profile not in mouse_profiles and max(map(profile.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
     ]
-    single = [each for each in others if each.of_mice]
+    single = [profile for profile in others if profile.of_mice]
     if mouse_profiles:
-        names = sorted({name for each in mouse_profiles for name in each.of_mice})
+        names = sorted({name for profile in mouse_profiles for name in profile.of_mice})
         example = f"genes that only mice have, such as {', '.join(names[:3])}"
         if others:
             yield Finding(
@@ -171,8 +174,8 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
             advice = "Nothing, if these are mice. Their gene names are kept as they are, not translated to IMGT's."
             yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(mouse_profiles)}", advice)
     if single:
-        names = sorted({name for each in single for name in each.of_mice})
-        n = sum(sum(each.of_mice.values()) for each in single)
+        names = sorted({name for profile in single for name in profile.of_mice})
+        n = sum(sum(profile.of_mice.values()) for profile in single)
         yield _make_finding(
             single,
             "warning",
@@ -186,26 +189,26 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
     """Yield findings about unknown and missing gene names."""
     odd: Counter[str] = Counter()
     with_odd = []
-    named = 0
-    for each in profiles:
-        unread = {name: n for name, n in each.unrecognised.items() if name not in each.of_mice}
+    n_named = 0
+    for profile in profiles:
+        unread = {name: n for name, n in profile.unrecognised.items() if name not in profile.of_mice}
         if unread:
-            with_odd.append(each)
+            with_odd.append(profile)
             odd.update(unread)
-        named += sum(map(each.count_named, ("v_call", "j_call")))
+        n_named += sum(map(profile.count_named, ("v_call", "j_call")))
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
         yield _make_finding(
             with_odd,
-            "warning" if n > _SOME * named else "note",
+            "warning" if n > _SOME * n_named else "note",
             "unknown-genes",
-            f"{n:,} of {named:,} gene names are not recognised ({examples}),",
+            f"{n:,} of {n_named:,} gene names are not recognised ({examples}),",
             "Check that these columns hold gene names. Each of these names is stored as it is, as a gene of its own.",
         )
     for column in ("v_call", "j_call"):
-        shares = [each.count_named(column) / each.kept for each in profiles]
-        without = [each for each, share in zip(profiles, shares, strict=True) if share < _HALF]
+        shares = [profile.count_named(column) / profile.kept for profile in profiles]
+        without = [profile for profile, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
             yield _make_finding(
                 without,
@@ -221,16 +224,18 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
 def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the columns that counts are from."""
     sources: dict[str, list[RepertoireProfile]] = {}
-    for each in profiles:
-        main = max(each.report.counts_from, key=lambda name: each.report.counts_from[name], default=COUNT_ONE)
-        sources.setdefault(main, []).append(each)
+    for profile in profiles:
+        main = max(profile.report.counts_from, key=lambda name: profile.report.counts_from[name], default=COUNT_ONE)
+        sources.setdefault(main, []).append(profile)
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
         advice = "Nothing, if you need no counts. Otherwise name the column with `sequence_column` and `count_column`."
         yield Finding("note", "no-counts", "no file has counts, so each sequence gets the count 1", advice)
-    partly = [each for each in profiles if each not in without and each.report.counts_from.get(COUNT_ONE, 0)]
+    partly = [
+        profile for profile in profiles if profile not in without and profile.report.counts_from.get(COUNT_ONE, 0)
+    ]
     if sources and (without or partly):
-        n = sum(each.report.counts_from.get(COUNT_ONE, 0) for each in [*without, *partly])
+        n = sum(profile.report.counts_from.get(COUNT_ONE, 0) for profile in [*without, *partly])
         yield _make_finding(
             [*without, *partly],
             "warning",
@@ -251,11 +256,13 @@ def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator
 def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the values of counts."""
     counted = [
-        each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _MIN_ROWS
+        profile
+        for profile in profiles
+        if set(profile.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and profile.kept >= _MIN_ROWS
     ]
     yield from _find_counts_of_one(counted)
     yield from _find_rounded_counts(profiles)
-    saturated = [each for each in profiles if each.largest_count == LARGEST_COUNT]
+    saturated = [profile for profile in profiles if profile.largest_count == LARGEST_COUNT]
     if saturated:
         yield _make_finding(
             saturated,
@@ -264,7 +271,7 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
             f"a count is {LARGEST_COUNT:,} or more, the largest that can be stored,",
             "Check this file. Such a large count is unlikely to be real.",
         )
-    dominated = [each for each in counted if each.largest_count > _HALF * each.total_count]
+    dominated = [profile for profile in counted if profile.largest_count > _HALF * profile.total_count]
     if dominated:
         yield _make_finding(
             dominated,
@@ -277,7 +284,7 @@ def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]
 
 def _find_counts_of_one(counted: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding about repertoires whose counts are all 1, among those that have a column of counts."""
-    ones = [each for each in counted if each.largest_count == 1]
+    ones = [profile for profile in counted if profile.largest_count == 1]
     if ones:
         are_all = len(ones) == len(counted)
         yield _make_finding(
@@ -291,9 +298,12 @@ def _find_counts_of_one(counted: Sequence[RepertoireProfile]) -> Iterator[Findin
 
 def _find_rounded_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding about counts that were no whole numbers of at least 1."""
-    rounded = [each for each in profiles if each.report.counts_rounded]
+    rounded = [profile for profile in profiles if profile.report.counts_rounded]
     if rounded:
-        n, rows = sum(each.report.counts_rounded for each in rounded), sum(each.report.rows_read for each in rounded)
+        n, rows = (
+            sum(profile.report.counts_rounded for profile in rounded),
+            sum(profile.report.rows_read for profile in rounded),
+        )
         yield _make_finding(
             rounded,
             "warning" if n > _MANY * rows else "note",
@@ -307,13 +317,13 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
     """Yield a finding about repertoires that are much smaller than the median, on a logarithmic scale."""
     if len(profiles) < 3:
         return
-    logs = np.log10([each.kept for each in profiles])
+    logs = np.log10([profile.kept for profile in profiles])
     median = float(np.median(logs))
     spread = _FROM_MAD * float(np.median(np.abs(logs - median)))
     limit = min(median - np.log10(_TIMES_SMALLER), median - _DEVIATIONS * spread)
-    small = [each for each, size in zip(profiles, logs, strict=True) if size < limit]
+    small = [profile for profile, size in zip(profiles, logs, strict=True) if size < limit]
     if small:
-        sizes = [f"{cut_name(each.repertoire_id)} ({each.kept:,})" for each in small]
+        sizes = [f"{cut_name(profile.repertoire_id)} ({profile.kept:,})" for profile in small]
         shown = list_few(sizes, "repertoire", "repertoires")
         yield Finding(
             "warning",
@@ -327,15 +337,17 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
 
 def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about repertoires of which an unusual share of the rows was dropped for a reason."""
-    read = [each for each in profiles if each.report.rows_read >= _MIN_ROWS]
+    read = [profile for profile in profiles if profile.report.rows_read >= _MIN_ROWS]
     if len(read) < 3:
         return
     for reason in DROP_REASONS:
-        shares = np.array([each.report.dropped.get(reason, 0) / each.report.rows_read for each in read])
-        odd = [each for each, is_odd in zip(read, _find_outliers(shares), strict=True) if is_odd]
+        shares = np.array([profile.report.dropped.get(reason, 0) / profile.report.rows_read for profile in read])
+        odd = [profile for profile, is_odd in zip(read, _find_outliers(shares), strict=True) if is_odd]
         if odd:
-            share_of = {each.repertoire_id: share for each, share in zip(read, shares, strict=True)}
-            with_shares = [f"{cut_name(each.repertoire_id)} ({share_of[each.repertoire_id]:.0%})" for each in odd]
+            share_of = {profile.repertoire_id: share for profile, share in zip(read, shares, strict=True)}
+            with_shares = [
+                f"{cut_name(profile.repertoire_id)} ({share_of[profile.repertoire_id]:.0%})" for profile in odd
+            ]
             yield Finding(
                 "warning",
                 "odd-drop-rate",
@@ -356,9 +368,9 @@ def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding if junctions come from different columns."""
     sources: dict[str, list[RepertoireProfile]] = {}
-    for each in profiles:
-        origin: Mapping[str, int] = each.report.sequences_from
-        sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(each)
+    for profile in profiles:
+        origin: Mapping[str, int] = profile.report.sequences_from
+        sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(profile)
     if len(sources) > 1:
         shown = _describe_sources(sources)
         yield Finding(

@@ -59,14 +59,14 @@ class CohortCheck:
     @property
     def ok(self) -> bool:
         """Whether nothing was an error."""
-        return all(each.severity != "error" for each in self.findings)
+        return all(finding.severity != "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return findings, shortcuts and report as values that JSON can hold."""
         return {
             "ok": self.ok,
-            "findings": [each.to_dict() for each in self.findings],
-            "shortcuts": [each.to_dict() for each in self.shortcuts],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "shortcuts": [shortcut.to_dict() for shortcut in self.shortcuts],
             "preprocessing": None if self.report is None else self.report.to_dict(),
         }
 
@@ -75,7 +75,10 @@ class CohortCheck:
         parts = [] if self.report is None or not self.report.repertoires else [self.report.to_text()]
         if self.shortcuts:
             rows: list[list[str | int]] = [list(_HEADINGS)]
-            rows += [[each.target, each.property, f"{each.label}: {each.format_measure()}"] for each in self.shortcuts]
+            rows += [
+                [shortcut.target, shortcut.property, f"{shortcut.label}: {shortcut.format_measure()}"]
+                for shortcut in self.shortcuts
+            ]
             parts.append(format_table(rows))
         return "\n\n".join([*parts, to_text(self.findings)])
 
@@ -107,7 +110,7 @@ def examine(
     """
     similar_findings, similar = find_similar_repertoires(profiles, donors.same, donors_known=donors.column is not None)
     swap_findings, comparisons = find_swaps(profiles, sheet, tasks, donors)
-    shortcuts, too_few = _test_shortcuts(sheet, tasks, donors, [each for each in profiles if each.kept])
+    shortcuts, too_few = _test_shortcuts(sheet, tasks, donors, [profile for profile in profiles if profile.kept])
     findings = [
         *others,
         *find_label_problems(sheet, tasks),
@@ -131,7 +134,7 @@ def _test_shortcuts(
     if not profiles or not tasks:
         return [], []
     row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
-    rows = [row_of[each.repertoire_id] for each in profiles]
+    rows = [row_of[profile.repertoire_id] for profile in profiles]
     features = [
         *make_size_features(profiles),
         *make_usage_features(profiles),

@@ -65,10 +65,10 @@ class Feature:
 
 def make_size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     """Return the sizes of the repertoires, and the share of rows that were dropped."""
-    kept = np.array([each.kept for each in profiles], float)
-    totals = np.array([each.total_count for each in profiles], float)
-    rows = np.array([each.report.rows_read for each in profiles], float)
-    dropped = np.array([sum(each.report.dropped.values()) for each in profiles], float)
+    kept = np.array([profile.kept for profile in profiles], float)
+    totals = np.array([profile.total_count for profile in profiles], float)
+    rows = np.array([profile.report.rows_read for profile in profiles], float)
+    dropped = np.array([sum(profile.report.dropped.values()) for profile in profiles], float)
     features = [
         Feature("number of sequences", "label-from-size", np.log(kept)),
         Feature("sum of counts", "label-from-size", np.log(totals)),
@@ -80,7 +80,7 @@ def make_size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
 def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
     """Yield the usage of V genes and of J genes, as log-ratios to the mean over genes, (B, G)."""
     for column, name in (("v_call", "V gene usage"), ("j_call", "J gene usage")):
-        usage = [each.usage.get(column, {}) for each in profiles]
+        usage = [profile.usage.get(column, {}) for profile in profiles]
         totals = [max(sum(counts.values()), 1) for counts in usage]
         share: dict[str, float] = {}
         for counts, total in zip(usage, totals, strict=True):
@@ -94,21 +94,21 @@ def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Featu
 
 def make_file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     """Return the format, columns, endings, names and folders of the files."""
-    reports = [each.report for each in profiles]
+    reports = [profile.report for profile in profiles]
     texts: list[tuple[str, Code, Iterable[str]]] = [
-        ("file format", "label-from-processing", (each.format for each in reports)),
-        ("count column", "label-from-processing", (_find_main_source(each.counts_from) for each in reports)),
+        ("file format", "label-from-processing", (report.format for report in reports)),
+        ("count column", "label-from-processing", (_find_main_source(report.counts_from) for report in reports)),
         (
             "junction column",
             "label-from-processing",
-            (_find_main_source(each.sequences_from) for each in reports),
+            (_find_main_source(report.sequences_from) for report in reports),
         ),
-        ("ending of the file name", "label-from-processing", (each.path.suffix for each in profiles)),
-        ("folder", "label-from-name", (each.path.parent.name for each in profiles)),
+        ("ending of the file name", "label-from-processing", (profile.path.suffix for profile in profiles)),
+        ("folder", "label-from-name", (profile.path.parent.name for profile in profiles)),
     ]
-    names = [list_stems(each.path.name)[-1] for each in profiles]
+    names = [list_stems(profile.path.name)[-1] for profile in profiles]
     if len(set(names)) < len(names):  # a file holds several repertoires
-        names = [each.repertoire_id for each in profiles]
+        names = [profile.repertoire_id for profile in profiles]
     texts.append(("beginning of the file name", "label-from-name", map(_extract_leading_letters, names)))
     parts = [re.split(r"[\W_]+", name) for name in names]
     texts += [
@@ -157,8 +157,8 @@ def _parse_numbers(values: pd.Series) -> NDArray[np.float64] | None:
 
 
 def _extract_leading_letters(name: str) -> str:
-    found = re.match(r"[^\W\d_]*", name)
-    return found[0] if found else ""
+    match = re.match(r"[^\W\d_]*", name)
+    return match[0] if match else ""
 
 
 def _find_main_source(sources: Mapping[str, int]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import describe_names, describe_texts
-from deeprc.errors import join_names, show_parameters
+from deeprc.errors import describe_names, describe_texts, join_names, show_parameters
 
 __all__ = [
     "CODES",
@@ -138,7 +137,7 @@ class Finding:
         return cls(**given, numbers=numbers)
 
     def to_text(self) -> str:
-        """Return a line that says what was found, and a line that says what to do."""
+        """Return the finding as text: one line with its message, and one with its advice."""
         message = " ".join(self.message.split())
         return show_parameters(f"{self.severity}: {self.code}: {message}\n    -> {self.advice}")
 
@@ -163,15 +162,15 @@ def join_few(names: Sequence[str]) -> str:
 
 def sort_by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings sorted by severity, errors first; findings of one severity keep their order."""
-    return sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def to_text(findings: Sequence[Finding]) -> str:
     """Return all findings and a last line with their number."""
-    return "\n".join([*(each.to_text() for each in sort_by_severity(findings)), count_findings(findings)])
+    return "\n".join([*(finding.to_text() for finding in sort_by_severity(findings)), count_findings(findings)])
 
 
 def count_findings(findings: Sequence[Finding]) -> str:
     """Return the number of findings by severity: 1 error, 2 warnings, 0 notes."""
-    counts = [(sum(each.severity == severity for each in findings), severity) for severity in SEVERITIES]
+    counts = [(sum(finding.severity == severity for finding in findings), severity) for severity in SEVERITIES]
     return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in counts)

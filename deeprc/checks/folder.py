@@ -60,7 +60,7 @@ def _digest_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def write_check(found: CohortCheck, folder: Path) -> None:
+def write_check(check: CohortCheck, folder: Path) -> None:
     """Write the tables and the JSON document of a check to a folder; an earlier check there is replaced as a whole.
 
     Raises
@@ -74,7 +74,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
             aside, before = Path(temporary) / "new", Path(temporary) / "before"
             aside.mkdir()
-            _write_files(found, aside)
+            _write_files(check, aside)
             if folder.exists():
                 folder.rename(before)
             try:
@@ -88,46 +88,46 @@ def write_check(found: CohortCheck, folder: Path) -> None:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def _write_files(found: CohortCheck, folder: Path) -> None:
-    for name, table in _make_tables(found).items():
+def _write_files(check: CohortCheck, folder: Path) -> None:
+    for name, table in _make_tables(check).items():
         table.to_csv(folder / f"{name}.tsv", sep="\t", index=False, float_format="%.6g")
-    (folder / "check.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+    (folder / "check.json").write_text(json.dumps(check.to_dict(), indent=1) + "\n", encoding="utf-8")
     digests = {path.name: _digest_file(path) for path in sorted(folder.iterdir())}
     content = {"format": _FORMAT, "files": digests}
     (folder / _WRITTEN).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
+def _make_tables(check: CohortCheck) -> dict[str, pd.DataFrame]:
     """Return the tables of a check by the name of their file, without its ending."""
     findings = pd.DataFrame(
         [
-            (i, each.severity, each.code, each.target, each.column, *_format_finding(each))
-            for i, each in enumerate(found.findings, start=1)
+            (i, finding.severity, finding.code, finding.target, finding.column, *_format_finding(finding))
+            for i, finding in enumerate(check.findings, start=1)
         ],
         columns=["finding", "severity", "code", "target", "column", "message", "advice"],
     ).assign(
-        n_repertoires=[len(each.repertoires) for each in found.findings],
-        n_files=[len(each.files) for each in found.findings],
+        n_repertoires=[len(finding.repertoires) for finding in check.findings],
+        n_files=[len(finding.files) for finding in check.findings],
     )
     finding_table = pd.DataFrame(
         [
-            (i, each.code, kind, name)
-            for i, each in enumerate(found.findings, start=1)
-            for kind, names in (("repertoire", each.repertoires), ("file", each.files))
+            (i, finding.code, kind, name)
+            for i, finding in enumerate(check.findings, start=1)
+            for kind, names in (("repertoire", finding.repertoires), ("file", finding.files))
             for name in names
         ],
         columns=["finding", "code", "kind", "name"],
     )
     shortcuts = pd.DataFrame(
-        [_flatten_interval(each.to_dict()) for each in found.shortcuts],
+        [_flatten_interval(shortcut.to_dict()) for shortcut in check.shortcuts],
         columns=["target", "label", "property", "column", "code", "measure", "value", "low", "high", "verdict"],
     )
     return {
         "findings": findings,
         "finding_repertoires": finding_table,
-        "groups": _group_table(found),
-        "similar_pairs": _make_pair_table(found),
-        "closer_to_other_class": _make_comparison_table(found),
+        "groups": _group_table(check),
+        "similar_pairs": _make_pair_table(check),
+        "closer_to_other_class": _make_comparison_table(check),
         "shortcuts": shortcuts,
     }
 
@@ -142,43 +142,60 @@ def _flatten_interval(shortcut: dict[str, Any]) -> dict[str, Any]:
     return {**shortcut, "low": low, "high": high}
 
 
-def _group_table(found: CohortCheck) -> pd.DataFrame:
-    donor = dict(found.donor_of)
+def _group_table(check: CohortCheck) -> pd.DataFrame:
+    donor = dict(check.donor_of)
     rows = [
-        (finding, each.code, index, len(group), name, donor.get(name))
-        for finding, each in enumerate(found.findings, start=1)
-        for index, group in enumerate(each.groups, start=1)
+        (number, finding.code, index, len(group), name, donor.get(name))
+        for number, finding in enumerate(check.findings, start=1)
+        for index, group in enumerate(finding.groups, start=1)
         for name in group
     ]
     return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
 
 
-def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
-    donor = dict(found.donor_of)
+def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
+    donor = dict(check.donor_of)
     group_of = {
         name: index
-        for each in found.findings
-        if each.code == "similar-content"
-        for index, group in enumerate(each.groups, start=1)
+        for finding in check.findings
+        if finding.code == "similar-content"
+        for index, group in enumerate(finding.groups, start=1)
         for name in group
     }
     rows = []
-    for each in found.similar:
-        first, second = each.names
-        pair_cells = (group_of[first], first, second, donor.get(first), donor.get(second), each.measure)
-        rows.append((*pair_cells, each.pair.shared, *each.pair.sizes, each.pair.overlap, each.usual, each.expected))
+    for similarity in check.similar:
+        first, second = similarity.names
+        pair_cells = (group_of[first], first, second, donor.get(first), donor.get(second), similarity.measure)
+        rows.append(
+            (
+                *pair_cells,
+                similarity.pair.shared,
+                *similarity.pair.sizes,
+                similarity.pair.overlap,
+                similarity.usual,
+                similarity.expected,
+            )
+        )
     names = ["group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure", "shared"]
     names += ["compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"]
     return pd.DataFrame(rows, columns=names).sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
 
 
-def _make_comparison_table(found: CohortCheck) -> pd.DataFrame:
+def _make_comparison_table(check: CohortCheck) -> pd.DataFrame:
     rows = []
-    for each in found.comparisons:
-        side_cells = (each.names[0], each.classes[0], each.names[1], each.classes[1])
-        across = (each.across.shared, each.across.overlap)
+    for comparison in check.comparisons:
+        side_cells = (comparison.names[0], comparison.classes[0], comparison.names[1], comparison.classes[1])
+        across = (comparison.across.shared, comparison.across.overlap)
         rows.append(
-            (each.target, each.donor, *side_cells, *across, each.within.shared, each.within.overlap, each.p_value)
+            (
+                comparison.target,
+                comparison.donor,
+                *side_cells,
+                *across,
+                comparison.within.shared,
+                comparison.within.overlap,
+                comparison.p_value,
+            )
         )
     names = ["target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"]
     names += ["shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"]

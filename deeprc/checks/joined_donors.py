@@ -21,18 +21,18 @@ JOINED_COLUMN = "joined_subject_id"
 """The column of the sheet with the groups of repertoires that must stay in one part of a split."""
 
 
-def name_joined_donors(found: CohortCheck) -> list[str]:
+def name_joined_donors(check: CohortCheck) -> list[str]:
     """Return the name of each repertoire's group, (B,), in the order of the sheet.
 
     Repertoires are in one group if they have the same donor in the sheet, or if the check found that they have the same
     content or share far more sequences than expected by chance. A group has the name of the donor of its first
     repertoire, or the id of this repertoire if its donor is not known.
     """
-    assert found.sheet is not None
-    ids = list(found.sheet.repertoire_ids)
+    assert check.sheet is not None
+    ids = list(check.sheet.repertoire_ids)
     row_of = {name: row for row, name in enumerate(ids)}
-    donor_of = dict(found.donor_of)
-    similar = [group for each in found.findings for group in each.groups]
+    donor_of = dict(check.donor_of)
+    similar = [group for finding in check.findings for group in finding.groups]
     repertoires_of_donor: dict[str, list[str]] = {}
     for name, donor in donor_of.items():
         repertoires_of_donor.setdefault(donor, []).append(name)
@@ -56,7 +56,7 @@ def check_joined_donors_output(path: Path) -> None:
     check_table_output(path, [JOINED_COLUMN])
 
 
-def write_joined_donors(found: CohortCheck, path: Path) -> int:
+def write_joined_donors(check: CohortCheck, path: Path) -> int:
     """Write the sheet of a check as TSV, with the column `JOINED_COLUMN`; return the number of its different values.
 
     Raises
@@ -64,11 +64,11 @@ def write_joined_donors(found: CohortCheck, path: Path) -> int:
     InputError
         If the check could not read the sheet, or the file cannot be written.
     """
-    if found.sheet is None:
+    if check.sheet is None:
         raise InputError(f"{path}: is not written, because the sheet or the files could not be read")
-    names = name_joined_donors(found)
-    table: pd.DataFrame = found.sheet.table.drop(columns=JOINED_COLUMN, errors="ignore").reset_index(drop=True)
-    if not found.sheet.id_column:
-        table.insert(0, "repertoire_id", list(found.sheet.repertoire_ids))
+    names = name_joined_donors(check)
+    table: pd.DataFrame = check.sheet.table.drop(columns=JOINED_COLUMN, errors="ignore").reset_index(drop=True)
+    if not check.sheet.id_column:
+        table.insert(0, "repertoire_id", list(check.sheet.repertoire_ids))
     write_text(path, table.assign(**{JOINED_COLUMN: names}).to_csv(sep="\t", index=False))
     return len(set(names))

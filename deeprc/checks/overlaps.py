@@ -68,15 +68,15 @@ class Overlaps:
     def list_pairs(self, which: NDArray[np.bool_] | slice = slice(None)) -> list[Pair]:
         """Return the pairs that `which` selects, each as an object."""
         columns = (self.first, self.second, self.shared, self.first_size, self.second_size)
-        rows = zip(*(each[which].tolist() for each in columns), strict=True)
+        rows = zip(*(column[which].tolist() for column in columns), strict=True)
         return [Pair(a, b, shared, (n, m)) for a, b, shared, n, m in rows]
 
 
 def shorten_sketches(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
     """Return the sketches, shortened in a large cohort, and whether each is a sample of its repertoire."""
     size = min(SKETCH_SIZE, max(_MIN_HASHES, _MAX_HASHES // max(len(profiles), 1)))
-    sketches = [each.fingerprints.sketch for each in profiles]
-    is_sampled = [each.fingerprints.is_sampled or len(each.fingerprints.sketch) > size for each in profiles]
+    sketches = [profile.fingerprints.sketch for profile in profiles]
+    is_sampled = [profile.fingerprints.is_sampled or len(profile.fingerprints.sketch) > size for profile in profiles]
     return [sketch[:size] for sketch in sketches], is_sampled
 
 
@@ -92,14 +92,14 @@ def find_overlaps(
 
     See `iterate_overlap_blocks`.
     """
-    found = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.list_pairs()]
+    pairs = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.list_pairs()]
     if not with_disjoint:
-        return found
-    known = {(pair.first, pair.second): pair for pair in found}
+        return pairs
+    known = {(pair.first, pair.second): pair for pair in pairs}
     end = _find_sketch_ends(sketches, sampled)
     missing = [pair for pair in combinations(range(len(sketches)), 2) if pair not in known]
     for a, b in missing:
-        sizes = [int(np.searchsorted(sketches[each], min(end[a], end[b]), side="right")) for each in (a, b)]
+        sizes = [int(np.searchsorted(sketches[row], min(end[a], end[b]), side="right")) for row in (a, b)]
         known[a, b] = Pair(a, b, 0, (sizes[0], sizes[1]))
     return [known[pair] for pair in sorted(known)]
 
@@ -131,9 +131,9 @@ def iterate_overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequ
 
 def compute_median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
     """Return the median overlap of all pairs of n repertoires; pairs that are in no block share nothing."""
-    found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
+    overlaps = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
     values = np.zeros(max(n * (n - 1) // 2, 1))
-    values[: len(found)] = found
+    values[: len(overlaps)] = overlaps
     return float(np.median(values))
 
 

@@ -200,11 +200,12 @@ def _hash_name(name: str) -> int:
 
 
 def _digest_hashes(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
+    """Return a text that is equal for repertoires with the same sequences and counts, in any order; "" without any."""
     if not len(hashes):
         return ""
     first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
     # Sums do not depend on the order of the sequences.
-    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mix_hashes(first + _V))]
+    sums = [int(hashes.sum(dtype=np.uint64)) for hashes in (first, mix_hashes(first + _V))]
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 
@@ -263,8 +264,8 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
 
     `v` and `j` are codes of `encode_locus`, (N,).
     """
-    named = [name for name in report.loci if name]
-    stated_locus = encode_locus(report.locus or (named[0] if len(named) == 1 else ""))
+    loci = [name for name in report.loci if name]
+    stated_locus = encode_locus(report.locus or (loci[0] if len(loci) == 1 else ""))
     wrong_j = (j != 0) & (stated_locus != 0) & (j != stated_locus)
     contradicting: NDArray[np.bool_] = (
         wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, stated_locus))

@@ -56,7 +56,9 @@ class RunChecks:
     @property
     def warnings(self) -> list[Finding]:
         """The findings that may change what a reader concludes from the run."""
-        return [each for each in self.findings if each.severity != "note" and each.code not in _SAID_BY_TRAINING]
+        return [
+            finding for finding in self.findings if finding.severity != "note" and finding.code not in _SAID_BY_TRAINING
+        ]
 
     def is_current(self, dataset: RepertoireDataset) -> bool:
         """Return whether the metadata of a dataset are those that were checked."""
@@ -76,8 +78,8 @@ class RunChecks:
             "version": _VERSION,
             "subject_column": self.donor_column,
             "metadata": self.metadata,
-            "findings": [each.to_dict() for each in self.findings],
-            "shortcuts": [each.to_dict() for each in self.shortcuts],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "shortcuts": [shortcut.to_dict() for shortcut in self.shortcuts],
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -90,9 +92,9 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
     labelled = dataset[np.flatnonzero(~np.isnan(encode_labels(tasks, dataset.metadata)).all(axis=1))]
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
-    found = check_dataset(labelled, tasks=tasks, group_by=group_by)
+    check = check_dataset(labelled, tasks=tasks, group_by=group_by)
     column = DonorColumn.choose(dataset.metadata, group_by).name
-    return RunChecks(found.findings, found.shortcuts, column, digest_metadata(dataset))
+    return RunChecks(check.findings, check.shortcuts, column, digest_metadata(dataset))
 
 
 def digest_metadata(dataset: RepertoireDataset) -> str:
@@ -114,10 +116,10 @@ def read_checks(run: Path) -> RunChecks | None:
     content = read_json(path)
     try:
         check_format((content["format"], content["version"]), _FORMAT, _VERSION, str(path))
-        findings = tuple(Finding.from_dict(each) for each in content["findings"])
-        shortcuts = tuple(Shortcut.from_dict(each) for each in content["shortcuts"])
+        findings = tuple(Finding.from_dict(values) for values in content["findings"])
+        shortcuts = tuple(Shortcut.from_dict(values) for values in content["shortcuts"])
         column, metadata = content["subject_column"], content.get("metadata")
-        if not all(each is None or isinstance(each, str) for each in (column, metadata)):
+        if not all(value is None or isinstance(value, str) for value in (column, metadata)):
             raise TypeError("subject_column or metadata is not text")
     except InputError:
         raise

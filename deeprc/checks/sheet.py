@@ -117,8 +117,11 @@ class SheetDonors:
             names = ", ".join(map(str, sheet.table.columns))
             raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; columns: {names}")
         self.given = group_by is not None
-        found = [name for name in find_donor_columns(sheet.table) if sheet.table[name].notna().any()]
-        self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
+        donor_columns = [name for name in find_donor_columns(sheet.table) if sheet.table[name].notna().any()]
+        self.columns = [
+            *([group_by] if group_by is not None else []),
+            *(name for name in donor_columns if name != group_by),
+        ]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
         coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
         self.column = group_by or coarsest
@@ -155,20 +158,20 @@ def find_targets(sheet: Metadata, targets: Sequence[str], donors: SheetDonors) -
         If the column of a target does not exist.
     """
     tasks: list[Task] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if not targets:
         columns = _find_label_columns(sheet, donors)
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
         taken = ", ".join(columns)  # at most four
         message = f"columns used as labels: {taken}" if columns else "no column looks like a label"
-        found.append(Finding("note", "checked-targets", message, "Name what you want to predict with `targets`."))
+        findings.append(Finding("note", "checked-targets", message, "Name what you want to predict with `targets`."))
     for target in targets:
         parsed = _parse_target(target, sheet)
         if isinstance(parsed, Finding):
-            found.append(parsed)
+            findings.append(parsed)
         else:
             tasks.append(parsed)
-    return tasks, found
+    return tasks, findings
 
 
 def find_label_problems(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
@@ -186,7 +189,7 @@ def find_donor_problems(sheet: Metadata, tasks: Sequence[Task], donors: SheetDon
     repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
     if not repeated:
         return []
-    found = [
+    findings = [
         Finding(
             "note" if donors.given else "warning",
             "repeated-subject",
@@ -200,8 +203,8 @@ def find_donor_problems(sheet: Metadata, tasks: Sequence[Task], donors: SheetDon
     ]
     for task in tasks:
         if task.kind != "regression":
-            found += _find_donors_with_different_labels(sheet, task, donors, names)
-    return found
+            findings += _find_donors_with_different_labels(sheet, task, donors, names)
+    return findings
 
 
 def _find_donors_with_different_labels(
@@ -211,21 +214,21 @@ def _find_donors_with_different_labels(
     known = pd.DataFrame({"donor": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
     groups = known.groupby("donor")["label"]
     several = groups.size() > 1
-    both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
-    if not both:
+    donors_of_both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
+    if not donors_of_both:
         return
-    paired = len(both) > 0.5 * int(several.sum())
+    paired = len(donors_of_both) > 0.5 * int(several.sum())
     advice = f"Train with `group_by={shlex.quote(str(donors.column))}`." if paired else ""
     yield Finding(
         "note" if paired else "warning",
         "subject-in-both-classes",
         f"target {task.name!r}: repertoires of the same donor have different labels"
-        f"{', as in a paired design' if paired else ''}, for {name_few(both, 'donor', 'donors')}",
+        f"{', as in a paired design' if paired else ''}, for {name_few(donors_of_both, 'donor', 'donors')}",
         advice or "Check the labels and donor names.",
         column=task.column,
-        repertoires=tuple(names.index[names.isin(both)]),
+        repertoires=tuple(names.index[names.isin(donors_of_both)]),
         target=task.name,
-        numbers={"subjects": len(both)},
+        numbers={"subjects": len(donors_of_both)},
     )
 
 
@@ -250,8 +253,8 @@ def _find_label_columns(sheet: Metadata, donors: SheetDonors) -> list[str]:
             continue
         if int(given.value_counts().min()) >= 2 and len(given) >= 0.5 * len(values):
             candidates.append(column)
-    named = [column for column in candidates if not set(_split_words(column)).isdisjoint(_LABEL_WORDS)]
-    return (named or candidates)[:_MAX_TARGETS]
+    label_like = [column for column in candidates if not set(_split_words(column)).isdisjoint(_LABEL_WORDS)]
+    return (label_like or candidates)[:_MAX_TARGETS]
 
 
 def _split_words(column: str) -> list[str]:

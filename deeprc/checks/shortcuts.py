@@ -110,7 +110,7 @@ def find_shortcuts(
     -------
     The result of every test, and findings about targets with too few repertoires and about copies of the label.
     """
-    labels_by_target, found = [], []
+    labels_by_target, findings = [], []
     for task, values in zip(tasks, labels.T, strict=True):
         unit_labels = label_units(task, values, donors)
         if not unit_labels.find_testable_classes():
@@ -119,7 +119,7 @@ def find_shortcuts(
                 f"{n} of {name}" for name, n in list(zip(unit_labels.names, sizes, strict=True))[:_MAX_NAMED]
             )
             shown += f" and {len(sizes) - _MAX_NAMED} more classes" if len(sizes) > _MAX_NAMED else ""
-            found.append(
+            findings.append(
                 Finding(
                     "note",
                     "too-few",
@@ -132,13 +132,13 @@ def find_shortcuts(
             )
         else:
             labels_by_target.append(unit_labels)
-    found += _make_copy_findings(labels_by_target, features)
+    findings += _make_copy_findings(labels_by_target, features)
     pairs = [
         (unit_labels, feature) for unit_labels in labels_by_target for feature in _select_usable(unit_labels, features)
     ]
     pairs = _drop_repeated_pairs(pairs)
     n_tests = sum(1 if feature.is_text else len(unit_labels.find_testable_classes()) for unit_labels, feature in pairs)
-    return [_test_feature(unit_labels, feature, ALPHA / n_tests) for unit_labels, feature in pairs], found
+    return [_test_feature(unit_labels, feature, ALPHA / n_tests) for unit_labels, feature in pairs], findings
 
 
 def _choose_article(shortcut: Shortcut) -> str:
@@ -150,17 +150,17 @@ def make_shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
     """Return a finding for each significant shortcut."""
     return [
         Finding(
-            each.verdict,
-            each.code,
-            f"target {each.target!r}: {_choose_article(each)}{each.property} predicts {each.label} with "
-            f"{each.format_measure(in_sentence=True)}{each.detail}",
-            _ADVICE[each.code],
-            column=each.column,
-            target=each.target,
-            numbers={each.measure: each.value},
+            shortcut.verdict,
+            shortcut.code,
+            f"target {shortcut.target!r}: {_choose_article(shortcut)}{shortcut.property} predicts "
+            f"{shortcut.label} with {shortcut.format_measure(in_sentence=True)}{shortcut.detail}",
+            _ADVICE[shortcut.code],
+            column=shortcut.column,
+            target=shortcut.target,
+            numbers={shortcut.measure: shortcut.value},
         )
-        for each in shortcuts
-        if each.verdict
+        for shortcut in shortcuts
+        if shortcut.verdict
     ]
 
 
@@ -216,7 +216,7 @@ def _make_copy_findings(labels_by_target: Sequence[UnitLabels], features: Sequen
     """Yield a note for each target that a folder, or a part of the file name, equals; such a copy is not tested."""
     texts = [feature for feature in features if feature.is_text and feature.code == "label-from-name"]
     for unit_labels in labels_by_target:
-        names = [each.name for each in texts if _is_copy(unit_labels, aggregate_by_unit(unit_labels, each))]
+        names = [feature.name for feature in texts if _is_copy(unit_labels, aggregate_by_unit(unit_labels, feature))]
         if names:
             verb = "equals" if len(names) == 1 else "equal"
             was = "was" if len(names) == 1 else "were"

@@ -83,8 +83,8 @@ def find_similar_repertoires(
     one also has. It is estimated from the sketches, and again for the hundred sequences with the largest counts. Two
     repertoires of one donor are expected to share sequences. `donors_known` says whether a column names donors.
     """
-    filled = [each for each in profiles if each.kept]
-    largest = [each.fingerprints.top for each in filled], [False] * len(filled)
+    filled = [profile for profile in profiles if profile.kept]
+    largest = [profile.fingerprints.top for profile in filled], [False] * len(filled)
     similar = [
         *_find_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_donor),
         *_find_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_donor),
@@ -128,18 +128,18 @@ def _compute_odds(overlap: float | NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     by_digest: dict[str, list[RepertoireProfile]] = {}
-    for each in profiles:
-        by_digest.setdefault(each.fingerprints.digest, []).append(each)
+    for profile in profiles:
+        by_digest.setdefault(profile.fingerprints.digest, []).append(profile)
     several = [group for group in by_digest.values() if len(group) > 1]
     certain = [group for group in several if group[0].kept >= _MIN_SEQUENCES]
     severities: tuple[tuple[Severity, list[list[RepertoireProfile]]], ...] = (
         ("error", certain),
         ("warning", [group for group in several if group[0].kept < _MIN_SEQUENCES]),
     )
-    for severity, found in severities:
-        if not found:
+    for severity, identical in severities:
+        if not identical:
             continue
-        groups = _sort_by_size([tuple(each.repertoire_id for each in group) for group in found])
+        groups = _sort_by_size([tuple(profile.repertoire_id for profile in group) for group in identical])
         n = sum(map(len, groups))
         problem = _GroupProblem(
             severity,
@@ -161,27 +161,29 @@ def _make_similar_findings(
 ) -> Iterator[Finding]:
     if not similar:
         return
-    place = {each.repertoire_id: i for i, each in enumerate(profiles)}
-    pairs = sorted({each.names for each in similar}, key=lambda names: (place[names[0]], place[names[1]]))
-    groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
+    position_of = {profile.repertoire_id: i for i, profile in enumerate(profiles)}
+    pairs = sorted(
+        {similarity.names for similarity in similar}, key=lambda names: (position_of[names[0]], position_of[names[1]])
+    )
+    groups = _find_connected_groups(pairs, [profile.repertoire_id for profile in profiles])
     numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
     for measure, measure_phrase in (
         (_SAMPLED, "of the smaller one's sequences"),
         (_LARGEST, "of their hundred most abundant"),
     ):
-        pairs_of_measure = [each for each in similar if each.measure == measure]
+        pairs_of_measure = [similarity for similarity in similar if similarity.measure == measure]
         if pairs_of_measure:
-            highest, usual = max(each.pair.overlap for each in pairs_of_measure), pairs_of_measure[0].usual
+            highest, usual = max(similarity.pair.overlap for similarity in pairs_of_measure), pairs_of_measure[0].usual
             numbers[f"highest overlap of {measure}"] = highest
             numbers[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
-    whose = "of different donors " if donors_known else "(no column names their donors) "
+    of_donors = "of different donors " if donors_known else "(no column names their donors) "
     problem = _GroupProblem(
         "warning",
         "similar-content",
-        f"{format_count(len(groups), 'group')} of repertoires {whose}"
+        f"{format_count(len(groups), 'group')} of repertoires {of_donors}"
         f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
         f"{format_count(len(pairs), 'pair')}, {' and '.join(texts)}",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
@@ -197,7 +199,7 @@ def _make_group_finding(
     numbers: Mapping[str, int | float],
 ) -> Finding:
     """Return a finding about groups of repertoires; its message names the largest group."""
-    path_of = {each.repertoire_id: str(each.path) for each in profiles}
+    path_of = {profile.repertoire_id: str(profile.path) for profile in profiles}
     members = tuple(name for group in groups for name in group)
     largest = join_few(groups[0])
     return Finding(
@@ -214,8 +216,8 @@ def _make_group_finding(
 
 def _find_connected_groups(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the groups of repertoires that are connected by pairs, the largest group first."""
-    place = {name: i for i, name in enumerate(ids)}
-    ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
+    index_of = {name: i for i, name in enumerate(ids)}
+    ends = np.array([[index_of[name] for name in pair] for pair in pairs]).T  # (2, pairs)
     component = index_connected(ends, len(ids))
     groups: dict[int, list[str]] = {}
     for i in np.unique(ends).tolist():

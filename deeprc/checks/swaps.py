@@ -100,8 +100,8 @@ def find_swaps(
     A repertoire is compared if its donor has another repertoire of the same class and one of another class. There are
     findings only if a sign test over donors shows that labels go with clones: at least 5 of 5, or 7 of 8 donors.
     """
-    profile_of = {each.repertoire_id: each for each in profiles if each.kept}
-    found: list[Finding] = []
+    profile_of = {profile.repertoire_id: profile for profile in profiles if profile.kept}
+    findings: list[Finding] = []
     all_misplaced: list[ClassComparison] = []
     for task in tasks:
         if task.kind == "regression":
@@ -118,11 +118,14 @@ def find_swaps(
         if _is_sign_test_significant(list(compared_of.values())):
             level = _LEVEL / sum(map(len, compared_of.values()))
             misplaced = [
-                each for compared in compared_of.values() for each in compared if each.is_closer_to_other_class(level)
+                comparison
+                for compared in compared_of.values()
+                for comparison in compared
+                if comparison.is_closer_to_other_class(level)
             ]
-            found += [_make_finding(task, misplaced, profile_of)] if misplaced else []
+            findings += [_make_finding(task, misplaced, profile_of)] if misplaced else []
             all_misplaced += misplaced
-    return found, all_misplaced
+    return findings, all_misplaced
 
 
 def _iterate_comparisons(
@@ -158,8 +161,8 @@ def _are_closest_to_own_class(compared: Sequence[ClassComparison]) -> bool:
     One class is not enough: if it is larger than the others, its repertoires are most similar to it by chance.
     """
     order: dict[str, list[bool]] = {}
-    for each in compared:
-        order.setdefault(each.classes[0], []).append(each.is_closest_to_own_class)
+    for comparison in compared:
+        order.setdefault(comparison.classes[0], []).append(comparison.is_closest_to_own_class)
     return len(order) > 1 and all(sum(flags) > len(flags) / 2 for flags in order.values())
 
 
@@ -167,9 +170,9 @@ def _make_finding(
     task: Task, misplaced: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]
 ) -> Finding:
     """Return one finding about all donors with such repertoires; its message shows the clearest case."""
-    donors = list(dict.fromkeys(each.donor for each in misplaced))
-    ids = tuple(dict.fromkeys(name for each in misplaced for name in each.names))
-    clearest = max(misplaced, key=lambda each: each.across.overlap)
+    donors = list(dict.fromkeys(comparison.donor for comparison in misplaced))
+    ids = tuple(dict.fromkeys(name for comparison in misplaced for name in comparison.names))
+    clearest = max(misplaced, key=lambda comparison: comparison.across.overlap)
     return Finding(
         "warning",
         "closer-to-other-class",

@@ -48,9 +48,9 @@ class _Group(click.Group):
         if cmd_name != "train" and launch is not None and launch.size > 1:
             raise click.UsageError(f"torchrun starts `deeprc train` only; start `deeprc {cmd_name}` without it")
         command = load_command(cmd_name)
-        for each in expand_subcommands(command):
-            if all(parameter.name != "debug" for parameter in each.params):
-                each.params.append(_make_debug_option())
+        for subcommand in expand_subcommands(command):
+            if all(parameter.name != "debug" for parameter in subcommand.params):
+                subcommand.params.append(_make_debug_option())
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

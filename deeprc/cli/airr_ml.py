@@ -19,13 +19,13 @@ class _Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeated: list[str] = []
         taking = False
-        for place, argument in enumerate(args):
+        for index, argument in enumerate(args):
             if argument.startswith(_SEVERAL + "="):
                 taking = True
                 repeated.append(argument)
             elif argument == _SEVERAL:
                 taking = True
-                if place + 1 == len(args) or args[place + 1].startswith("-"):
+                if index + 1 == len(args) or args[index + 1].startswith("-"):
                     repeated.append(argument)  # no value: click shows the error
             elif taking and not argument.startswith("-"):
                 repeated += [_SEVERAL, argument]

@@ -60,11 +60,11 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     known = read_databases(databases, host=host)
     compared = None if cohort is None else open_dataset(cohort)
     try:
-        found = annotate_sequences(sequences, known, cohort=compared)
+        annotation = annotate_sequences(sequences, known, cohort=compared)
     except InputError as error:
         raise InputError(f"{table}: {error}") from error
-    for path, content in ((output, found.table), (organisms_path, found.organisms)):
+    for path, content in ((output, annotation.table), (organisms_path, annotation.organisms)):
         write_text(path, content.to_csv(sep="\t", index=False, lineterminator="\n"))
-    for line in found.to_lines():
+    for line in annotation.to_lines():
         click.echo(line)
     click.echo(f"Wrote {output} and {organisms_path}")

@@ -100,23 +100,23 @@ def check(
         joined_donors.check_joined_donors_output(write_subjects)
     if _is_one_container(sources):
         _refuse_options_of_files(ctx, sources[0])
-        found = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
+        result = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
     elif metadata is None:
         for source in sources:
             if not source.exists():
                 raise InputError(f"{source}: no such file or folder")
         raise click.UsageError("repertoire files need --metadata SHEET (only a single container needs no sheet)")
     else:
-        found = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)
+        result = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)
     if output is not None:
-        write_check(found, output)
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text())
+        write_check(result, output)
+    click.echo(json.dumps(result.to_dict(), indent=2) if as_json else result.to_text())
     if write_subjects is not None:
-        n_groups = joined_donors.write_joined_donors(found, write_subjects)
+        n_groups = joined_donors.write_joined_donors(result, write_subjects)
         click.echo(
             f"Wrote {write_subjects}: {n_groups:,} different values of {joined_donors.JOINED_COLUMN}", err=as_json
         )
-    ctx.exit(0 if found.ok else 1)
+    ctx.exit(0 if result.ok else 1)
 
 
 def _is_one_container(sources: Sequence[Path]) -> bool:

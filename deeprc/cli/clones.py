@@ -84,7 +84,7 @@ def clones(
     check_table_output(output, COLUMNS)
     if plot is not None:
         check_figure_path(plot)
-    found = associate_clones(
+    associations = associate_clones(
         open_dataset(container),
         target,
         group_by=group_by,
@@ -93,10 +93,10 @@ def clones(
         max_p=max_p,
         n_permutations=n_permutations,
     )
-    for line in found.to_lines():
+    for line in associations.to_lines():
         click.echo(line)
-    write_text(output, found.table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
-    click.echo(f"Wrote {len(found.table):,} rows to {output}")
+    write_text(output, associations.table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
+    click.echo(f"Wrote {len(associations.table):,} rows to {output}")
     if plot is not None:
-        save_figure(draw_volcano_figure(found.table, list(found.class_sizes)), plot)
+        save_figure(draw_volcano_figure(associations.table, list(associations.class_sizes)), plot)
         click.echo(f"Wrote {plot}")

@@ -28,9 +28,9 @@ def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
 
     if "=" in name:  # NAME was left out
         name, overrides = "deeprc", (name, *overrides)
-    found = load_config(name, overrides)
+    settings = load_config(name, overrides)
     if as_yaml:
-        click.echo(format_settings_yaml(found), nl=False)
+        click.echo(format_settings_yaml(settings), nl=False)
         return
-    click.echo(format_settings(found))
+    click.echo(format_settings(settings))
     click.echo(f"Configurations that come with deeprc: {', '.join(list_presets())} (deeprc config NAME)")

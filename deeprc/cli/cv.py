@@ -128,7 +128,7 @@ def cv(
         raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
     settings = load_config(config, overrides)
     with _show_how_to_continue(output):
-        found = cross_validate(
+        result = cross_validate(
             container,
             output,
             targets=targets,
@@ -137,13 +137,13 @@ def cv(
             jobs=jobs,
             **others,
         )
-    click.echo(format_metrics({"out-of-fold": found.metrics}))
-    for target, metrics in found.metrics.items():
+    click.echo(format_metrics({"out-of-fold": result.metrics}))
+    for target, metrics in result.metrics.items():
         for line in _describe_performance(target, metrics):
             click.echo(line)
-    if len(found.motifs):
-        click.echo(_describe_motifs(found.motifs))
-    for line in format_cautions(found.cautions):
+    if len(result.motifs):
+        click.echo(_describe_motifs(result.motifs))
+    for line in format_cautions(result.cautions):
         click.echo(line)
     click.echo(f"Wrote {output}")
 

@@ -42,10 +42,10 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, output: str |
         check_output_path(Path(output))
         if Path(output).exists():
             raise InputError(f"{output}: exists already; choose another --output")
-    found = assess_runs(runs, container, device=device)
-    text = json.dumps(found.to_dict(), indent=1)
-    click.echo(text if as_json else format_metrics(found.metrics))
-    for line in format_cautions(found.cautions):
+    assessment = assess_runs(runs, container, device=device)
+    text = json.dumps(assessment.to_dict(), indent=1)
+    click.echo(text if as_json else format_metrics(assessment.metrics))
+    for line in format_cautions(assessment.cautions):
         click.echo(line, err=as_json)
     if output is not None:
         write_text(Path(output), text + "\n")

@@ -96,14 +96,14 @@ def name_flags(text: str) -> str:
     if "`" not in text:
         return text
 
-    def as_option(found: re.Match[str]) -> str:
-        if found[1] in _FUNCTIONS:
-            return _FUNCTIONS[found[1]]
-        option = _find_option(found[1])
+    def as_option(match: re.Match[str]) -> str:
+        if match[1] in _FUNCTIONS:
+            return _FUNCTIONS[match[1]]
+        option = _find_option(match[1])
         if option is None:
-            return found[0]
+            return match[0]
         flag = next(name for name in option.opts if name.startswith("--"))
-        return flag if found[2] is None or option.is_flag else f"{flag} {found[2]}"
+        return flag if match[2] is None or option.is_flag else f"{flag} {match[2]}"
 
     return PARAMETER.sub(as_option, text)
 
@@ -115,15 +115,18 @@ def _find_option(name: str) -> click.Option | None:
     """
     names = (name, name.removeprefix("n_"))
     tries = itertools.chain(
-        ((command, wanted) for wanted in names for command in _iterate_running_commands()),
-        ((command, wanted) for wanted in names for command in _iterate_commands()),
+        ((command, possible_name) for possible_name in names for command in _iterate_running_commands()),
+        ((command, possible_name) for possible_name in names for command in _iterate_commands()),
     )
-    return next((option for command, wanted in tries if (option := _get_option(command, wanted)) is not None), None)
+    return next(
+        (option for command, possible_name in tries if (option := _get_option(command, possible_name)) is not None),
+        None,
+    )
 
 
 def _get_option(command: click.Command, name: str) -> click.Option | None:
     """Return the option of a command that sets a parameter; None if it has none."""
-    options = (each for each in command.params if isinstance(each, click.Option))
+    options = (parameter for parameter in command.params if isinstance(parameter, click.Option))
     return next((option for option in options if option.name == name and option.expose_value), None)
 
 
@@ -153,16 +156,18 @@ def expand_subcommands(command: click.Command) -> Iterator[click.Command]:
 def explain_unknown_option(error: click.NoSuchOption) -> str:
     """Return a message for an option that a command lacks: what may be meant instead."""
     name = error.option_name.lstrip("-")
-    spellings = [] if error.ctx is None else [opt for each in error.ctx.command.params for opt in each.opts]
+    spellings = [] if error.ctx is None else [opt for parameter in error.ctx.command.params for opt in parameter.opts]
     known = {opt.lstrip("-"): opt for opt in spellings if opt.startswith("--")}
     message = f"No such option {error.option_name!r}"
     if name.replace("_", "-") in known:
         return message + suggest_nearest(error.option_name, [known[name.replace("_", "-")]])
-    begun = [option for each, option in known.items() if each.startswith(name) or name == f"{each}s"]
+    begun = [option for known_name, option in known.items() if known_name.startswith(name) or name == f"{known_name}s"]
     if begun:
         return f"{message}; did you mean {' or '.join(map(repr, begun))}?"
     setting = name.rpartition(".")[2].replace("-", "_")
-    takes_settings = error.ctx is not None and any(each.name == "overrides" for each in error.ctx.command.params)
+    takes_settings = error.ctx is not None and any(
+        parameter.name == "overrides" for parameter in error.ctx.command.params
+    )
     if takes_settings and setting in _list_settings():
         return f"{message}. {setting} is a setting: write {setting}=VALUE."
     others = [command for command in COMMANDS if _has_option(command, error.option_name)]
@@ -173,7 +178,11 @@ def explain_unknown_option(error: click.NoSuchOption) -> str:
 
 def _has_option(name: str, option: str) -> bool:
     """Return whether a command, or one of its subcommands, has an option with this name."""
-    return any(option in parameter.opts for each in expand_subcommands(load_command(name)) for parameter in each.params)
+    return any(
+        option in parameter.opts
+        for subcommand in expand_subcommands(load_command(name))
+        for parameter in subcommand.params
+    )
 
 
 def _list_settings() -> set[str]:

@@ -167,7 +167,7 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
     if n_cohorts == 0:
         return
     with show_counts("jobs of the simulated cohorts") as progress:
-        found = simulate_study(
+        result = simulate_study(
             study,
             methods=methods or ["gapped-logistic", "known-recipe"],
             n_cohorts=n_cohorts,
@@ -176,10 +176,10 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
             resume=resume,
             progress=progress,
         )
-    for line in found.to_lines():
+    for line in result.to_lines():
         click.echo(line)
     if output is not None:
-        write_study(output, found)
+        write_study(output, result)
     _say_what_is_written(output)
 
 

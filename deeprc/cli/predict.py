@@ -77,5 +77,5 @@ def predict(
     table = trained.predict(dataset, abstain=abstain, outputs=outputs)
     save_predictions(Path(output), table)
     empty = int(table[[name for name in ("probability", "prediction") if name in table]].isna().all(axis=1).sum())
-    left = f", {empty} of them left empty" if abstain else ""
-    click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}{left}")
+    empty_text = f", {empty} of them left empty" if abstain else ""
+    click.echo(f"Wrote {len(table)} predictions for {len(dataset)} repertoires to {output}{empty_text}")

@@ -40,7 +40,7 @@ def _iterate_help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for section, group in _group_by_section():
         yield (
             f"{_TITLES[section]} (KEY=VALUE; here with the defaults)",
-            [(f"{each.name}={each.text(each.default)}", each.meaning) for each in group],
+            [(f"{setting.name}={setting.text(setting.default)}", setting.meaning) for setting in group],
         )
 
 
@@ -49,11 +49,11 @@ def format_settings(config: Config) -> str:
     lines = []
     for section, group in _group_by_section():
         lines += [_TITLES[section], ""]
-        for each in group:
-            value, default = each.text(config.value(each.name)), each.text(each.default)
+        for setting in group:
+            value, default = setting.text(config.value(setting.name)), setting.text(setting.default)
             default_text = f" [default: {default}]" if value != default else ""
-            lines.append(f"  {each.name}={value}{default_text} ({each.kind})")
-            lines += textwrap.wrap(each.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+            lines.append(f"  {setting.name}={value}{default_text} ({setting.kind})")
+            lines += textwrap.wrap(setting.meaning, _WIDTH, initial_indent="      ", subsequent_indent="      ")
         lines.append("")
     return "\n".join(lines)
 
@@ -63,13 +63,13 @@ def format_settings_yaml(config: Config) -> str:
     lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
     for section, group in _group_by_section():
         lines += ["", f"{section}:"]
-        for each in group:
-            comment = f"{each.meaning} ({each.kind})"
+        for setting in group:
+            comment = f"{setting.meaning} ({setting.kind})"
             lines += textwrap.wrap(comment, _WIDTH, initial_indent="  # ", subsequent_indent="  # ")
-            lines.append(f"  {each.name}: {each.text(config.value(each.name))}")
+            lines.append(f"  {setting.name}: {setting.text(config.value(setting.name))}")
     return "\n".join(lines) + "\n"
 
 
 def _group_by_section() -> Iterator[tuple[str, list[Setting]]]:
-    for section, group in groupby(list_settings(), key=lambda each: each.section):
+    for section, group in groupby(list_settings(), key=lambda setting: setting.section):
         yield section, list(group)

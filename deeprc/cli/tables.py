@@ -54,14 +54,14 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
         for part, targets in metrics.items()
         for target, values in targets.items()
     ]
-    named = ["positive"] if any(row["positive"] for row in rows) else []
-    columns = ["split", "target", *named, *(name for name in _COLUMNS if any(name in row for row in rows))]
+    positive_column = ["positive"] if any(row["positive"] for row in rows) else []
+    columns = ["split", "target", *positive_column, *(name for name in _COLUMNS if any(name in row for row in rows))]
     table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
     controls = [
-        _make_control_row(part, target, each)
+        _make_control_row(part, target, control)
         for part, metrics_of_target in metrics.items()
         for target, values in metrics_of_target.items()
-        for each in values.get("controls", [])
+        for control in values.get("controls", [])
     ]
     seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
     parts = [table]
@@ -79,9 +79,9 @@ def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
     """Yield a line with the shares of the variance of each output between held-out repertoires."""
     for part, targets in metrics.items():
         for values in targets.values():
-            for each in values.get("variation", []):
-                shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in each["shares"].items())
-                yield f"The output {each['output']} varies between the {_name_repertoires(part)} by: {shares}"
+            for variation in values.get("variation", []):
+                shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in variation["shares"].items())
+                yield f"The output {variation['output']} varies between the {_name_repertoires(part)} by: {shares}"
 
 
 def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
@@ -89,8 +89,8 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
     for part, targets in metrics.items():
         for target, values in targets.items():
             column_texts = [
-                f"{each['column']}: {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
-                for each in values.get("within", [])
+                f"{stratified['column']}: {stratified['auc']:.3f} ({_format_value(stratified['auc_ci'])})"
+                for stratified in values.get("within", [])
             ]
             if column_texts:
                 among = _name_repertoires(part)
@@ -115,8 +115,8 @@ def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict
 
 def format_cautions(cautions: Sequence[Caution]) -> Iterator[str]:
     """Yield each warning as a line of text."""
-    for each in cautions:
-        yield f"{'Warning' if each.level == 'warning' else 'Note'}: {show_parameters(each.text)}"
+    for caution in cautions:
+        yield f"{'Warning' if caution.level == 'warning' else 'Note'}: {show_parameters(caution.text)}"
 
 
 def format_heads(heads: Sequence[HeadSummary]) -> Iterator[str]:

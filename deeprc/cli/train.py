@@ -205,7 +205,7 @@ def train(
                 "--resume continues a run with its own settings: besides it, give only --logger, or a CONTAINER that "
                 "has moved"
             )
-        _resume(resume, container, logger)
+        _resume_training(resume, container, logger)
         return
     if container is None or output is None:
         raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
@@ -231,7 +231,7 @@ def train(
     _train_one(container, output, {"validation_fold": validation_fold, **split}, seed, common)
 
 
-def _resume(run: str, container: str | None, logger: str | None) -> None:
+def _resume_training(run: str, container: str | None, logger: str | None) -> None:
     """Continue a run, and show its results."""
     from deeprc import ranks
     from deeprc.runs.experiment import resume_run
@@ -268,7 +268,7 @@ def _train_several(
     from deeprc.jobs import Workers
     from deeprc.runs.several_runs import RunOptions, plan_left_out, plan_validations, train_runs
 
-    if ranks.count() > 1:
+    if ranks.count_ranks() > 1:
         raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
     left_out = split["folds"] if isinstance(split["folds"], str) else None
     with _show_how_to_resume(output, several=True):

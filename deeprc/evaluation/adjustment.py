@@ -82,7 +82,8 @@ def choose_comparable(
 ) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each part of the split that are kept, so that columns are independent of the label.
 
-    p(y|c) is estimated from all parts together, because they have more repertoires than each part alone.
+    How frequent each class is at given values of the columns is estimated from all parts together, because they have
+    more repertoires than each part alone.
 
     Parameters
     ----------
@@ -113,15 +114,15 @@ def choose_comparable(
         If the columns are so strongly associated with the label that too few repertoires of a class are left.
     """
     parts = {name: rows[strata[rows] >= 0] for name, rows in parts.items()}
-    learned = np.concatenate([*parts.values()])
-    if columns and len(np.unique(strata[learned])) == 1:
+    rows_of_parts = np.concatenate([*parts.values()])
+    if columns and len(np.unique(strata[rows_of_parts])) == 1:
         raise InputError(
             f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
             "which at most three quarters are equal; found one class"
         )
-    features = _encode_columns(metadata.iloc[learned], columns, _find_numeric_columns(metadata, columns, donors))
-    unit_of, first = _index_units(features, strata[learned], donors[learned])
-    share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
+    features = _encode_columns(metadata.iloc[rows_of_parts], columns, _find_numeric_columns(metadata, columns, donors))
+    unit_of, first = _index_units(features, strata[rows_of_parts], donors[rows_of_parts])
+    share = _compute_kept_shares(features[first], strata[rows_of_parts][first])[unit_of]
     kept_rows, start = {}, 0
     for name, rows in parts.items():
         in_part = slice(start, start + len(rows))
@@ -179,10 +180,10 @@ def find_adjustment_cautions(
     if are_known and kind != "regression":
         n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
     few = are_few_repertoires(kind, n_smallest)
-    left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
+    n_left_text = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until the label was no "
-        f"longer associated with {'it' if len(columns) == 1 else 'them'}. {left}"
+        f"longer associated with {'it' if len(columns) == 1 else 'them'}. {n_left_text}"
         f"{', which are few to learn from' * few}. Test repertoires stay as they are."
     )
     details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}

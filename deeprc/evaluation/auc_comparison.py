@@ -168,7 +168,7 @@ def _draw_swaps(
     different, donor = np.unique(np.concatenate(donors), return_inverse=True)
     swap = rng.random((_PERMUTATIONS, len(different))) < 0.5
     ends = np.cumsum([len(label) for label in labels])[:-1]
-    return [swap[:, each] for each in np.split(donor, ends)]
+    return [swap[:, columns] for columns in np.split(donor, ends)]
 
 
 def run_paired_macro_auc_test(

@@ -212,13 +212,13 @@ def measure_overlap(
     repeat_of_score = np.repeat(repeat, [len(label) for label in labels])
     in_repeat = [repeat_of_score == index for index in set(repeats)]
     n_single = len(aucs) / n_repeats
-    whole = compute_clustered_variance(influence, positive, donor) / len(aucs) ** 2
+    total_variance = compute_clustered_variance(influence, positive, donor) / len(aucs) ** 2
     variances = [compute_clustered_variance(influence[rows], positive[rows], donor[rows]) for rows in in_repeat]
     single = np.mean(variances) / n_single**2
-    if not np.isfinite(single) or not whole >= _ROUNDING:  # a class of one donor has no variance (NaN)
+    if not np.isfinite(single) or not total_variance >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
-    common = float(np.clip((n_repeats * whole - single) / (n_repeats - 1), 0, whole))
-    return (common * factor + (float(single) - common) / n_repeats) / whole
+    common = float(np.clip((n_repeats * total_variance - single) / (n_repeats - 1), 0, total_variance))
+    return (common * factor + (float(single) - common) / n_repeats) / total_variance
 
 
 def _estimate_variance_of_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:

@@ -46,7 +46,7 @@ class Caution:
 
 def write_cautions(folder: Path, cautions: Iterable[Caution]) -> None:
     """Write `warnings.json`; an earlier file stays until the new one is complete."""
-    body = {"format": _FORMAT, "version": _VERSION, "warnings": [asdict(each) for each in cautions]}
+    body = {"format": _FORMAT, "version": _VERSION, "warnings": [asdict(caution) for caution in cautions]}
     write_text(folder / CAUTIONS_FILE, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
 

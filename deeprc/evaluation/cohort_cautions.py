@@ -48,11 +48,11 @@ def find_divided_donor_cautions(
         Kind of the parts: folds, or the parts of a split.
     """
     n_divided = count_divided_donors(metadata, part_of)
-    named: list[str] = []
+    reported: list[str] = []
     for column in sorted(n_divided, key=lambda name: metadata[name].nunique()):
-        if not any(_is_subdivision(metadata, column, coarser) for coarser in named):
-            named.append(column)
-    return [_make_divided_donors_caution(column, n_divided[column], apart) for column in named]
+        if not any(_is_subdivision(metadata, column, coarser) for coarser in reported):
+            reported.append(column)
+    return [_make_divided_donors_caution(column, n_divided[column], apart) for column in reported]
 
 
 def _make_divided_donors_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:

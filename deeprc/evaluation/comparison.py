@@ -87,7 +87,7 @@ def validate_predictions(
         expected = ", ".join(scoring.columns)
         raise InputError(f"predictions: expected the columns {expected}; missing: {', '.join(missing)}")
     table = predictions[list(scoring.columns)].astype({"method": str, "repertoire_id": str, "fold": np.int64})
-    unknown = sorted(set(table["method"]) - {each.name for each in methods}) if methods is not None else []
+    unknown = sorted(set(table["method"]) - {method.name for method in methods}) if methods is not None else []
     if unknown:
         raise InputError(f"predictions: these methods are not in the list: {', '.join(unknown)}")
     table = scoring.validate(table)
@@ -146,11 +146,11 @@ def compare_probabilities(
     """
     table = validate_predictions(predictions, methods, scoring)
     rows = []
-    for each in methods:
-        method_rows = table[table["method"] == each.name]
+    for method in methods:
+        method_rows = table[table["method"] == method.name]
         if len(method_rows) and isinstance(scoring, BinaryScoring | MulticlassScoring):
-            found = scoring.judge_probabilities(method_rows)
-            rows.append({"method": each.name, "kind": each.kind, "n_repertoires": len(method_rows), **found})
+            measures = scoring.judge_probabilities(method_rows)
+            rows.append({"method": method.name, "kind": method.kind, "n_repertoires": len(method_rows), **measures})
     compared = pd.DataFrame(rows, columns=["method", "kind", "n_repertoires", *MEASURES])
     return compared.sort_values("log_loss", kind="stable", ignore_index=True)
 
@@ -218,15 +218,18 @@ def compare(
     table = validate_predictions(predictions, methods, scoring)
     if donors is not None:
         table[DONOR] = table["repertoire_id"].map(donors).astype(np.int64)
-    wanted = table["fold"].nunique() if n_folds is None else n_folds
-    folds = {each.name: _split_by_fold(table[table["method"] == each.name], scoring) for each in methods}
+    n_expected = table["fold"].nunique() if n_folds is None else n_folds
+    folds = {method.name: _split_by_fold(table[table["method"] == method.name], scoring) for method in methods}
     present = table.groupby("method")["fold"].nunique()
-    rows = [{"method": each.name, "kind": each.kind, **_summarise_folds(folds[each.name], scoring)} for each in methods]
+    rows = [
+        {"method": method.name, "kind": method.kind, **_summarise_folds(folds[method.name], scoring)}
+        for method in methods
+    ]
     best = _find_best_method(rows, scoring)
     against = {} if best is None else folds[best]
     for row in rows:
         row["best"] = row["method"] == best
-        row["n_wanted"], row["complete"] = wanted, int(present.get(row["method"], 0)) >= max(wanted, 1)
+        row["n_wanted"], row["complete"] = n_expected, int(present.get(row["method"], 0)) >= max(n_expected, 1)
         row.update(_test_against_best(folds[row["method"]], against, scoring, is_best=row["best"], seed=seed))
     sizes = list(scoring.count_repertoires([]))
     columns = [
@@ -242,11 +245,11 @@ def compare(
 def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
     """Return the measure of a method over its folds, with interval and numbers of repertoires."""
     parts = list(folds.values())
-    found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
-    limits = {"ci_low": found.low, "ci_high": found.high}
+    estimate = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
+    limits = {"ci_low": estimate.low, "ci_high": estimate.high}
     return {
-        scoring.estimate_column: found.value,
-        scoring.sd_column: found.sd,
+        scoring.estimate_column: estimate.value,
+        scoring.sd_column: estimate.sd,
         **limits,
         "n_folds": len(parts),
         **scoring.count_repertoires(parts),
@@ -283,7 +286,7 @@ def find_comparison_cautions(
     few_donors
         Whether the repertoires come from few donors with several repertoires each; a note about controls then says so.
     """
-    label = {each.name: each.label for each in methods}
+    label = {method.name: method.label for method in methods}
     if not comparison["best"].any():
         only = "Only control methods and known motifs were run"
         reason = only if comparison["n_folds"].any() else "No method has predictions"
@@ -298,8 +301,8 @@ def find_comparison_cautions(
         lines.append(Caution("warning", text, "table", "no-interval", values))
     elif best["ci_low"] <= scoring.chance_level:
         limits = float(best["ci_low"]), float(best["ci_high"])
-        found = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
-        text = f"No method is significantly better than chance. The best one, {name}, has {found}."
+        best_result = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
+        text = f"No method is significantly better than chance. The best one, {name}, has {best_result}."
         values = {**values, "low": limits[0], "high": limits[1]}
         lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
@@ -333,16 +336,20 @@ def _make_control_cautions(
         return [Caution("note", text, "controls", "no-control")]
     name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate_column]), [], []
     for _, row in controls.iterrows():
-        control, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate_column])
+        control, difference, control_value = (
+            label[row["method"]],
+            float(row["difference"]),
+            float(row[scoring.estimate_column]),
+        )
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
         numbers = f"{format_p_in_words(row['p_value'])}{where}"
         verdict = classify_difference(difference, float(row["p_value"]))
         if verdict == "worse":
-            beaten.append(f"{control} ({measure} {found:.3f}, difference {difference:.3f}, {numbers})")
+            beaten.append(f"{control} ({measure} {control_value:.3f}, difference {difference:.3f}, {numbers})")
             continue
         text = (
             f"{control}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, "
-            f"{name} ({measure} {found:.3f} against {value:.3f}, {numbers}). So this cohort does not show that "
+            f"{name} ({measure} {control_value:.3f} against {value:.3f}, {numbers}). So this cohort does not show that "
             f"receptor sequences add information beyond {_begin_lower(control)}."
             f"{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
         )
@@ -350,7 +357,7 @@ def _make_control_cautions(
             "control": row["method"],
             "method": best["method"],
             "relation": verdict,
-            scoring.measure_name: found,
+            scoring.measure_name: control_value,
             "difference": difference,
             "p_value": float(row["p_value"]),
         }

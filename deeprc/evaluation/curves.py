@@ -87,8 +87,8 @@ def make_curves_table(
         return make_scatter_table(predictions)
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = [
-        _compute_points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
-        for each in methods
+        _compute_points(table[table["method"] == method.name], curve_of).assign(method=method.name, curve=curve)
+        for method in methods
         for curve, curve_of in (("roc", compute_roc_corners), ("precision-recall", compute_precision_recall_corners))
     ]
     parts = [part for part in parts if len(part)]  # pandas 2 warns of empty parts
@@ -97,6 +97,7 @@ def make_curves_table(
 
 
 def _compute_points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any]], _Curve]) -> pd.DataFrame:
+    """Return the points of the curve of each fold that has both classes, and of their mean: columns fold, x and y."""
     curves: dict[str, _Curve] = {}
     for fold, rows in checked.groupby("fold"):
         label = rows["label"].to_numpy()
@@ -134,11 +135,11 @@ def compute_precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -
 
 def _average_vertically(curves: Sequence[_Curve]) -> _Curve:
     """Return the mean of y over curves, left and right of every x at which a curve has a corner."""
-    at = np.unique(np.concatenate([x for x, _ in curves]))
+    x_values = np.unique(np.concatenate([x for x, _ in curves]))
     # For an x that repeats, numpy.interp takes the last y; in the mirrored curve, this is the first y.
-    before = np.mean([np.interp(-at, -x[::-1], y[::-1]) for x, y in curves], axis=0)
-    after = np.mean([np.interp(at, x, y) for x, y in curves], axis=0)
-    x, y = np.repeat(at, 2), np.stack([before, after], axis=1).ravel()
+    before = np.mean([np.interp(-x_values, -x[::-1], y[::-1]) for x, y in curves], axis=0)
+    after = np.mean([np.interp(x_values, x, y) for x, y in curves], axis=0)
+    x, y = np.repeat(x_values, 2), np.stack([before, after], axis=1).ravel()
     new = np.concatenate([[True], (np.diff(x) > 0) | (np.diff(y) != 0)])
     return x[new], y[new]
 
@@ -196,17 +197,17 @@ def draw_curves(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if scoring.kind == "regression":
-        stems = _make_file_stems([each.name for each in methods])
+        stems = _make_file_stems([method.name for method in methods])
         return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
     predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
     table = make_curves_table(predictions, methods)
-    drawn = _prepare_curves(predictions, methods, table)
+    curves_of_methods = _prepare_curves(predictions, methods, table)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
-    for one in drawn:
-        paths += _save_figure(_draw_one(one), folder / one.stem)
-    if drawn:
-        paths += _save_figure(_draw_all(drawn), folder / "all")
+    for curves in curves_of_methods:
+        paths += _save_figure(_draw_one(curves), folder / curves.stem)
+    if curves_of_methods:
+        paths += _save_figure(_draw_all(curves_of_methods), folder / "all")
     return paths
 
 
@@ -233,32 +234,34 @@ class _MethodCurves:
 def _prepare_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame
 ) -> list[_MethodCurves]:
-    """Return what is drawn of each method that has a ROC curve."""
+    """Return the points, metrics and line style of each method that has a ROC curve; `table` has all points."""
     metrics = compute_fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
     drawn = []
     styles = _choose_styles(methods)
-    for each, stem in zip(methods, _make_file_stems([each.name for each in methods]), strict=True):
+    for method, stem in zip(methods, _make_file_stems([method.name for method in methods]), strict=True):
         roc, precision_recall = (
-            table[(table["method"] == each.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
+            table[(table["method"] == method.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
         )
         if len(roc):
-            rows = metrics[metrics["method"] == each.name]
+            rows = metrics[metrics["method"] == method.name]
             by_fold = rows.pivot_table(index="fold", columns="metric", values="value")
-            prevalence = float(shares.loc[each.name].mean())
-            drawn.append(_MethodCurves(each.label, stem, roc, precision_recall, by_fold, prevalence, styles[each.name]))
+            prevalence = float(shares.loc[method.name].mean())
+            drawn.append(
+                _MethodCurves(method.label, stem, roc, precision_recall, by_fold, prevalence, styles[method.name])
+            )
     return drawn
 
 
 def _choose_styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
     """Return the style of each method's line; no two methods have the same dashes and marker."""
     styles = {}
-    for i, each in enumerate(methods):
+    for i, method in enumerate(methods):
         cycle, index = divmod(i, len(DASHES))
-        colour = {"control": MUTED, "truth": INK}.get(each.kind, COLOURS[(index + cycle) % len(COLOURS)])
+        colour = {"control": MUTED, "truth": INK}.get(method.kind, COLOURS[(index + cycle) % len(COLOURS)])
         marker = MARKERS[cycle % len(MARKERS)]
-        styles[each.name] = {"color": colour, "dashes": DASHES[index], "marker": marker}
+        styles[method.name] = {"color": colour, "dashes": DASHES[index], "marker": marker}
     return styles
 
 
@@ -277,40 +280,42 @@ def _make_file_stems(names: Sequence[str]) -> list[str]:
     return stems
 
 
-def _draw_one(one: _MethodCurves) -> Figure:
+def _draw_one(curves: _MethodCurves) -> Figure:
     """Draw a thin line for every fold, and a thick one for their mean."""
     figure, (left, right) = _make_panels()
-    figure.suptitle(shorten_name(one.label, 80), y=1.02, fontsize=11)
+    figure.suptitle(shorten_name(curves.label, 80), y=1.02, fontsize=11)
     for axis, points, metric, name in (
-        (left, one.roc, "auc", "AUC"),
-        (right, one.precision_recall, "average_precision", "average precision"),
+        (left, curves.roc, "auc", "AUC"),
+        (right, curves.precision_recall, "average_precision", "average precision"),
     ):
         folds = [part for fold, part in points.groupby("fold") if fold != MEAN]
         for part in folds:
             (thin,) = axis.plot(part["x"], part["y"], color=COLOURS[0], linewidth=0.8, alpha=0.5)
         mean = points[points["fold"] == MEAN]
         (bold,) = axis.plot(mean["x"], mean["y"], color=COLOURS[0], linewidth=2.2)
-        chance = _draw_chance_line(axis, one.prevalence, is_roc=axis is left)
-        text = "chance" if axis is left else f"chance: {one.prevalence:.2f} are positive"
-        entries = {f"mean: {name} {one.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
+        chance = _draw_chance_line(axis, curves.prevalence, is_roc=axis is left)
+        text = "chance" if axis is left else f"chance: {curves.prevalence:.2f} are positive"
+        entries = {f"mean: {name} {curves.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
         axis.legend(entries.values(), entries.keys(), loc="upper left", bbox_to_anchor=(0, -0.16), borderaxespad=0)
     return figure
 
 
-def _draw_all(drawn: Sequence[_MethodCurves]) -> Figure:
+def _draw_all(curves_of_methods: Sequence[_MethodCurves]) -> Figure:
     """Draw the mean curves of all methods, with a legend in the order of their AUC."""
-    ordered = sorted(drawn, key=lambda one: -one.mean("auc"))
+    ordered = sorted(curves_of_methods, key=lambda curves: -curves.mean("auc"))
     figure, (left, right) = _make_panels()
     handles = []
-    for one in ordered:
-        for axis, points in ((left, one.roc), (right, one.precision_recall)):
+    for curves in ordered:
+        for axis, points in ((left, curves.roc), (right, curves.precision_recall)):
             mean = points[points["fold"] == MEAN]
-            (line,) = axis.plot(mean["x"], mean["y"], linewidth=1.5, markersize=4, markevery=0.12, **one.style)
+            (line,) = axis.plot(mean["x"], mean["y"], linewidth=1.5, markersize=4, markevery=0.12, **curves.style)
         handles.append(line)
     _draw_chance_line(left, 0.5, is_roc=True)
-    handles.append(_draw_chance_line(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
-    names = [shorten_name(one.label, 48) for one in ordered]
-    values = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}" for one in ordered]
+    handles.append(
+        _draw_chance_line(right, float(np.mean([curves.prevalence for curves in curves_of_methods])), is_roc=False)
+    )
+    names = [shorten_name(curves.label, 48) for curves in ordered]
+    values = [f"{curves.mean('auc'):.3f}   {curves.mean('average_precision'):.3f}" for curves in ordered]
     texts = [f"{value}   {name}" for value, name in zip(values, names, strict=True)]
     right.legend(
         handles,
@@ -345,7 +350,7 @@ def _draw_chance_line(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
 
 
 def _save_figure(figure: Figure, path: Path) -> list[Path]:
-    made = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
-    for target in made:
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
+    for target in paths:
         save_figure(figure, target, dpi=SCREEN_DPI)
-    return made
+    return paths

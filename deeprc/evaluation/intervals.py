@@ -75,8 +75,8 @@ def compute_r2_interval(label: Floats, predicted: Floats, donors: NDArray[np.int
     squares_without = np.maximum(total_squares - squared_deviations - deviations**2 / (len(label) - n), 0.0)
     squares_without[squares_without < _ROUNDING * total_squares] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = np.log(squared_errors.sum() / total_squares)
-        limits = _compute_jackknife_interval(whole, np.log(_sum_all_but_each(squared_errors) / squares_without))
+        estimate = np.log(squared_errors.sum() / total_squares)
+        limits = _compute_jackknife_interval(estimate, np.log(_sum_all_but_each(squared_errors) / squares_without))
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 
@@ -144,18 +144,18 @@ def _sum_by_donor(values: Floats, donor: NDArray[np.int64]) -> Floats:
     return np.asarray(np.bincount(donor, values), np.float64)
 
 
-def _compute_jackknife_interval(whole: Floats, without: Floats) -> Interval | None:
+def _compute_jackknife_interval(estimate: Floats, without: Floats) -> Interval | None:
     """Return the jackknife interval of a statistic.
 
-    `whole` is the statistic of all repertoires, `without` (G,) that of all repertoires except those of one donor. The
-    interval is the statistic plus and minus its standard error times Student's quantile.
+    `estimate` is the statistic of all repertoires, and `without`, (G,), that of all repertoires except those of one
+    donor. The interval is the statistic plus and minus its standard error times Student's quantile.
     """
     n = len(without)
-    if not (np.isfinite(whole) and np.isfinite(without).all()):
+    if not (np.isfinite(estimate) and np.isfinite(without).all()):
         return None
     error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
     half = float(t.ppf(0.5 + _LEVEL / 2, n - 1) * error)
-    return float(whole) - half, float(whole) + half
+    return float(estimate) - half, float(estimate) + half
 
 
 def _sum_all_but_each(values: Floats) -> Floats:

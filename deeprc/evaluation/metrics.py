@@ -65,14 +65,14 @@ def compute_binary_metrics(
     average_precision and balanced_accuracy if there is one class only, f1 if no repertoire is positive.
     """
     n_positive = int(label.sum())
-    both = 0 < n_positive < len(label)
+    has_both_classes = 0 < n_positive < len(label)
     ranked_by, decision = probability if score is None else score, probability >= cutoff
     nan = float("nan")
     return {
-        "auc": float(roc_auc_score(label, ranked_by)) if both else nan,
-        "average_precision": float(average_precision_score(label, ranked_by)) if both else nan,
+        "auc": float(roc_auc_score(label, ranked_by)) if has_both_classes else nan,
+        "average_precision": float(average_precision_score(label, ranked_by)) if has_both_classes else nan,
         "f1": float(f1_score(label, decision, zero_division=0.0)) if n_positive else nan,
-        "balanced_accuracy": float(balanced_accuracy_score(label, decision)) if both else nan,
+        "balanced_accuracy": float(balanced_accuracy_score(label, decision)) if has_both_classes else nan,
         "accuracy": float((decision == label).mean()),
         "log_loss": float(log_loss(label, np.asarray(probability, np.float64), labels=[0, 1])),
         "brier": float(((probability - label) ** 2).mean()),
@@ -161,14 +161,14 @@ def _measure_binary(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None, *, cutoff: float
 ) -> dict[str, Any]:
     n_positive = int(label.sum())
-    both = 0 < n_positive < len(label)
+    has_both_classes = 0 < n_positive < len(label)
     measured = compute_binary_metrics(label, probability, cutoff=cutoff)
     return {
-        "auc": measured["auc"] if both else None,
-        "auc_ci": _compute_auc_limits(label, probability, donors) if both else None,
+        "auc": measured["auc"] if has_both_classes else None,
+        "auc_ci": _compute_auc_limits(label, probability, donors) if has_both_classes else None,
         "cutoff": cutoff,
         "f1": measured["f1"] if n_positive else None,
-        "balanced_accuracy": measured["balanced_accuracy"] if both else None,
+        "balanced_accuracy": measured["balanced_accuracy"] if has_both_classes else None,
         "accuracy": measured["accuracy"],
         "n_positive": n_positive,
     }
@@ -225,6 +225,7 @@ def compute_macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float
 
 
 def _compute_aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
+    """Return the AUC of each class against all others; None if the class, or its opposite, has no repertoire."""
     aucs: list[float | None] = []
     for c in range(scores.shape[1]):
         member = label == c

@@ -42,11 +42,11 @@ def make_reliability_table(
         return pd.DataFrame(columns=columns)
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = []
-    for each in methods:
-        rows = table[table["method"] == each.name]
+    for method in methods:
+        rows = table[table["method"] == method.name]
         if len(rows):
             bins = compute_calibration_bins(rows["label"].to_numpy(np.float64), rows["probability"].to_numpy())
-            parts.append(bins.assign(method=each.name))
+            parts.append(bins.assign(method=method.name))
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
@@ -70,7 +70,7 @@ def draw_reliability_figure(
     judged = compare_probabilities(predictions, methods, scoring).set_index("method")
     if judged.empty:
         raise NoCurveError("predictions: no method predicts classes, so there is no curve")
-    points, by_name = make_reliability_table(predictions, methods, scoring), {each.name: each for each in methods}
+    points, by_name = make_reliability_table(predictions, methods, scoring), {method.name: method for method in methods}
     n_columns = min(len(judged), _MAX_COLUMNS)
     n_rows = -(-len(judged) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.35) * n_rows), layout="constrained")

@@ -51,8 +51,10 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
     from matplotlib.figure import Figure
 
     table = validate_predictions(predictions, methods, _SCORING)
-    parts = {each: table[table["method"] == each.name] for each in methods}
-    ranked = sorted(((_compute_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
+    parts = {method: table[table["method"] == method.name] for method in methods}
+    ranked = sorted(
+        ((_compute_r2(part), method) for method, part in parts.items() if len(part)), key=lambda pair: -pair[0]
+    )
     if not ranked:
         raise NoCurveError("predictions: there are none, so there is nothing to draw")
     n_columns = min(len(ranked), _MAX_COLUMNS)
@@ -60,13 +62,13 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     limits = _choose_limits(table)
-    for place, axis in enumerate(axes.ravel()):
-        if place >= len(ranked):
+    for index, axis in enumerate(axes.ravel()):
+        if index >= len(ranked):
             axis.set_visible(False)
             continue
-        r2, each = ranked[place]
-        _draw_panel(axis, parts[each], limits, is_control=each.kind == "control")
-        axis.set_title(f"{shorten_name(each.label, 34)}\nr² {r2:.3f}", fontsize=9)
+        r2, method = ranked[index]
+        _draw_panel(axis, parts[method], limits, is_control=method.kind == "control")
+        axis.set_title(f"{shorten_name(method.label, 34)}\nr² {r2:.3f}", fontsize=9)
     label_outer_axes(axes, len(ranked), x="true", y="predicted")
     return figure
 
@@ -106,11 +108,11 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
     table = make_scatter_table(predictions)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
-    groups = {stem: [each] for each, stem in stems.items() if (predictions["method"] == each.name).any()}
+    groups = {stem: [method] for method, stem in stems.items() if (predictions["method"] == method.name).any()}
     if groups:
         groups["all"] = list(stems)
     for stem, methods in groups.items():
-        names = [each.name for each in methods]
+        names = [method.name for method in methods]
         figure = draw_scatter_figure(predictions[predictions["method"].isin(names)], methods)
         for kind in ("png", "svg"):
             paths.append(folder / f"{stem}.{kind}")

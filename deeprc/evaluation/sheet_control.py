@@ -38,7 +38,7 @@ _OWN_VALUE = 0.9  # a column with at least so many different values per repertoi
 
 
 class ControlColumns(NamedTuple):
-    """The columns of a sheet by what a control does with them.
+    """The columns of a sheet that a control method reads, and those that it must not read.
 
     Attributes
     ----------

@@ -324,6 +324,7 @@ def assign_label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]
 def _assign_folds(
     strata: NDArray[np.int64], groups: NDArray[np.int64] | None, n_folds: int, seed: int, source: str
 ) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,), stratified; repertoires of one group are in the same fold."""
     if groups is not None and len(np.unique(groups)) < n_folds:
         raise InputError(
             f"{source}: `group_by` makes {len(np.unique(groups))} groups; expected at least `folds={n_folds}`"

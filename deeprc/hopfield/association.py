@@ -71,12 +71,12 @@ class Association(nn.Module):
     ) -> None:
         super().__init__()
         betas = _expand_over_heads("beta", key_dim**-0.5 if beta is None else beta, n_heads)
-        if not all(0 < each < math.inf for each in betas):
+        if not all(0 < beta < math.inf for beta in betas):
             raise ValueError(f"beta: expected a positive number, found {beta}")
         updates = _expand_over_heads("max_updates", max_updates, n_heads)
-        if not all(each >= 1 and each == each // 1 for each in updates):
+        if not all(count >= 1 and count == count // 1 for count in updates):
             raise ValueError(f"max_updates: expected a whole number of at least 1, found {max_updates}")
-        updates = [int(each) for each in updates]
+        updates = [int(count) for count in updates]
         if not tolerance >= 0:
             raise ValueError(f"tolerance: expected a number of at least 0, found {tolerance}")
         if not 0 <= dropout < 1:
@@ -84,7 +84,7 @@ class Association(nn.Module):
         self.fixed_beta: Tensor | None
         self.log_beta: nn.Parameter | None
         self.register_parameter("log_beta", nn.Parameter(torch.tensor(betas).log()) if learn_beta else None)
-        self.register_buffer("fixed_beta", None if learn_beta else torch.tensor([float(each) for each in betas]))
+        self.register_buffer("fixed_beta", None if learn_beta else torch.tensor([float(beta) for beta in betas]))
         self.max_updates: PerHead = updates[0] if len(set(updates)) == 1 else updates
         self.tolerance = tolerance
         self.dropout = dropout
@@ -140,7 +140,7 @@ class Association(nn.Module):
 def _expand_over_heads(name: str, given: Any, n_heads: int) -> list[Any]:
     """Return one number per head from one number or a sequence; ValueError if its length does not fit."""
     given = given.tolist() if isinstance(given, Tensor) else given
-    each = [given] * n_heads if isinstance(given, Number) else list(given)
-    if len(each) != n_heads:
-        raise ValueError(f"{name}: expected one number, or one for each of {n_heads} heads, found {len(each)}")
-    return each
+    numbers = [given] * n_heads if isinstance(given, Number) else list(given)
+    if len(numbers) != n_heads:
+        raise ValueError(f"{name}: expected one number, or one for each of {n_heads} heads, found {len(numbers)}")
+    return numbers

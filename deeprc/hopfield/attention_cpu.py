@@ -36,7 +36,9 @@ class SegmentAttention(torch.autograd.Function):
         arrays = [t.detach().contiguous().numpy() for t in (logits, values)]
         weights = torch.zeros_like(logits, memory_format=torch.contiguous_format)
         pooled = values.new_zeros((len(offsets) - 1, logits.shape[1], values.shape[1]))
-        _run(_forward_serial, _forward_parallel, arrays[1].size, *arrays, sets, bounds, weights.numpy(), pooled.numpy())
+        _run_with_threads(
+            _forward_serial, _forward_parallel, arrays[1].size, *arrays, sets, bounds, weights.numpy(), pooled.numpy()
+        )
         ctx.save_for_backward(weights, values, pooled, offsets)
         return pooled
 
@@ -52,7 +54,7 @@ class SegmentAttention(torch.autograd.Function):
             torch.zeros_like(weights),
             torch.zeros_like(values if needs_values else values[:0]),
         )
-        _run(
+        _run_with_threads(
             _backward_serial,
             _backward_parallel,
             arrays[1].size,
@@ -75,7 +77,9 @@ def _split_into_pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     return sets, np.stack([first, np.minimum(first + _PIECE_ROWS, offsets[sets + 1])], axis=1)
 
 
-def _run(serial_form: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array) -> None:
+def _run_with_threads(
+    serial_form: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array
+) -> None:
     """Call the parallel form of a function with torch's number of threads, or the serial one if `size` is small."""
     threads = torch.get_num_threads()
     if threads == 1 or size < _MIN_SIZE_FOR_THREADS:
@@ -101,7 +105,11 @@ def _forward_piece(
     total: _Array,
     part: _Array,
 ) -> None:
-    """Write exp(logits - maximum) of a piece, their sum, and the sum of the values times these weights."""
+    """Write the softmax of one piece before it is divided by its sum, for all heads.
+
+    `weights`, (N, H), become exp(logits - maximum) in the rows of the piece. `highest` and `total`, (P, H), become the
+    maximum of the logits and the sum of these weights; `part`, (P, H, d_v), becomes the weighted sum of the values.
+    """
     first, stop = bounds[piece, 0], bounds[piece, 1]
     for h in range(logits.shape[1]):
         maximum = logits[first, h]
@@ -134,11 +142,12 @@ def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) ->
 def _forward_parallel(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
+    """Write weights, (N, H), and averages, (B, H, d_v), in threads; the pieces of a set are combined at the end."""
     P, (_, H, d_v) = len(sets), pooled.shape
     highest, total, part = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
     for piece in numba.prange(P):  # its index is unsigned: numba would compile each function for this type, too
         _forward_piece(np.int64(piece), bounds, logits, values, weights, highest, total, part)
-    shares = _combine(highest, total, part, sets, pooled)
+    shares = _combine_pieces(highest, total, part, sets, pooled)
     for piece in numba.prange(P):
         _scale_piece(np.int64(piece), bounds, weights, shares)
 
@@ -151,13 +160,13 @@ def _forward_serial(
     highest, total, part = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
     for piece in range(P):
         _forward_piece(piece, bounds, logits, values, weights, highest, total, part)
-    shares = _combine(highest, total, part, sets, pooled)
+    shares = _combine_pieces(highest, total, part, sets, pooled)
     for piece in range(P):
         _scale_piece(piece, bounds, weights, shares)
 
 
 @njit(nogil=True)  # not parallel: numba would start threads for every small array
-def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
+def _combine_pieces(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled: _Array) -> _Array:
     """Sum the pieces of each set into `pooled`; return the factor of the weights of each piece, (P, H)."""
     B, H, _ = pooled.shape
     set_maximum, sums, shares = np.empty((B, H)), np.empty((B, H)), np.empty((len(sets), H))
@@ -219,6 +228,7 @@ def _backward_parallel(
     logits_gradient: _Array,
     values_gradient: _Array,
 ) -> None:
+    """Write the gradients of the logits, (N, H), and of the values, (N, d_v), piece by piece in threads."""
     for piece in numba.prange(len(sets)):
         b = sets[piece]
         _backward_piece(weights, values, pooled[b], gradient[b], bounds[piece], logits_gradient, values_gradient)

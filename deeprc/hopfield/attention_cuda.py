@@ -65,7 +65,9 @@ class SegmentAttention(torch.autograd.Function):
             grid: tuple[int, ...] = (n_pieces * triton.cdiv(D, wide),)
             _sum_pieces[grid](logits, values, offsets, *pieces, B, N, H, D, P, wide, **_OPTIONS)
             grid = (B, H, triton.cdiv(D, narrow))
-            _combine[grid](*pieces, offsets, pooled, maximum, total, H, D, P, _PIECES_AT_ONCE, narrow, **_OPTIONS)
+            _combine_pieces[grid](
+                *pieces, offsets, pooled, maximum, total, H, D, P, _PIECES_AT_ONCE, narrow, **_OPTIONS
+            )
         return pooled
 
     @staticmethod
@@ -81,12 +83,12 @@ class SegmentAttention(torch.autograd.Function):
         P = max(min(_PIECE_ROWS, _TILE // block_d), 1)
         arrays = (logits, values, offsets, *results, gradient.contiguous(), logits_gradient, values_gradient)
         with torch.cuda.device_of(values):
-            _differentiate[N // P + B + 1,](*arrays, B, N, H, D, P, block_d, **_OPTIONS)
+            _differentiate_piece[N // P + B + 1,](*arrays, B, N, H, D, P, block_d, **_OPTIONS)
         return logits_gradient, values_gradient, None
 
 
 @triton.jit
-def _locate(
+def _locate_piece(
     piece: tl.tensor, offsets: tl.tensor, B: tl.tensor, N: tl.tensor, P: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Return the set of a piece, the first row of the piece, and the end of the set."""
@@ -119,7 +121,7 @@ def _sum_pieces(
     TILES: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
     program = tl.program_id(0)
     piece, tile = (program // TILES).to(tl.int64), program % TILES  # neighbours read the same rows
-    b, first, end = _locate(piece, offsets, B, N, P)
+    b, first, end = _locate_piece(piece, offsets, B, N, P)
     n, d = first + tl.arange(0, P), tile * BLOCK_D + tl.arange(0, BLOCK_D)
     present, in_tile = n < tl.where(b < B, end, 0), d < D
     value = tl.load(values + n[:, None] * D + d[None, :], mask=present[:, None] & in_tile[None, :], other=0)
@@ -135,7 +137,7 @@ def _sum_pieces(
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
-def _combine(
+def _combine_pieces(
     piece_maximum: tl.tensor,
     piece_total: tl.tensor,
     piece_sum: tl.tensor,
@@ -159,8 +161,8 @@ def _combine(
     highest = tl.full((BLOCK_P,), float("-inf"), maximum.dtype.element_ty)
     for done in range(0, n_pieces, BLOCK_P):
         piece = done + tl.arange(0, BLOCK_P)
-        found = tl.load(piece_maximum + first + piece * H, mask=piece < n_pieces, other=float("-inf"))
-        highest = tl.maximum(highest, found)
+        piece_maxima = tl.load(piece_maximum + first + piece * H, mask=piece < n_pieces, other=float("-inf"))
+        highest = tl.maximum(highest, piece_maxima)
     top = tl.where(n_pieces == 0, 0.0, tl.max(highest, 0))
     exponentials = tl.full((BLOCK_P,), 0, maximum.dtype.element_ty)
     average = tl.full((BLOCK_P, BLOCK_D), 0, maximum.dtype.element_ty)
@@ -179,7 +181,7 @@ def _combine(
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
-def _differentiate(
+def _differentiate_piece(
     logits: tl.tensor,
     values: tl.tensor,
     offsets: tl.tensor,
@@ -197,7 +199,7 @@ def _differentiate(
     BLOCK_D: tl.constexpr,
 ) -> None:
     """Write the gradients of the logits and values of a piece; those of rows beyond all sets are 0."""
-    b, first, end = _locate(tl.program_id(0), offsets, B, N, P)
+    b, first, end = _locate_piece(tl.program_id(0), offsets, B, N, P)
     n, d = first + tl.arange(0, P), tl.arange(0, BLOCK_D)
     in_set, row, column = b < B, n < end, d < D
     present, pooled_mask = n < tl.where(in_set, end, 0), d < tl.where(in_set, D, 0)

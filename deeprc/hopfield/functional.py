@@ -127,8 +127,8 @@ def retrieve(
         Largest distance that counts as no movement, in the units of the patterns.
     """
     if state.ndim == 1:
-        found = retrieve(state[None], stored, beta, mask=mask, max_updates=max_updates, tolerance=tolerance)
-        return Retrieval(found.state[0], found.n_updates, found.converged)
+        result = retrieve(state[None], stored, beta, mask=mask, max_updates=max_updates, tolerance=tolerance)
+        return Retrieval(result.state[0], result.n_updates, result.converged)
     leading = torch.broadcast_shapes(state.shape[:-2], stored.shape[:-2])
     state = state.expand(*leading, *state.shape[-2:])
     limit = torch.tensor(max_updates, device=state.device).expand(leading)

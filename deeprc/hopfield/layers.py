@@ -212,10 +212,17 @@ class Hopfield(nn.Module):
 
     def _map_all(self, state: Tensor, *others: Tensor) -> list[Tensor]:
         """Map the states, and the stored patterns and values if they are given, for all heads."""
-        maps = [each for each in (self.map_states, self.map_stored, self.map_values) if each is not None]
+        maps = [
+            association_map
+            for association_map in (self.map_states, self.map_stored, self.map_values)
+            if association_map is not None
+        ]
         pairs = list(zip(maps, (state, *others), strict=False))
         ready = normalise_all(*pairs)
-        query, *mapped = (each.map_normalised(patterns) for (each, _), patterns in zip(pairs, ready, strict=True))
+        query, *mapped = (
+            association_map.map_normalised(patterns)
+            for (association_map, _), patterns in zip(pairs, ready, strict=True)
+        )
         return [query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), *mapped]
 
 

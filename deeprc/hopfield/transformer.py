@@ -219,10 +219,10 @@ def copy_attention(attention: nn.Module, layer: Hopfield) -> None:
 def _find_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     if not isinstance(activation, str):
         return activation
-    named: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
-    if activation not in named:
+    functions: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
+    if activation not in functions:
         raise ValueError(f"activation: expected relu, gelu or a function, found {activation!r}")
-    return named[activation]
+    return functions[activation]
 
 
 def _check_causal_hint(is_causal: bool, mask: Tensor | None, name: str) -> None:

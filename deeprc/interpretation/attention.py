@@ -271,7 +271,7 @@ def _compute_attention(
     attended = _read_attention(model, inferences, positions)
     max_rows = selection.max_sequences if selection.is_by_weight else None
     ranked = [rank_repertoire(member_attention, max_rows) for member_attention in attended]
-    rows = [each.rows if selection.is_by_weight else None for each in ranked]
+    rows = [selected.rows if selection.is_by_weight else None for selected in ranked]
     scores = _score_sequences(model, inferences, positions, attended, rows)
     return [
         _make_repertoire_attention(dataset[position], member_attention, own_scores, ranked_rows, outputs, selection)
@@ -292,8 +292,8 @@ def _read_attention(
     attention_of_members = [list(iterate_head_attention(inference, positions)) for inference in inferences]
     dataset = inferences[0].collator.dataset
     for member, member_attention in zip(model.members, attention_of_members, strict=True):
-        for position, each in zip(positions, member_attention, strict=True):
-            for numbers in (each.weights, each.logits):
+        for position, sequences_of_member in zip(positions, member_attention, strict=True):
+            for numbers in (sequences_of_member.weights, sequences_of_member.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
     return list(zip(*attention_of_members, strict=True))
 
@@ -309,8 +309,8 @@ def _score_sequences(
     scores_of_members = []
     for member, inference, member_attention in zip(model.members, inferences, zip(*attended, strict=True), strict=True):
         scores = list(score_rows(inference, positions, member_attention, rows))
-        for each in scores:
-            member.check_scores(each)
+        for member_scores in scores:
+            member.check_scores(member_scores)
         scores_of_members.append(scores)
     return [model.combine_scores(repertoire_scores) for repertoire_scores in zip(*scores_of_members, strict=True)]
 
@@ -329,7 +329,9 @@ def _make_repertoire_attention(
         scores = scores.take(ranked_rows.rows)
     # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
     can_overwrite = selection.max_sequences is not None
-    sizes = [metastable_sizes(each.weights, dim=0, overwrite=can_overwrite) for each in attended]
+    sizes = [
+        metastable_sizes(member_attention.weights, dim=0, overwrite=can_overwrite) for member_attention in attended
+    ]
     return RepertoireAttention(repertoire, scores, outputs, *ranked_rows, torch.cat(sizes).tolist())
 
 
@@ -362,11 +364,11 @@ def best_sequences(
         that on all repertoires of the same dataset, in their order.
     """
     best, highest = BestRows(n), HighestScores()
-    for position, one in enumerate(attention):
-        keys = ranking.keys(one.scores)
-        best.offer(keys, partial(_make_columns_with_key, one, keys, position))
+    for position, repertoire_attention in enumerate(attention):
+        keys = ranking.keys(repertoire_attention.scores)
+        best.add_candidates(keys, partial(_make_columns_with_key, repertoire_attention, keys, position))
         if reference is not None:
-            highest.offer(position, ranking.drop_noncontributing(keys))
+            highest.add_candidates(position, ranking.drop_noncontributing(keys))
     table = best.table()
     if table.empty:
         return table
@@ -377,6 +379,6 @@ def best_sequences(
 
 
 def _make_columns_with_key(
-    one: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
+    attention: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
 ) -> Columns:
-    return {**one.columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}
+    return {**attention.columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}

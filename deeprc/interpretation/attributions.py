@@ -156,7 +156,7 @@ def attribute(
         raise InputError(f"steps: expected at least 1, found {steps}")
     index = SequenceIndex.of(dataset, sequences)
     frequencies = residue_frequencies(dataset) if background is None else _validate_background(background)
-    different, place = index.drop_repeats()
+    different, inverse = index.drop_repeats()
     with open_step("attributions of residues", len(different) * len(model.members)) as step:
         parts = []
         for member, scale, shift in zip(
@@ -165,7 +165,7 @@ def attribute(
             quantity = ExplainedQuantity(output, of, steps, scale, shift)
             explained = ExplainedNetwork(member.make_inference(dataset), torch.from_numpy(frequencies), quantity)
             parts.append(_attribute_with(explained, different, step.advance))
-    shares = AttributionArrays(*(each[place] for each in _average_models(parts)))
+    shares = AttributionArrays(*(values[inverse] for values in _average_models(parts)))
     if CompositionBranch.name not in model.branch_names:
         return Attributions(index, output, *shares)
     added = attribute_composition(model, dataset, index, output=output, background=frequencies)
@@ -205,15 +205,15 @@ def _attribute_with(
     is_residue = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
     is_residue[order] = np.arange(is_residue.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
-    whole = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
+    total = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
     size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
     for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
-        at = np.concatenate([each.at for each in group])
-        batch = _make_batch(inference, index, [(each.position, each.at) for each in group])
-        part = explained(batch, join_surroundings([each.surroundings for each in group]))
-        whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
-        whole.kernels[at], whole.change[at] = part.kernels, part.change
-    return whole
+        at = np.concatenate([place.at for place in group])
+        batch = _make_batch(inference, index, [(place.position, place.at) for place in group])
+        part = explained(batch, join_surroundings([place.surroundings for place in group]))
+        total.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
+        total.kernels[at], total.change[at] = part.kernels, part.change
+    return total
 
 
 def _make_batch(

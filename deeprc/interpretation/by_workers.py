@@ -27,16 +27,16 @@ def iterate_attention_of_workers(
         See `DividedCohort.iterate_shares`.
     """
     computed = cohort.compute_in_shares(partial(_compute_attention_fields, top=top, ranking=ranking))
-    for repertoire, found in zip(cohort.dataset, computed, strict=True):
-        yield RepertoireAttention(repertoire, *found)
+    for repertoire, values in zip(cohort.dataset, computed, strict=True):
+        yield RepertoireAttention(repertoire, *values)
 
 
 def _compute_attention_fields(share: CohortShare, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
     """Return all fields but the repertoire, which would be sent with its container."""
     predictor, dataset = share.load()
     names = [field.name for field in fields(RepertoireAttention)[1:]]
-    found = iterate_attention(predictor.model, dataset, top=top, ranking=ranking)
-    return [tuple(getattr(each, name) for name in names) for each in found]
+    results = iterate_attention(predictor.model, dataset, top=top, ranking=ranking)
+    return [tuple(getattr(result, name) for name in names) for result in results]
 
 
 def survey_by_workers(
@@ -66,7 +66,7 @@ def _survey_share(
     """Return what is collected of a share; the parts of the split are filled in later."""
     predictor, dataset = share.load()
     collector = SurveyCollector(plan)
-    for position, one in enumerate(iterate_attention(predictor.model, dataset)):
+    for position, attention in enumerate(iterate_attention(predictor.model, dataset)):
         has_witnesses = share.repertoire_indices[position] in witness_indices
-        collector.add(one, position, part="" if has_parts else None, has_witnesses=has_witnesses)
+        collector.add(attention, position, part="" if has_parts else None, has_witnesses=has_witnesses)
     return collector

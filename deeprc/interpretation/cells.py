@@ -67,9 +67,9 @@ def annotate_cells(
     scores = _make_scores_table(_load_model(run), dataset)
     chains = cells.list_kept_chains(options)
     keys = ["repertoire_id", *(name for name in _KEYS[options.merge] if name in scores.columns)]
-    found = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
-    assert len(found) == len(chains), "a chain that is kept has no score"
-    best = found.sort_values("attention_weight", ascending=False, kind="stable").drop_duplicates("cell")
+    scored = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
+    assert len(scored) == len(chains), "a chain that is kept has no score"
+    best = scored.sort_values("attention_weight", ascending=False, kind="stable").drop_duplicates("cell")
     names = [*_WEIGHTS, *(name for name in scores.columns if name.startswith(_CONTRIBUTION))]
     by_cell = best.set_index("cell")[names]
     obs = cells.annotated.obs
@@ -85,10 +85,10 @@ def _load_model(run: Run | RunEnsemble | DeepRCEstimator | str | os.PathLike[str
 
 
 def _make_scores_table(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
-    """Return a table of the values of all sequences of all donors, with the columns that identify a sequence."""
-    wanted = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
+    """Return attention and contributions of the sequences of all donors, with the columns that identify a sequence."""
+    key_columns = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
     tables = []
     for attention in iterate_attention(model, dataset):
         table = attention.sequences
-        tables.append(table[[name for name in table.columns if name in wanted or name.startswith(_CONTRIBUTION)]])
+        tables.append(table[[name for name in table.columns if name in key_columns or name.startswith(_CONTRIBUTION)]])
     return pd.concat(tables, ignore_index=True)

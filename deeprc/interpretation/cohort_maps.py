@@ -26,13 +26,13 @@ def compute_clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
     A clone is a junction with its genes, if the container has them. A repertoire without sequences shares nothing.
     """
-    found = find_shared_clones(dataset, dataset.gene_fields)
-    n = len(found.n_private)
-    clones = np.repeat(np.arange(len(found), dtype=np.int64), np.diff(found.offsets))
-    is_carrier = csr_matrix((np.ones(len(clones)), (found.carriers, clones)), shape=(n, len(found)))
+    clones_shared = find_shared_clones(dataset, dataset.gene_fields)
+    n = len(clones_shared.n_private)
+    clones = np.repeat(np.arange(len(clones_shared), dtype=np.int64), np.diff(clones_shared.offsets))
+    is_carrier = csr_matrix((np.ones(len(clones)), (clones_shared.carriers, clones)), shape=(n, len(clones_shared)))
     carried = is_carrier[dataset.repertoire_indices]
     shared = np.asarray((carried @ carried.T).todense(), np.float64)
-    sizes = np.maximum(shared.diagonal() + found.n_private[dataset.repertoire_indices], 1)
+    sizes = np.maximum(shared.diagonal() + clones_shared.n_private[dataset.repertoire_indices], 1)
     np.fill_diagonal(shared, sizes)
     return np.asarray(shared / np.sqrt(np.outer(sizes, sizes)))
 
@@ -64,9 +64,9 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
     if is_large.sum() < _MIN_REPERTOIRES:
         return np.zeros((len(frequencies), 2)), np.zeros(2)
     roots = np.sqrt(frequencies / np.maximum(frequencies.sum(axis=1, keepdims=True), 1e-12))
-    found = PCA(2, svd_solver="full").fit(roots[is_large])
-    fractions = np.nan_to_num(found.explained_variance_ratio_)
-    return _project_to_plane(found.transform(roots)), fractions
+    pca = PCA(2, svd_solver="full").fit(roots[is_large])
+    fractions = np.nan_to_num(pca.explained_variance_ratio_)
+    return _project_to_plane(pca.transform(roots)), fractions
 
 
 def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,7 +42,7 @@ def compute_cohort_numbers(
         raise InputError(f"{dataset.container.path}: has no sequences, so there is nothing to draw")
     classes, colour_of_class = _index_classes(dataset, target)
     points, variance = map_by_kmers(dataset)
-    found = CohortNumbers(
+    cohort_numbers = CohortNumbers(
         classes,
         dataset.n_sequences,
         _compute_length_shares(dataset),
@@ -51,7 +51,7 @@ def compute_cohort_numbers(
         points,
         variance,
     )
-    return found, colour_of_class
+    return cohort_numbers, colour_of_class
 
 
 def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:

@@ -52,19 +52,19 @@ def attribute_composition(
         return total - _compute_mean_weight(total, k, background)
 
     kmers, expansion = sum_weights("kmers", K), sum_weights("expansion", EXPANSION_K)
-    found: list[Floats] = [np.zeros(0)] * len(index)
+    sequence_attributions: list[Floats] = [np.zeros(0)] * len(index)
     for position, at in index.group_by_repertoire():
         repertoire = dataset[position]
         scores = compute_expansion_scores(repertoire.counts) if expansion.any() else np.zeros(len(repertoire))
-        for place, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
+        for i, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
             added = _distribute_weights(repertoire, row, kmers, K)
             if scores[row] != 0:
                 added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
-            found[place] = added / (len(repertoire) + NOISE_SEQUENCES)
-    whole = np.full((len(index), max(map(len, found), default=0)), np.nan)
-    for place, sequence_values in enumerate(found):
-        whole[place, : len(sequence_values)] = sequence_values
-    return whole
+            sequence_attributions[i] = added / (len(repertoire) + NOISE_SEQUENCES)
+    attributions = np.full((len(index), max(map(len, sequence_attributions), default=0)), np.nan)
+    for i, sequence_values in enumerate(sequence_attributions):
+        attributions[i, : len(sequence_values)] = sequence_values
+    return attributions
 
 
 def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:
@@ -83,8 +83,8 @@ def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats, k: in
     n_kmers = len(residues) - k + 1
     if n_kmers > 0:
         codes = np.zeros(n_kmers, np.int64)
-        for place in range(k):
-            codes = codes * len(AMINO_ACIDS) + residues[place : place + n_kmers]
-        for place in range(k):
-            added[place : place + n_kmers] += weights[codes] / k
+        for offset in range(k):
+            codes = codes * len(AMINO_ACIDS) + residues[offset : offset + n_kmers]
+        for offset in range(k):
+            added[offset : offset + n_kmers] += weights[codes] / k
     return added

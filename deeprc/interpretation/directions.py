@@ -77,13 +77,15 @@ def find_direction(tasks: Sequence[Task], name: str | None, *, target: str | Non
     InputError
         If there is no direction with this name, or several targets have the label.
     """
-    directions = [each for each in list_directions(tasks) if target in (None, each.target)]
+    directions = [direction for direction in list_directions(tasks) if target in (None, direction.target)]
     if name is None:
         return directions[0]
-    chosen = [each for each in directions if name == each.name] or [each for each in directions if name == each.label]
+    chosen = [direction for direction in directions if name == direction.name] or [
+        direction for direction in directions if name == direction.label
+    ]
     if len(chosen) == 1:
         return chosen[0]
-    expected = ", ".join(each.name for each in chosen or directions)
+    expected = ", ".join(direction.name for direction in chosen or directions)
     if chosen:
         raise InputError(f"several targets have the class {name!r}: expected one of {expected}")
     target_phrase = "" if target is None else f" of the target {target!r}"

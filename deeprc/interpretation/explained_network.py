@@ -70,7 +70,7 @@ class Surroundings(NamedTuple):
 
     def take(self, rows: slice) -> Surroundings:
         """Return those of some of the sequences."""
-        return Surroundings(*(each[rows] for each in self))
+        return Surroundings(*(array[rows] for array in self))
 
 
 def join_surroundings(parts: Sequence[Surroundings]) -> Surroundings:
@@ -117,13 +117,13 @@ class ExplainedNetwork:
         pooled, logits
             Average of each head over the repertoire, (H, S), and logits of all sequences, (N, H), on the CPU.
         """
-        rest = kept.copy()
-        rest[chosen] = False
-        chosen_logits, rest_logits = logits[torch.from_numpy(chosen)].double(), logits[torch.from_numpy(rest)]
-        logsumexp = _compute_logsumexp_of_others(rest_logits, chosen_logits).to(self.inference.device)
+        is_other = kept.copy()
+        is_other[chosen] = False
+        chosen_logits, other_logits = logits[torch.from_numpy(chosen)].double(), logits[torch.from_numpy(is_other)]
+        logsumexp = _compute_logsumexp_of_others(other_logits, chosen_logits).to(self.inference.device)
         if self.quantity.of == "output":
-            rest_rows = np.flatnonzero(rest)
-            average = self._average_others(position, chosen, rest_rows, chosen_logits.to(logsumexp), logsumexp)
+            other_rows = np.flatnonzero(is_other)
+            average = self._average_others(position, chosen, other_rows, chosen_logits.to(logsumexp), logsumexp)
             return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
         output, _, _, scale, shift = self.quantity
         gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
@@ -137,33 +137,33 @@ class ExplainedNetwork:
         self,
         position: int,
         chosen: NDArray[np.int64],
-        rest: NDArray[np.int64],
+        other_rows: NDArray[np.int64],
         chosen_logits: Tensor,
         logsumexp: Tensor,
     ) -> Tensor:
         """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
 
         Total minus one sequence is inaccurate if this sequence has nearly all the attention. So the other sequences are
-        added up instead: those at the rows `rest`, and the chosen ones before and after it. If one logit dominates a
+        added up instead: those at `other_rows`, and the chosen ones before and after it. If one logit dominates a
         head, the average beside it is computed separately.
         """
         network = self.inference.network
         other_pooled = PooledAccumulator(network)
-        for batch in self.inference.iterate_batches(position, rest):
+        for batch in self.inference.iterate_batches(position, other_rows):
             other_pooled.add(*(result.double() for result in network.attend(batch)))
-        average, logsumexp_of_rest = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
+        average, logsumexp_of_others = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
         batches = self.inference.iterate_batches(position, chosen)
         values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
         highest = torch.maximum(chosen_logits, logsumexp).amax(dim=0)  # (H,)
         weighted = torch.exp(chosen_logits - highest)[:, :, None] * values[:, None]  # (n, H, S)
-        totals = torch.exp(logsumexp_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
+        totals = torch.exp(logsumexp_of_others - highest)[:, None] * average + _sum_all_others(weighted)
         averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
         for head, top in enumerate(chosen_logits.argmax(dim=0).tolist()):
             if torch.isfinite(logsumexp[top, head]):
                 weights = torch.exp(chosen_logits[:, head] - logsumexp[top, head])  # (n,)
                 weights[top] = 0
-                share_of_rest = torch.exp(logsumexp_of_rest[head] - logsumexp[top, head])
-                averages[top, head] = share_of_rest * average[head] + weights @ values
+                share_of_others = torch.exp(logsumexp_of_others[head] - logsumexp[top, head])
+                averages[top, head] = share_of_others * average[head] + weights @ values
         return averages
 
     def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
@@ -215,7 +215,7 @@ class ExplainedNetwork:
         return self.quantity.scale * outputs[:, self.quantity.output]
 
 
-def _compute_logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
+def _compute_logsumexp_of_others(other_logits: Tensor, chosen: Tensor) -> Tensor:
     """Return the logsumexp of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
     The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.
@@ -223,7 +223,7 @@ def _compute_logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
     none = torch.full_like(chosen[:1], -torch.inf)
     before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
     after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
-    parts = [part.double().logsumexp(dim=0) for part in rest.split(_LOGITS_AT_A_TIME)]
+    parts = [part.double().logsumexp(dim=0) for part in other_logits.split(_LOGITS_AT_A_TIME)]
     logsumexp = torch.stack(parts).logsumexp(dim=0)
     return torch.stack([logsumexp.expand_as(chosen), before, after]).logsumexp(dim=0)
 

@@ -50,7 +50,7 @@ class HighestScores:
         self._scores, self._positions = [np.zeros(0)], [np.zeros(0, np.int64)]
         self._limit, self._n = -np.inf, 0
 
-    def offer(self, position: int, scores: Floats) -> None:
+    def add_candidates(self, position: int, scores: Floats) -> None:
         """Add the scores of the repertoire at a position of the cohort; scores of -inf do not count."""
         kept = scores[scores > self._limit]
         self._scores.append(kept)
@@ -160,13 +160,13 @@ class FalseDiscoveryReference:
         """
         scores, positions = highest.sorted_scores()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
-        place = np.searchsorted(rows, positions[is_counted])
+        repertoire_index = np.searchsorted(rows, positions[is_counted])
         ties = find_tie_ends(scores[is_counted])
-        ends = np.unique(ties[np.searchsorted(ties, choose_bin_ends(len(place)))])
+        ends = np.unique(ties[np.searchsorted(ties, choose_bin_ends(len(repertoire_index)))])
         counts = np.zeros((len(rows), len(ends)))
         start = 0
         for g, end in enumerate(ends.tolist()):
-            counts[:, g] = np.bincount(place[start:end], minlength=len(rows))
+            counts[:, g] = np.bincount(repertoire_index[start:end], minlength=len(rows))
             start = end
         return np.asarray(counts.cumsum(axis=1) / np.maximum(self.sizes[rows], 1)[:, None])
 
@@ -192,16 +192,16 @@ class FalseDiscoveryReference:
         is_complete = kept > highest.limit
         is_new_own, is_learned_own = self.is_new & self.is_own, ~self.is_new & self.is_own
         for part in (is_new_own, is_learned_own):
-            found = -kept[part[places] & is_complete]  # rising
+            class_scores = -kept[part[places] & is_complete]  # rising
             rows = np.flatnonzero(part[positions] & (scores > highest.limit))
-            if len(rows) == 0 or len(found) == 0:
+            if len(rows) == 0 or len(class_scores) == 0:
                 continue
             ratio = self.sizes[part].sum() / self.sizes[is_new_own].sum()
-            n_found = np.searchsorted(found, found, side="right")
-            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, found, side="right")]
+            n_found = np.searchsorted(class_scores, class_scores, side="right")
+            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, class_scores, side="right")]
             rates = 1 - np.minimum(true, n_found - 1) / n_found
             lowest = np.minimum.accumulate(rates[::-1])[::-1]  # of all limits that let a sequence pass
-            q_values[rows] = lowest[np.minimum(np.searchsorted(found, -scores[rows]), len(found) - 1)]
+            q_values[rows] = lowest[np.minimum(np.searchsorted(class_scores, -scores[rows]), len(class_scores) - 1)]
         return np.asarray(q_values)
 
     def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:
@@ -209,6 +209,6 @@ class FalseDiscoveryReference:
         scores, positions = highest.sorted_scores()
         is_complete = scores > highest.limit
         in_class, other = self.is_new & self.is_own, self.is_new & ~self.is_own
-        found, null = scores[in_class[positions] & is_complete], scores[other[positions] & is_complete]
+        class_scores, null = scores[in_class[positions] & is_complete], scores[other[positions] & is_complete]
         weight = float(self.sizes[in_class].sum() / max(self.sizes[other].sum(), 1))
-        return found, np.cumsum(compute_excess_shares(found, null, np.full(len(null), weight)))
+        return class_scores, np.cumsum(compute_excess_shares(class_scores, null, np.full(len(null), weight)))

@@ -37,9 +37,9 @@ def average_gradient(
     steps
         Number of points at which the gradient is computed.
     """
-    points, weights = (torch.from_numpy(each).to(start) for each in _compute_gauss_legendre(steps))
+    points, weights = (torch.from_numpy(array).to(start) for array in _compute_gauss_legendre(steps))
     line = torch.cat([start + point * (end - start) for point in points]).requires_grad_()  # (steps * n, ...)
-    repeated = [each.repeat(steps, *[1] * (each.ndim - 1)) for each in fixed]
+    repeated = [tensor.repeat(steps, *[1] * (tensor.ndim - 1)) for tensor in fixed]
     (gradient,) = torch.autograd.grad(function(line, *repeated).sum(), line)
     mean: Tensor = torch.tensordot(weights, gradient.unflatten(0, (steps, len(start))), dims=1)
     return mean

@@ -208,9 +208,11 @@ def _draw_logos(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
-    _, _, found = _attribute_top_sequences(request, _N_TOP)
+    _, _, attributions = _attribute_top_sequences(request, _N_TOP)
     group_by = request.runs.group_by
-    return draw_logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
+    return draw_logos_figure(
+        find_motifs(request.model, request.dataset, attributions, max_motifs=_N_LOGOS, group_by=group_by)
+    )
 
 
 def _draw_kernels(request: _Request) -> Figure:
@@ -218,17 +220,17 @@ def _draw_kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures.classes import index_classes
 
     request.check_alone("each has kernels of its own; give one")
-    direction, _, found = _attribute_top_sequences(request, _N_TOP)
+    direction, _, attributions = _attribute_top_sequences(request, _N_TOP)
     colour_index = index_classes(request.model.tasks)[direction.target][direction.label]
-    return draw_kernels_figure(direction.sign * found.kernels, output=direction.name, colour_index=colour_index)
+    return draw_kernels_figure(direction.sign * attributions.kernels, output=direction.name, colour_index=colour_index)
 
 
 def _draw_sequences(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_sequence_figure
 
-    direction, top, found = _attribute_top_sequences(request, _N_SHOWN)
+    direction, top, attributions = _attribute_top_sequences(request, _N_SHOWN)
     return draw_sequence_figure(
-        top.table["junction_aa"].tolist(), direction.sign * found.residues, output=direction.name
+        top.table["junction_aa"].tolist(), direction.sign * attributions.residues, output=direction.name
     )
 
 
@@ -239,11 +241,11 @@ def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopS
 
     target = None if request.options.target is None else request.task.name
     direction = find_direction(request.model.tasks, request.options.class_name, target=target)
-    found = request.survey(n)
-    top = found.by_residues[direction.name]
+    survey = request.survey(n)
+    top = survey.by_residues[direction.name]
     if not len(top):
         raise InputError(f"{request.cohort}: no sequence contributes to {direction.name!r}, so there is none to draw")
-    background = found.residue_frequencies
+    background = survey.residue_frequencies
     return (
         direction,
         top,

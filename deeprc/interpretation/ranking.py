@@ -93,7 +93,7 @@ class BestRows:
         self._parts: list[Columns] = []
         self._lowest_kept = -np.inf
 
-    def offer(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
+    def add_candidates(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
         """Keep those of N rows that may be among the best.
 
         Parameters
@@ -109,19 +109,19 @@ class BestRows:
             if not self.once:
                 rows = rows[: self.max_rows]
         for start in range(0, len(rows), max(self.max_rows, 1)):
-            some = rows[start : start + self.max_rows]
-            if keys[some[0]] <= self._lowest_kept:  # as are all that follow
+            block = rows[start : start + self.max_rows]
+            if keys[block[0]] <= self._lowest_kept:  # as are all that follow
                 break
-            self._keys = np.concatenate([self._keys, keys[some]])
-            self._parts.append(columns_of(some))
-            if len(self._keys) > 2 * self.max_rows or start + len(some) < len(rows):
+            self._keys = np.concatenate([self._keys, keys[block]])
+            self._parts.append(columns_of(block))
+            if len(self._keys) > 2 * self.max_rows or start + len(block) < len(rows):
                 self._drop_low_rows()
 
     def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
         """Add the best rows of a collector of later repertoires; `change` converts its columns to ours."""
         if other._parts:
             other._drop_low_rows()
-            self.offer(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
+            self.add_candidates(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
 
     def _drop_low_rows(self) -> None:
         """Keep only the rows with the highest keys, each different row once."""
@@ -241,7 +241,7 @@ class _Tally:
 
     def add(self, is_witness: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
         """Add the N sequences of a repertoire."""
-        self._best.offer(keys, lambda rows: {"is_witness": is_witness[rows]})
+        self._best.add_candidates(keys, lambda rows: {"is_witness": is_witness[rows]})
         others = np.flatnonzero(~is_witness)[:: self.step]
         kept = np.concatenate([np.flatnonzero(is_witness), others])
         self._keys.append(keys[kept].astype(np.float32))
@@ -264,7 +264,7 @@ class _Tally:
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""
-        n, total, both = self._n, self._total, 0 < self._total < self._n
+        n, total, has_both_kinds = self._n, self._total, 0 < self._total < self._n
         is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)
         weight = np.where(is_witness, 1.0, (n - total) / max(1, len(is_witness) - total))
         first = self._best.table()
@@ -272,10 +272,10 @@ class _Tally:
         return {
             "n_sequences": n,
             "n_witnesses": total,
-            "auc": float(roc_auc_score(is_witness, key)) if both else np.nan,
+            "auc": float(roc_auc_score(is_witness, key)) if has_both_kinds else np.nan,
             "average_precision": float(average_precision_score(is_witness, key, sample_weight=weight))
-            if both
+            if has_both_kinds
             else np.nan,
-            **{f"precision_at_{at}": hits[at] / min(at, n) if both else np.nan for at in _AT},
-            **{f"recall_at_{at}": hits[at] / total if both else np.nan for at in _AT},
+            **{f"precision_at_{at}": hits[at] / min(at, n) if has_both_kinds else np.nan for at in _AT},
+            **{f"recall_at_{at}": hits[at] / total if has_both_kinds else np.nan for at in _AT},
         }

@@ -82,8 +82,8 @@ class SequenceIndex:
     def drop_repeats(self) -> tuple[SequenceIndex, NDArray[np.int64]]:
         """Return each different sequence once, and the position of each of the n sequences among these, (n,)."""
         pairs = np.stack([self.positions, self.rows], axis=1)
-        different, place = np.unique(pairs, axis=0, return_inverse=True)
-        return SequenceIndex(different[:, 0], different[:, 1]), place.ravel()
+        different, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        return SequenceIndex(different[:, 0], different[:, 1]), inverse.ravel()
 
     def group_by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the position of each repertoire that occurs, with the positions of its sequences among the n."""

@@ -37,10 +37,10 @@ class RankedRows(NamedTuple):
 
 def rank_repertoire(attention: Sequence[HeadAttention], top: int | None) -> RankedRows:
     """Return the `top` sequences with the highest weights, from the attention of each member; None: all, unsorted."""
-    n_heads = [len(each.pooled) for each in attention]
+    n_heads = [len(member.pooled) for member in attention]
     weights, logits = (
         torch.cat(parts, dim=1).numpy() if len(parts) > 1 else parts[0].numpy()
-        for parts in ([each.weights for each in attention], [each.logits for each in attention])
+        for parts in ([member.weights for member in attention], [member.logits for member in attention])
     )
     weight, logit = average_head_weights(weights, n_heads), average_max_head_logits(logits, n_heads)
     if top is None:

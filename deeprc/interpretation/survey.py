@@ -103,9 +103,9 @@ class Survey:
 
     @classmethod
     def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
-        """Return what a collector has of all repertoires."""
+        """Return the survey of all repertoires from its collector."""
         top, by_residues = collector.make_top_tables()
-        found = {name: _make_top_sequences(table) for name, table in top.items()}
+        top_sequences = {name: _make_top_sequences(table) for name, table in top.items()}
         same = by_residues is top
         return cls(
             outputs=OutputParts.stack(collector.outputs, model.n_outputs),
@@ -114,8 +114,10 @@ class Survey:
             genes=collector.make_genes_table(),
             residue_frequencies=collector.residues.compute_frequencies(),
             directions=list(plan.directions),
-            top=found,
-            by_residues=found if same else {name: _make_top_sequences(table) for name, table in by_residues.items()},
+            top=top_sequences,
+            by_residues=top_sequences
+            if same
+            else {name: _make_top_sequences(table) for name, table in by_residues.items()},
             highest=collector.highest,
             witnesses=collector.make_witness_tables(),
         )
@@ -146,9 +148,9 @@ def survey_cohort(
     """
     plan, among = SurveyPlan.of(model, dataset, top, witnesses_among), frozenset(witnesses_among)
     collector = SurveyCollector(plan)
-    for position, one in enumerate(iterate_attention(model, dataset)):
+    for position, attention in enumerate(iterate_attention(model, dataset)):
         part = None if parts is None else parts[position]
-        collector.add(one, position, part=part, has_witnesses=position in among)
+        collector.add(attention, position, part=part, has_witnesses=position in among)
     return Survey.of(collector, plan, model)
 
 

@@ -37,7 +37,7 @@ _CLONE = ("junction_aa", *_FIELDS)
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """What a survey collects.
+    """The plan of a survey: what it collects.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class SurveyPlan:
 
 
 class SurveyCollector:
-    """What a survey has collected.
+    """The results of a survey, which it collects repertoire by repertoire.
 
     Parameters
     ----------
@@ -94,14 +94,16 @@ class SurveyCollector:
         self._curves: list[pd.DataFrame] = []
         self.head_rows: list[tuple[str, int, int, int, str]] = []
         step, chosen = plan.witness_step, plan.directions if plan.witness_step else ()
-        self._witnesses = [WitnessRanking(step or 1, output=each.output, sign=each.sign) for each in chosen]
+        self._witnesses = [
+            WitnessRanking(step or 1, output=direction.output, sign=direction.sign) for direction in chosen
+        ]
 
-    def add(self, one: RepertoireAttention, position: int, *, part: str | None, has_witnesses: bool) -> None:
+    def add(self, attention: RepertoireAttention, position: int, *, part: str | None, has_witnesses: bool) -> None:
         """Add a repertoire.
 
         Parameters
         ----------
-        one
+        attention
             The attention on its sequences.
         position
             Position of the repertoire in the dataset.
@@ -110,18 +112,18 @@ class SurveyCollector:
         has_witnesses
             Whether witnesses are searched among its sequences.
         """
-        self.outputs.append(one.scores.output_parts)
-        self.head_rows += one.head_rows
-        self._curves.append(_compute_attention_curve(one))
-        self.residues.add(one.repertoire)
+        self.outputs.append(attention.scores.output_parts)
+        self.head_rows += attention.head_rows
+        self._curves.append(_compute_attention_curve(attention))
+        self.residues.add(attention.repertoire)
         for field, genes in self._usage.items():
-            genes.add(one.repertoire, field, one.scores.weight)
+            genes.add(attention.repertoire, field, attention.scores.weight)
         for ranking in self._witnesses if has_witnesses else ():
-            ranking.add(one.repertoire, one.scores)
-        self._best.offer(one, position, part)
+            ranking.add(attention.repertoire, attention.scores)
+        self._best.add_candidates(attention, position, part)
 
     def join(self, other: SurveyCollector, start: int, parts: Sequence[str] | None) -> None:
-        """Add what another collector has of the repertoires that follow those of this one.
+        """Add the results of another collector, whose repertoires follow those of this one.
 
         Parameters
         ----------
@@ -171,20 +173,20 @@ class _BestSequences:
         self._by_residues = [BestRows(top, once) for _ in directions] if has_branches else []
         self.highest = {direction.name: HighestScores() for direction in directions}
 
-    def offer(self, one: RepertoireAttention, position: int, part: str | None) -> None:
+    def add_candidates(self, attention: RepertoireAttention, position: int, part: str | None) -> None:
         """Add the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
-            rows = _Rows(one, direction, position, part)
+            rows = _Rows(attention, direction, position, part)
             ranking = Ranking("contribution", direction.output, direction.sign)
-            keys = ranking.keys(one.scores)
+            keys = ranking.keys(attention.scores)
             contributing = ranking.drop_noncontributing(keys)
-            self._top[d].offer(contributing, rows)
-            self.highest[direction.name].offer(position, contributing)
+            self._top[d].add_candidates(contributing, rows)
+            self.highest[direction.name].add_candidates(position, contributing)
             if self._by_residues:
-                through_clones = one.scores.beside_attention.get(CloneBranch.name)
+                through_clones = attention.scores.beside_attention.get(CloneBranch.name)
                 if through_clones is not None:
                     keys = keys - direction.sign * through_clones[:, direction.output]
-                self._by_residues[d].offer(ranking.drop_noncontributing(keys), rows)
+                self._by_residues[d].add_candidates(ranking.drop_noncontributing(keys), rows)
 
     def join(self, other: _BestSequences, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
@@ -224,15 +226,17 @@ class _Rows:
         return {**self.attention.columns(rows, self.direction.output), **split, **origin}
 
 
-def _compute_attention_curve(one: RepertoireAttention) -> pd.DataFrame:
+def _compute_attention_curve(repertoire_attention: RepertoireAttention) -> pd.DataFrame:
     """Return the sum of weights of the most attended share of the sequences, for shares from one sequence to all."""
-    N = len(one.scores)
+    N = len(repertoire_attention.scores)
     if N == 0:
         return pd.DataFrame({"repertoire_id": [], "share": [], "attention": []})
-    cumulated = np.cumsum(-np.sort(-one.scores.weight))
+    cumulated = np.cumsum(-np.sort(-repertoire_attention.scores.weight))
     shares = np.unique(np.concatenate([[1 / N], _SHARES[_SHARES > 1 / N]]))
     attention = np.interp(shares * N, np.arange(1, N + 1), cumulated)
-    return pd.DataFrame({"repertoire_id": one.scores.repertoire_id, "share": shares, "attention": attention})
+    return pd.DataFrame(
+        {"repertoire_id": repertoire_attention.scores.repertoire_id, "share": shares, "attention": attention}
+    )
 
 
 class _GeneUsage:

@@ -203,7 +203,7 @@ class Collator:
 
         `rows` has the rows of the sequences within their repertoire, (n,) int64, for each of the positions.
         """
-        sizes = np.array([len(each) for each in rows], np.int64)
+        sizes = np.array([len(rows_of_repertoire) for rows_of_repertoire in rows], np.int64)
         segments = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
         repertoire_rows = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
         repertoire_positions = torch.tensor(list(positions), dtype=torch.int64, device=self.device)

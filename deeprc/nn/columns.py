@@ -125,7 +125,7 @@ def locate_repertoires(dataset: RepertoireDataset, device: torch.device) -> Repe
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
         find_part = dataset.sequence_container.find_part
         part = np.array([find_part(index) for index in dataset.repertoire_indices.tolist()], np.int64)
-        first_row = first_row - np.array([each.first_sequence for each in parts], np.int64)[part]
+        first_row = first_row - np.array([columns.first_sequence for columns in parts], np.int64)[part]
     return RepertoireLocations(part, first_row)
 
 
@@ -160,13 +160,13 @@ def _map_columns(container: SequenceContainer) -> list[Columns]:
 def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
     """Return copies of the sequences of all parts of a container, end to end."""
     stores = [part.store.sequences for part in container.parts]
-    residues = _join_columns([each.residues for each in stores], device)
-    counts = _join_columns([each.counts.view(np.int32) for each in stores], device)
-    offsets = _join_columns([each.offsets if i == 0 else each.offsets[1:] for i, each in enumerate(stores)], device)
+    residues = _join_columns([store.residues for store in stores], device)
+    counts = _join_columns([store.counts.view(np.int32) for store in stores], device)
+    offsets = _join_columns([store.offsets if i == 0 else store.offsets[1:] for i, store in enumerate(stores)], device)
     first, n_residues = len(stores[0]) + 1, len(stores[0].residues)
-    for each in stores[1:]:
-        offsets[first : first + len(each)] += n_residues
-        first, n_residues = first + len(each), n_residues + len(each.residues)
+    for store in stores[1:]:
+        offsets[first : first + len(store)] += n_residues
+        first, n_residues = first + len(store), n_residues + len(store.residues)
     return Columns(residues, offsets, counts, int(offsets.diff().max()) if len(counts) else 0)
 
 
@@ -213,11 +213,12 @@ def load_gene_columns(
 
 
 def _map_codes(container: SequenceContainer) -> list[list[Tensor]]:
+    """Return the codes of the V and J genes of the sequences of each part of the container; 0 is an unknown gene."""
     codes = []
     for sequences in (part.store.sequences for part in container.parts):
         calls = [sequences.genes.get(field) for field in GENE_FIELDS]
         unknown = np.zeros(len(sequences), np.int16)
-        codes.append([torch.from_numpy(unknown if each is None else each.codes.view(np.int16)) for each in calls])
+        codes.append([torch.from_numpy(unknown if call is None else call.codes.view(np.int16)) for call in calls])
     return codes
 
 
@@ -239,5 +240,5 @@ def copy_codes(container: SequenceContainer, device: torch.device) -> list[Tenso
 def count_bytes(container: SequenceContainer, *, with_genes: bool) -> int:
     """Return how many bytes the copies of a container's sequences take on a device."""
     stores = [part.store.sequences for part in container.parts]
-    size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)
-    return size + (sum(each.counts.nbytes for each in stores) if with_genes else 0)  # two codes of 16 bits each
+    size = sum(store.residues.nbytes + store.offsets.nbytes + store.counts.nbytes for store in stores)
+    return size + (sum(store.counts.nbytes for store in stores) if with_genes else 0)  # two codes of 16 bits each

@@ -75,8 +75,8 @@ class OutputParts:
         if not parts:
             return cls(np.zeros((0, n_outputs), np.float32), {})
         names = parts[0].beside_attention
-        beside_attention = {name: np.stack([each.beside_attention[name] for each in parts]) for name in names}
-        return cls(np.stack([each.outputs for each in parts]), beside_attention)
+        beside_attention = {name: np.stack([part.beside_attention[name] for part in parts]) for name in names}
+        return cls(np.stack([part.outputs for part in parts]), beside_attention)
 
     @property
     def by_branch(self) -> dict[str, NDArray[np.floating[Any]]]:
@@ -85,7 +85,7 @@ class OutputParts:
 
 
 def _add_attention_part(total: NDArray[Any], beside_attention: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the parts through the branches after that through the attention, which is the rest of the total."""
+    """Return the parts by branch: first the attention, which is the total minus the others, then the others."""
     parts = list(beside_attention.values())
     return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **beside_attention}
 
@@ -183,9 +183,8 @@ def average_head_weights(head_weights: NDArray[np.float64], n_heads: Sequence[in
     n_heads
         Number of heads of each network.
     """
-    return _average_parts(
-        [each[:, 0] if each.shape[1] == 1 else each.mean(axis=1) for each in _split_by_network(head_weights, n_heads)]
-    )
+    by_network = _split_by_network(head_weights, n_heads)
+    return _average_parts([part[:, 0] if part.shape[1] == 1 else part.mean(axis=1) for part in by_network])
 
 
 def average_max_head_logits(head_logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
@@ -194,8 +193,8 @@ def average_max_head_logits(head_logits: NDArray[np.float32], n_heads: Sequence[
     `head_logits` are the attention logits of all heads, (N, H).
     """
     max_logits = [
-        each[:, 0] if each.shape[1] == 1 else each.max(axis=1, initial=-np.inf)
-        for each in _split_by_network(head_logits, n_heads)
+        logits[:, 0] if logits.shape[1] == 1 else logits.max(axis=1, initial=-np.inf)
+        for logits in _split_by_network(head_logits, n_heads)
     ]
     return _average_parts(max_logits)
 
@@ -234,16 +233,16 @@ def combine_scores(
     scales, shifts
         Factor and summand that bring each network's outputs to common units, (number of networks, T) each.
     """
-    networks = list(zip(scores, scales, shifts, strict=True))
+    scaled = list(zip(scores, scales, shifts, strict=True))
     return SequenceScores(
         scores[0].repertoire_id,
-        np.concatenate([each.head_logits for each in scores], axis=1),
-        np.concatenate([each.head_weights for each in scores], axis=1),
-        _average_parts([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in networks]),
-        _average_parts([each.responses * scale + shift for each, scale, shift in networks]),
-        _average_parts([each.outputs * scale + shift for each, scale, shift in networks]),
-        tuple(n for each in scores for n in each.n_heads),
-        _combine_branches([each.beside_attention for each in scores], scales, scores[0].contributions.shape),
+        np.concatenate([part.head_logits for part in scores], axis=1),
+        np.concatenate([part.head_weights for part in scores], axis=1),
+        _average_parts([part.contributions * scale + part.weight[:, None] * shift for part, scale, shift in scaled]),
+        _average_parts([part.responses * scale + shift for part, scale, shift in scaled]),
+        _average_parts([part.outputs * scale + shift for part, scale, shift in scaled]),
+        tuple(n for part in scores for n in part.n_heads),
+        _combine_branches([part.beside_attention for part in scores], scales, scores[0].contributions.shape),
     )
 
 
@@ -253,8 +252,8 @@ def combine_parts(
     """Return the outputs of an ensemble of networks; see `combine_scores`."""
     if len(parts) == 1:
         return parts[0]
-    outputs = np.stack([each.outputs for each in parts]) * scales + shifts
-    beside_attention = _combine_branches([each.beside_attention for each in parts], scales, outputs.shape[1:])
+    outputs = np.stack([part.outputs for part in parts]) * scales + shifts
+    beside_attention = _combine_branches([part.beside_attention for part in parts], scales, outputs.shape[1:])
     return OutputParts(outputs.mean(axis=0), beside_attention)
 
 
@@ -341,7 +340,7 @@ def _iterate_values(
         for position, repertoire_rows in zip(positions, rows, strict=True)
     ]
     batch = collator.take_together(positions, selected).to(inference.device)
-    for values in network.attend(batch)[0].cpu().split([len(each) for each in selected]):
+    for values in network.attend(batch)[0].cpu().split([len(sequences) for sequences in selected]):
         yield [values]
 
 

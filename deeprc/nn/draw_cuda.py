@@ -78,7 +78,7 @@ def draw_sequences(
     outputs = (column_rows, starts, lengths, residue_scale, position_scale, offsets)
     stored = (columns.offsets, columns.counts)
     with torch.cuda.device_of(positions):
-        _draw[max(1, triton.cdiv(total, _ROWS)),](
+        _draw_sequences[max(1, triton.cdiv(total, _ROWS)),](
             *repertoires,
             positions,
             keys,
@@ -106,7 +106,7 @@ def _draw_uniform(key: tl.tensor, counter: tl.tensor) -> tl.tensor:
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
-def _draw(
+def _draw_sequences(
     sizes: tl.tensor,
     first_rows: tl.tensor,
     inverse_stds: tl.tensor,

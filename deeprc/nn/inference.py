@@ -97,14 +97,12 @@ class Inference:
         parts = [self.network.compute_logits(batch).cpu() for batch in self.iterate_batches(position, rows)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
 
-    def compute_outputs(
-        self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
-    ) -> Tensor:
+    def compute_outputs(self, positions: Iterable[int] | None = None) -> Tensor:
         """Return the outputs of at least one repertoire before their activation, (B, T), on the CPU.
 
-        The parameters are those of `iterate_outputs`.
+        `positions` are those of `iterate_outputs`.
         """
-        return torch.stack([*self.iterate_outputs(positions, rows=rows)])
+        return torch.stack([*self.iterate_outputs(positions)])
 
     def iterate_outputs(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
@@ -180,6 +178,7 @@ class Inference:
     def _divide_into_groups(
         self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
     ) -> Iterator[slice]:
+        """Yield slices of consecutive repertoires that together have at most as many sequences as a chunk."""
         first = n_sequences = 0
         for index, position in enumerate(positions):
             size = self.collator.count_sequences(position) if rows is None else len(rows[index])
@@ -229,16 +228,16 @@ class Inference:
         self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
     ) -> list[tuple[Tensor, Tensor]]:
         """Pool several small repertoires, and read their sequences in one pass."""
-        sizes = [len(each) for each in rows]
+        sizes = [len(rows_of_repertoire) for rows_of_repertoire in rows]
         all_logits: Sequence[Tensor] = []
         if self.top_fraction < 1:
             batch = self.collator.take_together(positions, rows).to(self.device)
             all_logits = self.network.compute_logits(batch).cpu().split(sizes)
             rows = [
-                each[select_kept_rows(logits, self.top_fraction).numpy()]
-                for each, logits in zip(rows, all_logits, strict=True)
+                rows_of_repertoire[select_kept_rows(logits, self.top_fraction).numpy()]
+                for rows_of_repertoire, logits in zip(rows, all_logits, strict=True)
             ]
-            sizes = [len(each) for each in rows]
+            sizes = [len(rows_of_repertoire) for rows_of_repertoire in rows]
         values, logits = self.network.attend(self.collator.take_together(positions, rows).to(self.device))
         pooled = []
         for repertoire_values, repertoire_logits in zip(values.split(sizes), logits.split(sizes), strict=True):

@@ -85,6 +85,7 @@ class RunningStandardisation(nn.Module):
         return (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
     def _update_moments(self, pooled: Tensor) -> None:
+        """Move the running mean and variance of each feature towards those of a batch of pooled values, (B, F)."""
         self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=_AVERAGED_UPDATES)
         before = self.mean.clone()
@@ -350,7 +351,9 @@ class DeepRC(nn.Module):
         These are all weights but those of the output network and of the branches.
         """
         left_out = ("output_network.", "branches.")
-        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(left_out)})
+        return digest_tensors(
+            {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(left_out)}
+        )
 
 
 def choose_chunk_size(device: torch.device) -> int:

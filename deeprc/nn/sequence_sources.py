@@ -101,6 +101,7 @@ class MappedSource:
     def _look_up_in_part(
         self, part: int, drawn: DrawnRows, inverse_stds: Tensor
     ) -> tuple[SequenceBatch, Tensor | None]:
+        """Do what `look_up` does, for sequences that all lie in one part of the container."""
         columns = self._columns[part]
         starts, lengths = torch.empty((2, len(drawn.segments)), dtype=torch.int64)
         scales = torch.empty((2, len(drawn.segments)), dtype=torch.float32)

@@ -101,7 +101,7 @@ def fit_late_curves(n: Floats, auc: Floats, weights: Floats) -> list[LateCurve]:
     """
     delays = np.r_[0.0, np.geomspace(float(n.min()) / 4, float(n.max()) * 60, 80)]
     grid = np.meshgrid(norm.ppf(_LIMITS), delays, _STEEPNESS, indexing="ij")
-    limit, delay, steepness = (each.ravel() for each in grid)  # (G,)
+    limit, delay, steepness = (coordinate.ravel() for coordinate in grid)  # (G,)
     curves = norm.cdf(limit[:, None] * (1 + delay[:, None] / n) ** -steepness[:, None])  # (G, S)
     # The sum of squares of each curve, (D, G), without the term that is the same for all curves.
     squares = curves**2 @ weights - 2 * (auc * weights) @ curves.T
@@ -133,7 +133,10 @@ def fit_power_laws(n: Floats, auc: Floats, weights: Floats) -> list[PowerLaw]:
     best = squares.argmin(axis=1)
     exponent = exponents[rows, best]
     best_parameters = ceiling[rows, best], deficit[rows, best] * scale**exponent, exponent
-    return [PowerLaw(*values) for values in zip(*(each.tolist() for each in best_parameters), strict=True)]
+    return [
+        PowerLaw(*values)
+        for values in zip(*(best_parameter.tolist() for best_parameter in best_parameters), strict=True)
+    ]
 
 
 def _fit_lines(exponents: Floats, n: Floats, auc: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:

@@ -318,7 +318,7 @@ def _make_curve(
             points.n_learned, points.auc, points.low, points.high, measured, strict=True
         )
     ]
-    rows += _extrapolate(law, sampled_curves, float(points.n_learned[-1]), cohort_factor)
+    rows += _extrapolate_curve(law, sampled_curves, float(points.n_learned[-1]), cohort_factor)
     return LearningCurve(
         method.label,
         pd.DataFrame(rows, columns=["kind", "n_learned", "n_cohort", "auc", "auc_low", "auc_high", "n_runs"]),
@@ -350,7 +350,7 @@ def _measure_points(method: Method, full_plan: SubsampledPlan, measured: Sequenc
     )
 
 
-def _extrapolate(
+def _extrapolate_curve(
     law: PowerLaw, sampled_curves: Sequence[PowerLaw | LateCurve], n_learned: float, cohort_factor: float
 ) -> list[tuple[Any, ...]]:
     """Return the rows of the table for multiples of the largest measured number of repertoires, `n_learned`."""

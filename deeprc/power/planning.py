@@ -39,6 +39,7 @@ _MIN_CLEAR = 5.0
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
+_MAX_SEQUENCES = 200_000  # of a simulated cohort; larger studies are shrunk, see `PlannedStudy.shrink`
 _ROUNDING = 1e-9
 _SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
@@ -217,8 +218,8 @@ def _compute_correlation(study: PlannedStudy) -> float:
     """Return the correlation of a motif's frequency with the label if its counts have a Poisson distribution."""
     share, rate = study.positive_share, study.witness_rate
     between = share * (1 - share) * rate**2
-    within = (study.background_rate + share * rate) / study.depth
-    return float((between / (between + within)) ** 0.5)
+    sampling_variance = (study.background_rate + share * rate) / study.depth
+    return float((between / (between + sampling_variance)) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,6 @@ def simulate_study(
     *,
     methods: Sequence[str] = ("gapped-logistic", "known-recipe"),
     n_cohorts: int = 2,
-    max_sequences: int = 200_000,
     output: str | os.PathLike[str] | None = None,
     options: BenchmarkOptions | None = None,
     resume: bool = False,
@@ -275,8 +275,6 @@ def simulate_study(
         Names of methods, as in `deeprc.benchmark`. `known-recipe` knows what was simulated: no method can be better.
     n_cohorts
         Number of simulated cohorts.
-    max_sequences
-        Largest number of sequences of a cohort; larger studies are shrunk, see `PlannedStudy.shrink`.
     output, resume, progress
         As in `deeprc.power.measure_learning_curve`.
     options
@@ -290,7 +288,7 @@ def simulate_study(
     options = BenchmarkOptions() if options is None else options
     if n_cohorts < 1:
         raise InputError(f"`n_cohorts={n_cohorts}`: expected at least 1")
-    simulated = study.shrink(max_sequences)
+    simulated = study.shrink(_MAX_SEQUENCES)
     benchmark_options = replace(options, folds=study.n_folds, group_by=None)
     cohorts = [simulated.to_cohort(options.seed + index) for index in range(n_cohorts)]
     plans = [_make_plan(cohort, methods, benchmark_options) for cohort in cohorts]

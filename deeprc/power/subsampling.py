@@ -157,7 +157,11 @@ class _Runner:
         if not jobs:
             return settings[0]
         outcomes = [self.done[job.key][1] for job in jobs]
-        aucs = {make_job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
+        aucs = {
+            make_job_key(validation["setting"]): validation["auc"]
+            for outcome in outcomes
+            for validation in outcome["validation"]
+        }
         return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
 
     def _report_progress(self, waiting: dict[str, Job]) -> None:

@@ -77,7 +77,7 @@ class Assessment:
             if values is not None:
                 values["controls"] = [*values.get("controls", []), *contrast_controls.to_list()]
         for target, strata in self.within.items():
-            held_out[target]["within"] = [each.to_dict() for each in strata]
+            held_out[target]["within"] = [stratified.to_dict() for stratified in strata]
         for variation in self.variation:
             entry = {"output": variation.output, "shares": dict(variation.shares)}
             held_out[variation.target]["variation"] = [*held_out[variation.target].get("variation", []), entry]
@@ -85,7 +85,7 @@ class Assessment:
 
     def to_dict(self) -> Metrics:
         """Return the metrics and the warnings, as values for JSON."""
-        return Metrics({**self.metrics, "warnings": [asdict(each) for each in self.cautions]})
+        return Metrics({**self.metrics, "warnings": [asdict(caution) for caution in self.cautions]})
 
 
 def assess_predictor(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
@@ -118,7 +118,9 @@ def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, perfo
     all_checks = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
     findings = [finding for checks in all_checks for finding in checks.findings]
     current = [finding for checks in all_checks if checks.is_current(dataset) for finding in checks.findings]
-    shortcuts = {each.text: each for each in find_shortcut_cautions(current)}  # several runs may have the same finding
+    shortcuts = {
+        shortcut_caution.text: shortcut_caution for shortcut_caution in find_shortcut_cautions(current)
+    }  # several runs may have the same finding
     return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
 
 
@@ -145,14 +147,14 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
-    within = _measure_within_strata(predictor, dataset, performance)
+    stratified_aucs = _measure_within_strata(predictor, dataset, performance)
     cautions = [
         *find_packed_cautions(predictor.runs, performance.parts.tolist()),
-        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=within),
+        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
     ]
-    if any(each.measures for each in controls):
+    if any(control.measures for control in controls):
         cautions += find_target_like_cautions(columns)
     cautions += [
         *_find_check_cautions(predictor, dataset, performance),
@@ -161,8 +163,8 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     ]
     held_out = performance.rows(performance.held_out)
     variation = compute_variance_shares(output_parts, held_out, predictor.model.tasks)
-    cautions += find_strata_cautions(within, performance, _list_adjusted_columns(predictor))
-    return Assessment(performance, controls, cautions, variation, within)
+    cautions += find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor))
+    return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 
 def _measure_within_strata(
@@ -170,8 +172,8 @@ def _measure_within_strata(
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
     rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
-    contrast_of = {each.target: each for each in performance.contrasts}
-    within = {}
+    contrast_of = {contrast.target: contrast for contrast in performance.contrasts}
+    stratified_aucs = {}
     for task in predictor.model.tasks:
         if task.kind == "binary" and len(rows):
             contrast = contrast_of[task.name]
@@ -181,5 +183,5 @@ def _measure_within_strata(
                 compute_auc_within_strata(column, metadata[column].iloc[rows].tolist(), label, score, donors)
                 for column in find_strata_columns(metadata, task)
             ]
-            within[task.name] = [each for each in strata if each is not None]
-    return {target: strata for target, strata in within.items() if strata}
+            stratified_aucs[task.name] = [stratified for stratified in strata if stratified is not None]
+    return {target: strata for target, strata in stratified_aucs.items() if strata}

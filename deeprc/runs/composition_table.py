@@ -90,17 +90,17 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     dataset = dataset[np.flatnonzero(dataset.n_sequences)]
     members = list_weighted_branches(model)
     groups = _divide_repertoires(model, dataset)
-    found: list[pd.DataFrame] = []
+    tables: list[pd.DataFrame] = []
     if members and len(dataset):
         _check_genes(members, dataset)
         effects = [*_measure_kmers(members, dataset, groups), *_measure_abundances(members, dataset, groups)]
         effects += [*_measure_genes(members, dataset, groups), *_measure_gene_expansion(members, dataset, groups)]
         names = list_output_names(model.tasks)
-        found = [each.list_top(output, name, top) for each in effects for output, name in enumerate(names)]
-    found = [each for each in found if len(each)]
-    if not found:
+        tables = [effect.list_top(output, name, top) for effect in effects for output, name in enumerate(names)]
+    tables = [effects for effects in tables if len(effects)]
+    if not tables:
         return pd.DataFrame(columns=list(_COLUMNS))
-    table = pd.concat(found, ignore_index=True)
+    table = pd.concat(tables, ignore_index=True)
     order = {name: index for index, name in enumerate(list_output_names(model.tasks))}
     keys = pd.DataFrame({"output": table["output"].map(order), "size": -table["effect"].abs()})
     return table.loc[keys.sort_values(["output", "size"], kind="stable").index].reset_index(drop=True)
@@ -204,9 +204,12 @@ def _measure_nested(
     for first in track(range(_N_LETTERS), "weighing k-mers", _N_LETTERS):
         features = read(first * width, (first + 1) * width)
         nested = dict(zip(lengths, _sum_last_residues(features), strict=True))
-        blocks = {length: slice(first * each.shape[1], (first + 1) * each.shape[1]) for length, each in nested.items()}
-        for length, each in nested.items():
-            means[length][..., blocks[length]] = _average(each, groups)
+        blocks = {
+            length: slice(first * frequencies.shape[1], (first + 1) * frequencies.shape[1])
+            for length, frequencies in nested.items()
+        }
+        for length, frequencies in nested.items():
+            means[length][..., blocks[length]] = _average_groups(frequencies, groups)
         for output, factors in enumerate(weights[:, blocks[k]]):
             for length, parts in zip(lengths, _sum_last_residues(features * factors), strict=True):
                 effects[length][output, blocks[length]] = _compute_effects(nested[length], parts)
@@ -222,7 +225,7 @@ def _sum_last_residues(columns: Floats) -> Iterator[Floats]:
         yield columns
 
 
-def _measure(features: Floats, weights: Floats) -> Floats:
+def _compute_effects_of_outputs(features: Floats, weights: Floats) -> Floats:
     """Return the effects, (T, F), of features, (B, F), with these weights, (T, F)."""
     return np.stack([_compute_effects(features, features * factors) for factors in weights])
 
@@ -230,13 +233,13 @@ def _measure(features: Floats, weights: Floats) -> Floats:
 def _compute_effects(features: Floats, parts: Floats) -> Floats:
     """Return the effects on one output, (F,), of features, (B, F), with which these amounts are added to it, (B, F)."""
     centred = features - features.mean(axis=0)
-    variance, covariance = (np.einsum("bf,bf->f", centred, each) / len(features) for each in (centred, parts))
+    variance, covariance = (np.einsum("bf,bf->f", centred, array) / len(features) for array in (centred, parts))
     spread = np.sqrt(variance)
     varies = spread > _MIN_SPREAD
     return np.where(varies, covariance / np.where(varies, spread, 1), 0.0)
 
 
-def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:
+def _average_groups(features: Floats, groups: NDArray[np.bool_]) -> Floats:
     """Return the mean of each feature in the groups, (2, T, F); NaN for a group without repertoires."""
     unknown = np.full(features.shape[1], np.nan)
     return np.array([[features[rows].mean(axis=0) if rows.any() else unknown for rows in group] for group in groups])
@@ -245,22 +248,23 @@ def _average(features: Floats, groups: NDArray[np.bool_]) -> Floats:
 def _measure_abundances(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
+    """Yield the effects of the shares of counts, if the models use them and counts are known."""
     weights = np.asarray(sum(member.weigh("abundances") for member in members))
     if weights.any():
         logarithms = compute_log_top_shares_table(dataset)
         is_known = ~np.isnan(logarithms[:, 0])
         if is_known.any():
             features = logarithms[is_known]
-            effects = _measure(features, weights)
+            effects = _compute_effects_of_outputs(features, weights)
             names = [f"share of the counts of the most abundant {name}" for name in TOP_FRACTIONS]
-            yield _Effects("abundances", names, effects, _average(np.exp(features), groups[..., is_known]))
+            yield _Effects("abundances", names, effects, _average_groups(np.exp(features), groups[..., is_known]))
 
 
 def _measure_genes(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone."""
-    found: list[_Effects] = []
+    member_effects: list[_Effects] = []
     for member in members:
         weights, start = member.weigh("genes"), 0
         for field, names in member.branch.genes.items():
@@ -268,18 +272,19 @@ def _measure_genes(
             if field_weights.any():
                 counts = count_named_genes(dataset, field, names)
                 features = compute_centred_log_ratios(counts)
-                effects = _measure(features, field_weights)
+                effects = _compute_effects_of_outputs(features, field_weights)
                 n_known = count_named_genes(dataset, field, list_genes(dataset, field)).sum(axis=1)
                 is_known = n_known > 0
                 shares = counts[is_known] / n_known[is_known, None]
-                found.append(_Effects("genes", names, effects, _average(shares, groups[..., is_known])))
-    yield from _add_members(found)
+                member_effects.append(_Effects("genes", names, effects, _average_groups(shares, groups[..., is_known])))
+    yield from _add_members(member_effects)
 
 
 def _measure_gene_expansion(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
-    found: list[_Effects] = []
+    """Yield the effects of the genes of expanded clones, if the models use them and counts and genes are known."""
+    member_effects: list[_Effects] = []
     for member in members:
         weights = member.weigh("gene_expansion")
         if weights.any():
@@ -288,21 +293,23 @@ def _measure_gene_expansion(
             is_known = ~np.isnan(table).any(axis=1)
             if is_known.any():
                 features = table[is_known]
-                means = _average(features, groups[..., is_known])
-                found.append(_Effects("gene_expansion", names, _measure(features, weights), means))
-    yield from _add_members(found)
+                means = _average_groups(features, groups[..., is_known])
+                member_effects.append(
+                    _Effects("gene_expansion", names, _compute_effects_of_outputs(features, weights), means)
+                )
+    yield from _add_members(member_effects)
 
 
-def _add_members(found: Sequence[_Effects]) -> Iterator[_Effects]:
+def _add_members(member_effects: Sequence[_Effects]) -> Iterator[_Effects]:
     """Yield the sums of the effects of genes by name; the means do not depend on the member."""
-    if not found:
+    if not member_effects:
         return
-    names = list(dict.fromkeys(name for each in found for name in each.names))
+    names = list(dict.fromkeys(name for part in member_effects for name in part.names))
     index_of = {name: index for index, name in enumerate(names)}
-    effects = np.zeros((len(found[0].effects), len(names)))
+    effects = np.zeros((len(member_effects[0].effects), len(names)))
     means = np.zeros((2, *effects.shape))
-    for each in found:
-        columns = [index_of[name] for name in each.names]
-        effects[:, columns] += each.effects
-        means[..., columns] = each.means
-    yield _Effects(found[0].kind, names, effects, means)
+    for part in member_effects:
+        columns = [index_of[name] for name in part.names]
+        effects[:, columns] += part.effects
+        means[..., columns] = part.means
+    yield _Effects(member_effects[0].kind, names, effects, means)

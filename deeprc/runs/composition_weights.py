@@ -38,11 +38,11 @@ def list_weighted_branches(model: Model) -> list[WeightedBranch]:
     The weights are in the common units of the networks. Those of all networks sum to the weights of the model.
     """
     scales, _ = model.units
-    found = []
+    weighted_branches = []
     for member, member_scales in zip(model.members, scales.tolist(), strict=True):
         for branch, gains in iterate_branches(member.network.branches):
             if isinstance(branch, CompositionBranch):
                 factors = [scale * gain / len(model.members) for scale, gain in zip(member_scales, gains, strict=True)]
                 functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]
-                found.append(WeightedBranch(branch, factors, functions))
-    return found
+                weighted_branches.append(WeightedBranch(branch, factors, functions))
+    return weighted_branches

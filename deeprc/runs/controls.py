@@ -129,17 +129,17 @@ class Controls:
         value, network = self.measures[name], self.measures["network"]
         numbers = f"{measure} {value:.3f} against {network:.3f}, {format_p_in_words(row['p_value'])}"
         sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
-        control, named, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
+        control, of_target, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
         if relation == "worse":
-            return f"The network{named} is significantly better than a {control} ({numbers})."
+            return f"The network{of_target} is significantly better than a {control} ({numbers})."
         if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
             return (
-                f"Neither the network{named} nor a {control} is significantly better than chance "
+                f"Neither the network{of_target} nor a {control} is significantly better than chance "
                 f"({measure} {network:.3f} and {value:.3f})."
             )
         if relation == "equal" and not self.is_above_chance(name):
             return (
-                f"There are too few tested repertoires to tell whether the network{named} is better than a "
+                f"There are too few tested repertoires to tell whether the network{of_target} is better than a "
                 f"{control.removesuffix(',')} ({numbers})."
             )
         verdict = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
@@ -148,7 +148,7 @@ class Controls:
             differ = "values" if isinstance(self.contrast, NumericTarget) else "classes"
             motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
         return (
-            f"A {control} {verdict} the network{named} ({numbers}). These repertoires do not show that receptor "
+            f"A {control} {verdict} the network{of_target} ({numbers}). These repertoires do not show that receptor "
             f"sequences add information{motifs}.{advice}"
         )
 
@@ -215,10 +215,10 @@ def compare_controls(
     contrasts: list[Contrast | NumericTarget] = [*performance.contrasts, *performance.numeric_targets]
     controls = []
     for task in tasks:
-        target_contrasts = [each for each in contrasts if each.target == task.name]
-        by_contrast = [_fit_controls(dataset, performance, each, columns) for each in target_contrasts]
+        target_contrasts = [contrast for contrast in contrasts if contrast.target == task.name]
+        by_contrast = [_fit_controls(dataset, performance, contrast, columns) for contrast in target_contrasts]
         if task.kind == "multiclass":
-            by_contrast = [replace(each, is_of_class=True) for each in by_contrast]
+            by_contrast = [replace(result, is_of_class=True) for result in by_contrast]
             all_classes = AllClasses(task.name, task.name if len(tasks) > 1 else "")
             by_contrast.insert(0, _combine_classes(performance, all_classes, by_contrast))
         controls += by_contrast
@@ -227,10 +227,10 @@ def compare_controls(
 
 def _combine_classes(performance: Performance, target: AllClasses, by_class: Sequence[Controls]) -> Controls:
     """Return the controls for all classes together; a control has one score per class, from its model of this class."""
-    contrasts = [each.contrast for each in by_class if isinstance(each.contrast, Contrast)]
+    contrasts = [result.contrast for result in by_class if isinstance(result.contrast, Contrast)]
     tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
-    present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
-    names = [name for name in SHORT if any(name in each.answers for each in by_class)]
+    present = [i for i, contrast in enumerate(contrasts) if contrast.label[tested].any()]
+    names = [name for name in SHORT if any(name in result.answers for result in by_class)]
     if len(present) < 2 or not names:
         return Controls(target, pd.DataFrame(), [by_class[0].reasons[0]])
     scoring = MulticlassScoring([contrasts[i].positive for i in present])
@@ -376,12 +376,12 @@ def _find_problem(
     none, part = f"No control method could be compared{contrast.named}", performance.held_out
     if performance.is_packed:
         return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
-    one = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
+    sameness = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
     for rows, name in ((training, "training"), (tested, PART_NAMES[part] if part else "test")):
         if len(rows) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."
         if len(np.unique(contrast.label[rows])) < 2:
-            return f"{none}: the {name} repertoires {one}."
+            return f"{none}: the {name} repertoires {sameness}."
     return None
 
 

@@ -79,7 +79,7 @@ def _find_donor_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
 
 
 def _find_adjustment_cautions(prepared: PreparedCrossValidation) -> list[Caution]:
-    """Return warnings about what the adjustment of the training repertoires could not reach."""
+    """Return a note that says for which columns the training was adjusted, or a warning if few repertoires are left."""
     ids = prepared.dataset.repertoire_ids.astype(str)
     labels = encode_labels(prepared.tasks[:1], prepared.dataset.metadata)[:, 0]
     training_labels = [labels[np.isin(ids, read_splits(run)[0]["train"])] for run in prepared.run_folders]
@@ -88,9 +88,9 @@ def _find_adjustment_cautions(prepared: PreparedCrossValidation) -> list[Caution
 
 def find_cautions_of_runs(runs: Sequence[Path]) -> list[Caution]:
     """Return the warnings of runs about parts with one class and doubtful branches, with how many runs have each."""
-    found = [each for run in runs for each in read_cautions(run) if each.name in _OF_RUNS]
-    counts = Counter(each.text for each in found)
+    cautions = [caution for run in runs for caution in read_cautions(run) if caution.name in _OF_RUNS]
+    counts = Counter(caution.text for caution in cautions)
     return [
-        replace(each, text=f"{counts[each.text]} of {len(runs)} runs: {each.text}")
-        for each in {each.text: each for each in found}.values()
+        replace(caution, text=f"{counts[caution.text]} of {len(runs)} runs: {caution.text}")
+        for caution in {caution.text: caution for caution in cautions}.values()
     ]

@@ -60,20 +60,20 @@ def judge_folds(
     donor_column = DonorColumn.choose(metadata, group_by)
     donors = donor_column.index()
     metrics = measure_folds(folds, donors)
-    within = measure_within(folds, metadata, donors)
-    for target, strata in within.items():
-        metrics[target]["within"] = [each.to_dict() for each in strata]
+    stratified_aucs = measure_within(folds, metadata, donors)
+    for target, strata in stratified_aucs.items():
+        metrics[target]["within"] = [stratified.to_dict() for stratified in strata]
     columns = select_control_columns(metadata, tasks)
     donors_by_id = donor_column.index_by_id(dataset.repertoire_ids)
     controls = compare_with_controls(folds, dataset, donors_by_id, columns=columns.read)
     for contrast_controls in controls:
         metrics[contrast_controls.contrast.target]["controls"] = contrast_controls.to_list()
-    left_out = find_target_like_cautions(columns) if any(each.measures for each in controls) else []
+    left_out = find_target_like_cautions(columns) if any(control.measures for control in controls) else []
     return metrics, [
         *find_cross_validated_chance_cautions(metrics),
-        *find_control_cautions(controls, within),
+        *find_control_cautions(controls, stratified_aucs),
         *left_out,
-        *find_cross_validated_strata_cautions(within, metrics, adjust_for),
+        *find_cross_validated_strata_cautions(stratified_aucs, metrics, adjust_for),
     ]
 
 
@@ -91,24 +91,24 @@ def measure_within(
     metadata, donors
         The metadata, and the index of the donor of each repertoire of the cohort.
     """
-    rows = np.concatenate([each.rows for each in folds])
-    fold_names = [f"{each.repeat} {each.fold}" for each in folds for _ in each.rows]
-    repeats = [each.repeat for each in folds for _ in each.rows]
-    within: dict[str, list[StratifiedAuc]] = {}
+    rows = np.concatenate([fold.rows for fold in folds])
+    fold_names = [f"{fold.repeat} {fold.fold}" for fold in folds for _ in fold.rows]
+    repeats = [fold.repeat for fold in folds for _ in fold.rows]
+    stratified_aucs: dict[str, list[StratifiedAuc]] = {}
     for index, task in enumerate(folds[0].tasks):
         if task.kind != "binary":
             continue
-        label = np.concatenate([each.labels[:, index] for each in folds])
+        label = np.concatenate([fold.labels[:, index] for fold in folds])
         output = get_output_slices(folds[0].tasks)[index].start
-        score = np.concatenate([each.log_odds()[:, output] for each in folds])
+        score = np.concatenate([fold.log_odds()[:, output] for fold in folds])
         for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows].tolist()
             stratified = compute_auc_within_strata(
                 name, values, label, score, donors[rows], folds=fold_names, repertoires=rows, repeats=repeats
             )
             if stratified is not None:
-                within.setdefault(task.name, []).append(stratified)
-    return within
+                stratified_aucs.setdefault(task.name, []).append(stratified)
+    return stratified_aucs
 
 
 def compare_with_controls(
@@ -134,7 +134,7 @@ def compare_with_controls(
     columns
         Metadata columns that a control may read, see `select_control_columns`.
     """
-    first_repeat = [each for each in folds if each.repeat == folds[0].repeat]
+    first_repeat = [fold for fold in folds if fold.repeat == folds[0].repeat]
     return [
         _compare_target(first_repeat, index, dataset, donors, columns)
         for index, task in enumerate(first_repeat[0].tasks)
@@ -159,9 +159,9 @@ def _compare_target(
         contrast = Contrast(task.name, task.name, task.positive, task.negative, output, *values, about=about)
     label = encode_labels([task], dataset.metadata)[:, 0]
     control_folds = [
-        fold
-        for fold in (_make_control_fold(each, task, output, label) for each in folds)
-        if all(len(np.unique(label[rows])) > 1 for rows in (fold.tested, *fold.learned))
+        control_fold
+        for control_fold in (_make_control_fold(fold, task, output, label) for fold in folds)
+        if all(len(np.unique(label[rows])) > 1 for rows in (control_fold.tested, *control_fold.learned))
     ]
     if not control_folds:
         none = f"No control method could be compared{contrast.named}"

@@ -71,8 +71,8 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     """
     metrics: dict[str, dict[str, Any]] = {}
     for index, task in enumerate(folds[0].tasks):
-        is_known = [~np.isnan(each.labels[:, index]) for each in folds]
-        n_repeats = len({each.repeat for each in folds})
+        is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
+        n_repeats = len({fold.repeat for fold in folds})
         n = sum(int(rows.sum()) for rows in is_known) // n_repeats
         head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
         if n == 0:
@@ -82,7 +82,7 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
         else:
             metrics[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
             if task.kind == "binary":
-                n_positive = sum(int((each.labels[:, index] == 1).sum()) for each in folds) // n_repeats
+                n_positive = sum(int((fold.labels[:, index] == 1).sum()) for fold in folds) // n_repeats
                 metrics[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
     return metrics
 
@@ -159,8 +159,8 @@ def _compute_auc(
 
 def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
     """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
-    repeats = dict.fromkeys(each.repeat for each in folds)
-    by_repeat = [_judge_calls([each for each in folds if each.repeat == repeat], index) for repeat in repeats]
+    repeats = dict.fromkeys(fold.repeat for fold in folds)
+    by_repeat = [_judge_calls([fold for fold in folds if fold.repeat == repeat], index) for repeat in repeats]
     means: dict[str, Any] = {}
     for name in by_repeat[0]:
         values = [value for metrics in by_repeat if (value := metrics[name]) is not None]
@@ -171,11 +171,11 @@ def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[s
 def _judge_calls(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
     """Return metrics of calls and of probabilities over all repertoires of the folds together."""
     task = folds[0].tasks[index]
-    is_known = [~np.isnan(each.labels[:, index]) for each in folds]
-    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, is_known, strict=True)])
-    probability = np.concatenate([each.probabilities(index)[rows] for each, rows in zip(folds, is_known, strict=True)])
+    is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
+    label = np.concatenate([fold.labels[rows, index] for fold, rows in zip(folds, is_known, strict=True)])
+    probability = np.concatenate([fold.probabilities(index)[rows] for fold, rows in zip(folds, is_known, strict=True)])
     if task.kind == "binary":
-        cutoffs = [each.tasks[index].calibration.min_probability for each in folds]
+        cutoffs = [fold.tasks[index].calibration.min_probability for fold in folds]
         cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in is_known])
         calls = compute_binary_metrics(label, probability, cutoff=cutoff)
     else:
@@ -197,11 +197,11 @@ _INTERVALS: dict[str, _Interval] = {
 
 def _measure_regression(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
-    is_known = [~np.isnan(each.labels[:, index]) for each in folds]
+    is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
     output = get_output_slices(folds[0].tasks)[index].start
-    label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, is_known, strict=True)])
-    predicted = np.concatenate([each.outputs[rows, output] for each, rows in zip(folds, is_known, strict=True)])
-    donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, is_known, strict=True)])
+    label = np.concatenate([fold.labels[rows, index] for fold, rows in zip(folds, is_known, strict=True)])
+    predicted = np.concatenate([fold.outputs[rows, output] for fold, rows in zip(folds, is_known, strict=True)])
+    donors_of = np.concatenate([donors[fold.rows[rows]] for fold, rows in zip(folds, is_known, strict=True)])
     metrics: dict[str, Any] = {}
     for name, value in _compute_regression_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, donors_of)

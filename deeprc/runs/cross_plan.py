@@ -236,7 +236,7 @@ def read_header(folder: Path) -> CrossValidationHeader:
     file = folder / _HEADER
     body = validate(read_yaml(file), dict[str, Any], str(file))
     check_format((body.get("format"), body.get("version")), FORMAT, VERSION, str(file))
-    values = {each.name: body[each.name] for each in fields(CrossValidationHeader) if each.name in body}
+    values = {field.name: body[field.name] for field in fields(CrossValidationHeader) if field.name in body}
     header: CrossValidationHeader = validate(values, CrossValidationHeader, str(file))
     return header
 
@@ -246,9 +246,9 @@ def check_folder(folder: Path, header: CrossValidationHeader) -> None:
     if holds_cross_validation(folder):
         begun = read_header(folder)
         differing = [
-            each.name
-            for each in fields(CrossValidationHeader)
-            if getattr(begun, each.name) != getattr(header, each.name)
+            field.name
+            for field in fields(CrossValidationHeader)
+            if getattr(begun, field.name) != getattr(header, field.name)
         ]
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
             was = _format_value(getattr(begun, differing[0]))

@@ -199,8 +199,9 @@ def _predict_test_folds(prepared: PreparedCrossValidation, workers: Workers, dev
         open_step("test folds", len(fold_runs)) as step,
         closing(run_jobs(predict_fold, fold_runs, workers, in_order=True, hint="the same call continues")) as ended,
     ):
-        for each, future in ended:
-            predictions.append(get_result(future, f"fold {each.fold} of repeat {each.repeat}"))
+        for runs_of_fold, future in ended:
+            job_name = f"fold {runs_of_fold.fold} of repeat {runs_of_fold.repeat}"
+            predictions.append(get_result(future, job_name))
             step.advance()
     return predictions
 

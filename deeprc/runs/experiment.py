@@ -131,7 +131,7 @@ def train_run(
     prepared = PreparedRun(folder, settings, dataset, division, torch_device)
     _check_training(prepared)
     ranks.compute_once(partial(begin_run, prepared, keep_sketches), shared=[dataset.container])
-    return _train(prepared, logger, progress)
+    return _run_training(prepared, logger, progress)
 
 
 def resume_run(
@@ -169,7 +169,7 @@ def resume_run(
         raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")
     split = Split(**{part: np.array([position_of[i] for i in ids[part]], np.int64) for part in PARTS})
     prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
-    return _train(prepared, logger, progress)
+    return _run_training(prepared, logger, progress)
 
 
 def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
@@ -212,7 +212,7 @@ def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:
     )
 
 
-def _train(prepared: PreparedRun, logger: str | None, progress: Progress | None) -> Run:
+def _run_training(prepared: PreparedRun, logger: str | None, progress: Progress | None) -> Run:
     """Train the model, or continue its training, and write the results into the run directory."""
     folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:

@@ -70,13 +70,13 @@ class FittedModel:
         """
         check_is_fitted(estimator)
         (task,) = estimator.model_.tasks
-        named = task if target is None else replace(task, name=target, column=target)
+        named_task = task if target is None else replace(task, name=target, column=target)
         part_of = {str(digest): "validation" for digest in estimator.validation_digests_}
         part_of |= {str(digest): "train" for digest in estimator.train_digests_}
         if not part_of:
             _logger.warning("the saved model does not say which repertoires it was fitted with: all count as new")
         summary = TrainingSummary() if cohort is None else _summarise_training(cohort, part_of)
-        return cls(replace(estimator.model_, tasks=(named,)), part_of, pd.DataFrame(estimator.history_), summary)
+        return cls(replace(estimator.model_, tasks=(named_task,)), part_of, pd.DataFrame(estimator.history_), summary)
 
     def histories(self) -> dict[str, pd.DataFrame]:
         """Return the history of the training, by the name of the model."""

@@ -49,16 +49,16 @@ class Metrics(dict[str, Any]):
             for part, target, values in rows
         ]
         metrics_table = render_table(columns, shown, [_draw_interval(values) for *_, values in rows])
-        controls = [(each, part) for part, _, values in rows for each in values.get("controls", [])]
+        controls = [(control, part) for part, _, values in rows for control in values.get("controls", [])]
         control_rows = [
-            [each["control"], part, _format_number(each.get("auc", each.get("r2"))), _format_limits(each)]
-            for each, part in controls
+            [control["control"], part, _format_number(control.get("auc", control.get("r2"))), _format_limits(control)]
+            for control, part in controls
         ]
         heads = ["control method (sees no amino acids)", "split", "AUC or r2", "95% interval"]
-        pictures = [_draw_interval(each) for each, _ in controls]
+        pictures = [_draw_interval(control) for control, _ in controls]
         warnings = [
-            ("Warning" if each["level"] == "warning" else "Note", show_parameters(each["text"]))
-            for each in self.get("warnings", [])
+            ("Warning" if caution["level"] == "warning" else "Note", show_parameters(caution["text"]))
+            for caution in self.get("warnings", [])
         ]
         return render_details(
             "Metrics", warnings, metrics_table, *([render_table(heads, control_rows, pictures)] if control_rows else [])

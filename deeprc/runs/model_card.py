@@ -60,10 +60,10 @@ def _describe_training(run: Run) -> Iterator[str]:
     yield f"- Repertoires: {sizes}"
     yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
     yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
-    n_weights = sum(each.numel() for each in network.parameters())
+    n_weights = sum(parameter.numel() for parameter in network.parameters())
     yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(branches) or 'none'}"
     yield f"- deeprc {package_version('deeprc') or 'unknown'}"
-    warnings = Counter(each.name or "other" for each in read_cautions(run.path) if each.level == "warning")
+    warnings = Counter(caution.name or "other" for caution in read_cautions(run.path) if caution.level == "warning")
     listed = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in warnings.items())
     yield f"- Warnings during training, by kind: {listed or 'none'}"
 

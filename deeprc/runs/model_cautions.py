@@ -100,7 +100,7 @@ def find_doubtful_branch_cautions(model: Model) -> Iterator[Caution]:
     members = [
         [branch.name for branch in member.network.branches or () if branch.is_doubtful] for member in model.members
     ]
-    names, n = list(dict.fromkeys(name for each in members for name in each)), sum(map(bool, members))
+    names, n = list(dict.fromkeys(name for member in members for name in member)), sum(map(bool, members))
     if not n:
         return
     where = f"In {n} of {len(members)} models, the" if len(members) > 1 else "The"

@@ -90,12 +90,14 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
         if set(run.splits["test"]) != set(first.splits["test"]):
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
     row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    rows = np.sort(np.array([row_of[each] for each in first.splits["test"]], np.int64))
+    rows = np.sort(np.array([row_of[repertoire_id] for repertoire_id in first.splits["test"]], np.int64))
     different_sets = {
-        tuple(sorted(row_of[each] for part in ("train", "validation") for each in run.splits[part])): None
+        tuple(
+            sorted(row_of[repertoire_id] for part in ("train", "validation") for repertoire_id in run.splits[part])
+        ): None
         for run in ensemble.runs
     }
-    learned = tuple(np.array(each, np.int64) for each in different_sets)
+    learned = tuple(np.array(rows, np.int64) for rows in different_sets)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.compute_outputs(tested), ensemble.tasks).numpy()
     for task, columns in zip(ensemble.tasks, get_output_slices(ensemble.tasks), strict=True):

@@ -123,9 +123,9 @@ def _anonymise_summary(path: Path) -> bytes:
 def _round_values(value: Any) -> Any:
     """Return a JSON value in which numbers are rounded to few digits."""
     if isinstance(value, dict):
-        return {name: _round_values(each) for name, each in value.items()}
+        return {name: _round_values(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_round_values(each) for each in value]
+        return [_round_values(entry) for entry in value]
     return float(np.format_float_scientific(value, _DIGITS - 1)) if isinstance(value, float) else value
 
 

@@ -199,8 +199,8 @@ class Performance:
 
     def iterate_targets(self) -> Iterator[tuple[str, list[Contrast]]]:
         """Yield each target with its contrasts: one for two classes, one per class for several."""
-        for target in dict.fromkeys(each.target for each in self.contrasts):
-            yield target, [each for each in self.contrasts if each.target == target]
+        for target in dict.fromkeys(contrast.target for contrast in self.contrasts):
+            yield target, [contrast for contrast in self.contrasts if contrast.target == target]
 
     def rows(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
@@ -212,8 +212,8 @@ class Performance:
         for numeric in self.numeric_targets:
             if numeric.target == target:
                 return {"": ~np.isnan(numeric.label) & rows}
-        contrasts = [each for each in self.contrasts if each.target == target]
-        by_class = {each.positive: (each.label == 1) & rows for each in contrasts}
+        contrasts = [contrast for contrast in self.contrasts if contrast.target == target]
+        by_class = {contrast.positive: (contrast.label == 1) & rows for contrast in contrasts}
         if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
             by_class[contrasts[0].negative] = (contrasts[0].label == 0) & rows
         return by_class
@@ -222,7 +222,7 @@ class Performance:
         """Return whether the held-out repertoires of any class of a target are from few donors."""
         if self.donors is None:
             return False
-        kind = "regression" if any(each.target == target for each in self.numeric_targets) else "binary"
+        kind = "regression" if any(numeric.target == target for numeric in self.numeric_targets) else "binary"
         sizes = ((int(rows.sum()), len(np.unique(self.donors[rows]))) for rows in self.classes(target).values())
         return any(are_few_donors(kind, *size) for size in sizes)
 
@@ -282,9 +282,10 @@ def _make_contrasts_and_numeric_targets(
     if len(contrasts) > 1 or len(tasks) > 1:
         prefixes = _make_prefixes(tasks)
         contrasts = [
-            replace(each, about=f"{prefixes[each.target]}{each.positive} against {each.negative}") for each in contrasts
+            replace(contrast, about=f"{prefixes[contrast.target]}{contrast.positive} against {contrast.negative}")
+            for contrast in contrasts
         ]
-    return [replace(each, donors=donors) for each in contrasts], numeric_targets
+    return [replace(contrast, donors=donors) for contrast in contrasts], numeric_targets
 
 
 def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:

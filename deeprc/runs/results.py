@@ -67,7 +67,7 @@ def make_predictions_table(
                 rows = {**common, "target": f"{task.name}={name}", "label": is_of_class.astype("Int64")}
                 rows["called_class"] = call_classes(predicted, task)
                 tables.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
-    table = pd.concat([each.astype({"label": object}) for each in tables], ignore_index=True)
+    table = pd.concat([table.astype({"label": object}) for table in tables], ignore_index=True)
     table = table.sort_values("order", kind="stable").drop(columns="order").reset_index(drop=True)
     columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
     return table.reindex(columns=[*columns, *(["prediction"] if "prediction" in table else [])])

@@ -61,8 +61,8 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
     for target, contrasts in performance.iterate_targets():
-        aucs = [(each, each.auc(rows)) for each in contrasts]
-        yield target, [(each, auc) for each, auc in aucs if auc is not None]
+        aucs = [(contrast, contrast.auc(rows)) for contrast in contrasts]
+        yield target, [(contrast, auc) for contrast, auc in aucs if auc is not None]
 
 
 def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
@@ -74,15 +74,15 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
     for target, contrasts in performance.iterate_targets():
-        without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
+        without = [contrast for contrast in contrasts if contrast.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
-        part, names = PART_NAMES[performance.held_out], [each.positive for each in without]
+        part, names = PART_NAMES[performance.held_out], [contrast.positive for contrast in without]
         if len(contrasts) == 1 or len(without) == len(contrasts):
-            named = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
+            of_target = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
             text = (
-                f"The {part} repertoires have only one class{named}, so there is no AUC, and it is not known how good "
-                "the network is."
+                f"The {part} repertoires have only one class{of_target}, so there is no AUC, and it is not known how "
+                "good the network is."
             )
         else:
             text = (
@@ -103,20 +103,22 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
 
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
     for target, aucs in _iterate_aucs(performance):
-        poor = [(each, auc) for each, auc in aucs if auc.low <= 0.5]
+        poor = [(contrast, auc) for contrast, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
             ((contrast, auc),) = poor
             text = f"{_describe_chance(contrast, auc, performance)} Do not interpret its sequences and motifs."
             details = {"target": target, "auc": auc.value, "low": auc.low, "high": auc.high}
             yield Caution("warning", text, "performance", "chance", details)
         elif poor:
-            classes = [f"{each.positive} ({auc.value:.3f}, {auc.low:.3f} to {auc.high:.3f})" for each, auc in poor]
+            classes = [
+                f"{contrast.positive} ({auc.value:.3f}, {auc.low:.3f} to {auc.high:.3f})" for contrast, auc in poor
+            ]
             text = (
                 f"The network is not significantly better than chance for {len(poor)} of {len(aucs)} classes of "
                 f"{target}, each against the others (AUC, 95% interval): {', '.join(classes)}. Do not interpret the "
                 "sequences and motifs of these classes."
             )
-            by_class = {each.positive: [auc.value, auc.low, auc.high] for each, auc in poor}
+            by_class = {contrast.positive: [auc.value, auc.low, auc.high] for contrast, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
     for numeric in performance.numeric_targets:
         r2 = numeric.r2(performance.rows(performance.held_out))
@@ -154,7 +156,7 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
     if (
         performance.donors is None
         or performance.held_out is None
-        or performance.donor_column in [each.details["column"] for each in cautions]
+        or performance.donor_column in [caution.details["column"] for caution in cautions]
     ):
         return cautions
     targets = _list_target_kinds(performance)
@@ -169,8 +171,8 @@ def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> 
 
 def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     """Return the kind of each target by name; a target with several classes counts as binary, class by class."""
-    kinds: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
-    return {**kinds, **{each.target: "regression" for each in performance.numeric_targets}}
+    kinds: dict[str, TaskKind] = {contrast.target: "binary" for contrast in performance.contrasts}
+    return {**kinds, **{numeric.target: "regression" for numeric in performance.numeric_targets}}
 
 
 def find_control_cautions(
@@ -206,9 +208,14 @@ def find_control_cautions(
 
 def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]) -> str:
     """Return a sentence if the AUC within the values of each column is known and above chance, else ""."""
-    if {each.column for each in strata} != set(columns) or not all(each.low > 0.5 for each in strata):
+    if {stratified.column for stratified in strata} != set(columns) or not all(
+        stratified.low > 0.5 for stratified in strata
+    ):
         return ""
-    aucs = ", ".join(f"{each.column!r} ({each.auc:.3f}, {each.low:.3f} to {each.high:.3f})" for each in strata)
+    aucs = ", ".join(
+        f"{stratified.column!r} ({stratified.auc:.3f}, {stratified.low:.3f} to {stratified.high:.3f})"
+        for stratified in strata
+    )
     alone = "this column alone does not explain" if len(strata) == 1 else "none of these columns alone explains"
     return (
         f" But the network also separates the classes among repertoires with the same value of {aucs}. So {alone} what "
@@ -219,7 +226,7 @@ def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
-        sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
+        sizes = {contrast.positive: min(auc.n_positive, auc.n_negative) for contrast, auc in aucs}
         few = {name: n for name, n in sizes.items() if are_few_repertoires("binary", n)}
         if len(aucs) == 1 and few:
             ((contrast, auc),) = aucs
@@ -251,18 +258,19 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
     )
     for target, contrasts in performance.iterate_targets():
         pairs = [
-            (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts
+            (contrast, contrast.auc(performance.rows("train")), contrast.auc(performance.rows("validation")))
+            for contrast in contrasts
         ]
         learned = {
-            each.positive: (training.value, validation.value)
-            for each, training, validation in pairs
+            contrast.positive: (training.value, validation.value)
+            for contrast, training, validation in pairs
             if training and validation
             if _is_learned_by_heart(training.value, validation.value, training.low, 0.5, _GAP)
         }
         if learned:
-            named = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
+            of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
             first, second = (", ".join(f"{aucs[i]:.3f}" for aucs in learned.values()) for i in range(2))
-            text = f"The AUC{named} is {first} on training and {second} on validation repertoires: {explanation}"
+            text = f"The AUC{of_target} is {first} on training and {second} on validation repertoires: {explanation}"
             details = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", details)
     for numeric in performance.numeric_targets:
@@ -316,10 +324,10 @@ def find_strata_cautions(
                 yield Caution("warning", text, "controls", "auc-within", stratified.to_dict())
 
 
-def _describe_lower_auc(stratified: StratifiedAuc, named: str, auc: float) -> str:
+def _describe_lower_auc(stratified: StratifiedAuc, of_target: str, auc: float) -> str:
     """Return how much lower the AUC within the values of a column is, to put after "among"."""
     return (
-        f"repertoires with the same {stratified.column!r}, the AUC{named} is {stratified.auc:.3f} "
+        f"repertoires with the same {stratified.column!r}, the AUC{of_target} is {stratified.auc:.3f} "
         f"({stratified.low:.3f} to {stratified.high:.3f}), but {auc:.3f} over all repertoires."
     )
 

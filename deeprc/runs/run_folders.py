@@ -61,8 +61,8 @@ def _expand_folder(path: Path) -> list[Path]:
     settings = [read_settings(run) for run in runs]
     if not is_cross_validation:
         _check_planned(path, runs, settings)
-    for run, each in zip(runs, settings, strict=True):
-        difference = _describe_difference(settings[0], each)
+    for run, setting in zip(runs, settings, strict=True):
+        difference = _describe_difference(settings[0], setting)
         if difference is not None:
             raise InputError(
                 f"{path}: holds several runs, and {runs[0].name} and {run.name} were trained {difference}; give the "
@@ -77,7 +77,7 @@ def _expand_folder(path: Path) -> list[Path]:
 def _check_planned(folder: Path, runs: Sequence[Path], settings: Sequence[RunSettings]) -> None:
     """Raise InputError if runs of `deeprc train` are some of those that belong together, and others are missing."""
     for plans in (_plan_validations(settings[0]), _plan_left_out(settings[0])):
-        if all(plans.get(run.name) == _get_plan(each) for run, each in zip(runs, settings, strict=True)):
+        if all(plans.get(run.name) == _get_plan(setting) for run, setting in zip(runs, settings, strict=True)):
             _check_complete(folder, runs, plans, "deeprc train")
 
 
@@ -120,22 +120,22 @@ def _get_plan(settings: RunSettings) -> RunPlan:
     return RunPlan(settings.split_options, settings.seed)
 
 
-def _describe_difference(one: RunSettings, other: RunSettings) -> str | None:
+def _describe_difference(settings: RunSettings, other: RunSettings) -> str | None:
     """Return how two runs were trained that are not alike, as in "for different targets"; None if they are alike.
 
     The fingerprint is compared last, because a different target, container or setting changes it, too.
     """
-    if one.targets != other.targets:
+    if settings.targets != other.targets:
         return "for different targets"
-    if one.cohort != other.cohort:
+    if settings.cohort != other.cohort:
         return "on different containers"
-    if one.split_options.folds != other.split_options.folds:
+    if settings.split_options.folds != other.split_options.folds:
         return "with different numbers of folds"
     for name in _SHARED_OPTIONS:
-        if getattr(one.split_options, name) != getattr(other.split_options, name):
+        if getattr(settings.split_options, name) != getattr(other.split_options, name):
             return f"with a different `{name}`"
-    was, now = one.config.to_mapping(), other.config.to_mapping()
+    was, now = settings.config.to_mapping(), other.config.to_mapping()
     names = [name for part in was for name in was[part] if was[part][name] != now[part][name]]
     if names:
         return f"with different settings ({join_names(names, _N_NAMED)})"
-    return "on different data" if one.fingerprint != other.fingerprint else None
+    return "on different data" if settings.fingerprint != other.fingerprint else None

@@ -102,8 +102,10 @@ def read_settings(path: Path) -> RunSettings:
     is_out_of_range = stored.fold >= stored.folds or (stored.validation_fold or 0) >= stored.folds
     has_test_fold = stored.test is None  # otherwise the test repertoires are those of a metadata value
     if is_out_of_range or (has_test_fold and stored.validation_fold == stored.fold):
-        named = f"{stored.fold} and {stored.validation_fold}"
-        raise InputError(f"{file}: expected two folds of {stored.folds} to test and to validate on, found {named}")
+        fold_numbers = f"{stored.fold} and {stored.validation_fold}"
+        raise InputError(
+            f"{file}: expected two folds of {stored.folds} to test and to validate on, found {fold_numbers}"
+        )
     return stored.to_settings(config, str(file))
 
 
@@ -147,7 +149,7 @@ class _StoredSettings:
     def to_settings(self, config: Config, source: str) -> RunSettings:
         """Return the settings of the run; InputError, which names the file `source`, if its split is not possible."""
         try:
-            options = SplitOptions(**{each.name: getattr(self, each.name) for each in fields(SplitOptions)})
+            options = SplitOptions(**{field.name: getattr(self, field.name) for field in fields(SplitOptions)})
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
         return RunSettings(
@@ -155,7 +157,7 @@ class _StoredSettings:
         )
 
 
-_KEYS = tuple(each.name for each in fields(_StoredSettings))
+_KEYS = tuple(field.name for field in fields(_StoredSettings))
 
 
 def _check_tasks(tasks: Sequence[Task], source: str) -> None:

@@ -64,7 +64,7 @@ def warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> Non
     """Warn if the abundance scale log(count) hides the residues of most sequences."""
     if config.network.abundance == "log":
         counts = [part.store.sequences.counts for part in dataset.sequence_container.parts]
-        seen_once = sum(int(np.sum(each <= 1)) for each in counts) / max(sum(map(len, counts)), 1)
+        seen_once = sum(int(np.sum(count <= 1)) for count in counts) / max(sum(map(len, counts)), 1)
         if seen_once > 0.5:
             _logger.warning(
                 "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",

@@ -129,7 +129,7 @@ def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0,
     """
     values = list_left_out_values(open_dataset(cohort).metadata, column, str(cohort))
     options = [SplitOptions(test=f"{column}={value}", **others) for value in values]
-    return {f"fold-{index}": RunPlan(each, seed) for index, each in enumerate(options)}
+    return {f"fold-{index}": RunPlan(option, seed) for index, option in enumerate(options)}
 
 
 def train_runs(
@@ -179,10 +179,10 @@ def train_runs(
 
 
 def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
-    """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
+    """Train all runs; if one fails, end the others, unless they are on a cluster."""
     failures = []
     train = partial(_train_or_continue, progress)
-    unfinished = [each for each in trainings if not each.has_ended]
+    unfinished = [planned for planned in trainings if not planned.has_ended]
     n_finished = len(trainings) - len(unfinished)
     if n_finished:
         _logger.info("%d of %d runs were finished already", n_finished, len(trainings))
@@ -249,8 +249,10 @@ def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: b
     tasks = parse_tasks(options.targets, dataset.metadata, source=str(cohort))
     begun = [training for training in trainings if training.has_begun]
     if not begun:
-        unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of first runs that were killed
-        if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
+        unfinished = tuple(
+            f".{planned.name}." for planned in trainings
+        )  # hidden folders of first runs that were killed
+        if not (output.is_dir() and all(path.name.startswith(unfinished) for path in output.iterdir())):
             check_new_folder(output)
     else:
         _check_begun(begun, dataset)

@@ -17,8 +17,7 @@ from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
-from deeprc.datasets.plan import describe_names, describe_texts
-from deeprc.errors import cut_name
+from deeprc.errors import cut_name, describe_names, describe_texts
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.feature_table import ASPECTS, compute_features
@@ -39,7 +38,7 @@ _SHOWN = 3  # largest number of names, or reasons, in a message
 
 @dataclass(frozen=True)
 class Shift:
-    """Distances of B repertoires from the training repertoires of a model, and what is unusual about them.
+    """Distances of B repertoires from the training repertoires of a model, with the reasons.
 
     Attributes
     ----------
@@ -84,7 +83,7 @@ class Shift:
     def columns(self) -> pd.DataFrame:
         """Return a table with a row per repertoire: `repertoire_id`, `shift`, `shift_reason` and `resembles`."""
         reasons = ["; ".join(text for _, text in pairs) or None for pairs in self.reasons]
-        copies = [None if each is None else f"{each.repertoire_id} ({each.overlap:.0%})" for each in self.copies]
+        copies = [None if copy is None else f"{copy.repertoire_id} ({copy.overlap:.0%})" for copy in self.copies]
         return pd.DataFrame(
             {
                 "repertoire_id": self.ids,
@@ -145,14 +144,16 @@ class Shift:
         return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
 
     def _warn_of_copies(self) -> Iterator[Caution]:
-        named = [(str(name), each) for name, each in zip(self.ids, self.copies, strict=True) if each is not None]
-        if not named:
+        ids_and_copies = [
+            (str(name), copy) for name, copy in zip(self.ids, self.copies, strict=True) if copy is not None
+        ]
+        if not ids_and_copies:
             return
-        n = len(named)
+        n = len(ids_and_copies)
         texts = [
-            f"{cut_name(name)} is like {cut_name(each.repertoire_id)} ({each.overlap:.0%} of the junctions, "
-            f"usual {each.typical_overlap:.1%})"
-            for name, each in named
+            f"{cut_name(name)} is like {cut_name(match.repertoire_id)} ({match.overlap:.0%} of the junctions, "
+            f"usual {match.typical_overlap:.1%})"
+            for name, match in ids_and_copies
         ]
         shown = describe_texts(texts, "repertoire", "repertoires", _SHOWN)
         text = (
@@ -161,7 +162,7 @@ class Shift:
             f"name or from different processing, or samples of one donor. {shown}. Metrics that include them are too "
             "good."
         )
-        details = {name: [each.repertoire_id, each.overlap] for name, each in named}
+        details = {name: [match.repertoire_id, match.overlap] for name, match in ids_and_copies}
         yield Caution("warning", text, "setup", "copies-of-training", details)
 
     def _note_reading_differences(self) -> Iterator[Caution]:
@@ -221,8 +222,8 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
         for i, (row, model) in enumerate(zip(rows.tolist(), median_models.tolist(), strict=True)):
             model_distances, model_reasons = comparisons[model]
             distance[row], reasons[row] = model_distances[i], model_reasons[i]
-    n_donors = min([each.reference.n_donors for each in summaries if each.reference is not None], default=0)
-    n_unknown = sum(each.reference is None for each in summaries)
+    n_donors = min([summary.reference.n_donors for summary in summaries if summary.reference is not None], default=0)
+    n_unknown = sum(summary.reference is None for summary in summaries)
     return Shift(
         dataset.repertoire_ids,
         is_new,

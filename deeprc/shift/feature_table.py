@@ -112,15 +112,15 @@ def convert_from_scale(scale: Scale, value: float) -> float:
 
 def learn_vocabulary(dataset: RepertoireDataset) -> dict[str, tuple[str, ...]]:
     """Return the names of the genes that are features, by field: those with a share of at least 0.1% in the mean."""
-    profiles = [each for each in profile_container(dataset) if each.kept]
+    profiles = [profile for profile in profile_container(dataset) if profile.kept]
     vocabulary = {}
     for column in _GENE_ASPECTS:
         shares: dict[str, float] = {}
-        for each in profiles:
-            named = each.count_named(column)
-            for name, n in each.usage.get(column, {}).items():
+        for profile in profiles:
+            n_named = profile.count_named(column)
+            for name, n in profile.usage.get(column, {}).items():
                 if name:
-                    shares[name] = shares.get(name, 0.0) + n / named / len(profiles)
+                    shares[name] = shares.get(name, 0.0) + n / n_named / len(profiles)
         if shares:
             vocabulary[column] = tuple(sorted(name for name, share in shares.items() if share >= _MIN_SHARE))
     return vocabulary
@@ -149,7 +149,7 @@ def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...
         *(Feature("clonality", name, "share") for name in ("clonality", _LARGEST)),
         Feature("dropped rows", _DROPPED, "share"),
     ]
-    return tuple(sorted(features, key=lambda each: ASPECTS.index(each.aspect)))
+    return tuple(sorted(features, key=lambda feature: ASPECTS.index(feature.aspect)))
 
 
 def compute_features(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]) -> FeatureTable:
@@ -164,11 +164,11 @@ def compute_features(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequen
     ]
     order = sorted(tables, key=lambda table: ASPECTS.index(table.features[0].aspect))
     file_properties = {
-        _FILE_PROPERTIES[each.name]: each.by_repertoire.tolist()
-        for each in make_file_features(profiles)
-        if each.name in _FILE_PROPERTIES
+        _FILE_PROPERTIES[feature.name]: feature.by_repertoire.tolist()
+        for feature in make_file_features(profiles)
+        if feature.name in _FILE_PROPERTIES
     }
-    are_files_known = any(each.report.format for each in profiles)
+    are_files_known = any(profile.report.format for profile in profiles)
     return FeatureTable(
         tuple(feature for table in order for feature in table.features),
         np.hstack([table.values for table in order]),
@@ -196,28 +196,31 @@ def _make_numeric_feature(
 
 
 def _compute_gene_features(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> FeatureTable:
-    named = np.array([[each.count_named(field)] for each in profiles], float)
-    kept = np.array([[each.kept] for each in profiles], float)
-    counts = np.array([[each.usage.get(field, {}).get(name, 0) for name in names] for each in profiles], float)
-    counts = np.hstack([counts, named - counts.sum(axis=1, keepdims=True)])
+    n_named = np.array([[profile.count_named(field)] for profile in profiles], float)
+    kept = np.array([[profile.kept] for profile in profiles], float)
+    counts = np.array([[profile.usage.get(field, {}).get(name, 0) for name in names] for profile in profiles], float)
+    counts = np.hstack([counts, n_named - counts.sum(axis=1, keepdims=True)])
     aspect, gene = _GENE_ASPECTS[field], _GENES[field]
-    used = _make_share_features(aspect, [*names, f"another {gene}"], counts, named)
-    unnamed = _make_share_features(aspect, [f"no {gene}"], kept - named, kept)
+    used = _make_share_features(aspect, [*names, f"another {gene}"], counts, n_named)
+    unnamed = _make_share_features(aspect, [f"no {gene}"], kept - n_named, kept)
     others = [
-        {name: n for name, n in each.usage.get(field, {}).items() if name not in ("", *names)} for each in profiles
+        {name: n for name, n in profile.usage.get(field, {}).items() if name not in ("", *names)}
+        for profile in profiles
     ]
     return FeatureTable(
         (*used.features, *unnamed.features),
         np.hstack([used.values, unnamed.values]),
         np.hstack([used.sampling_variance, unnamed.sampling_variance]),
-        examples={f"another {gene}": [max(sorted(each), key=lambda name: each[name], default="") for each in others]},
+        examples={
+            f"another {gene}": [max(sorted(counts), key=lambda name: counts[name], default="") for counts in others]
+        },
     )
 
 
 def _compute_chain_features(profiles: Sequence[RepertoireProfile], field: str) -> FeatureTable:
     counts = np.zeros((len(profiles), len(LOCI)))
-    for row, each in enumerate(profiles):
-        for name, n in each.usage.get(field, {}).items():
+    for row, profile in enumerate(profiles):
+        for name, n in profile.usage.get(field, {}).items():
             locus = normalise_gene(name).locus
             if locus:
                 counts[row, LOCI.index(locus)] += n
@@ -254,9 +257,9 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     """Return features of the size of repertoires, of their counts, and of the rows that were dropped from them."""
 
     def collect(value: Callable[[RepertoireProfile], float]) -> Floats:
-        return np.array([value(each) for each in profiles], float)
+        return np.array([value(profile) for profile in profiles], float)
 
-    kept, total = collect(lambda each: each.kept), collect(lambda each: each.total_count)
+    kept, total = collect(lambda profile: profile.kept), collect(lambda profile: profile.total_count)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_count = total / kept
     diversity = compute_diversity_table(dataset, 1)
@@ -264,9 +267,9 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
     with np.errstate(divide="ignore", invalid="ignore"):
         relative_variance = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # squared coefficient of variation, by n
-    read = np.array([[each.report.rows_read] for each in profiles], float)
-    dropped = np.array([[sum(each.report.dropped.values())] for each in profiles], float)
-    is_known = np.array([[bool(each.report.format)] for each in profiles])
+    read = np.array([[profile.report.rows_read] for profile in profiles], float)
+    dropped = np.array([[sum(profile.report.dropped.values())] for profile in profiles], float)
+    is_known = np.array([[bool(profile.report.format)] for profile in profiles])
     return [
         _make_numeric_feature("depth", "depth", "log", kept),
         _make_numeric_feature("counts", "mean count", "log", mean_count, np.nan_to_num(relative_variance)),

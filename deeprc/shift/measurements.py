@@ -70,8 +70,10 @@ def measure_repertoires(dataset: RepertoireDataset) -> Measurements:
     )
 
 
-def _measure_all(whole: RepertoireDataset) -> Arrays:
-    parts = list(track(whole.map_repertoires(_measure), "measuring repertoires", len(whole)))
+def _measure_all(all_repertoires: RepertoireDataset) -> Arrays:
+    parts = list(
+        track(all_repertoires.map_repertoires(_measure_repertoire), "measuring repertoires", len(all_repertoires))
+    )
     sketches = [sketch for _, _, sketch, _ in parts]
     return {
         "residues": np.array([residues for residues, _, _, _ in parts]).reshape(-1, len(POSITIONS), _N_LETTERS),
@@ -82,7 +84,8 @@ def _measure_all(whole: RepertoireDataset) -> Arrays:
     }
 
 
-def _measure(repertoire: Repertoire) -> tuple[NDArray[np.int64], list[int], NDArray[np.uint64], bool]:
+def _measure_repertoire(repertoire: Repertoire) -> tuple[NDArray[np.int64], list[int], NDArray[np.uint64], bool]:
+    """Return residue counts by position, moments of the lengths, a sketch, and whether the sketch is a sample."""
     lengths = np.asarray(repertoire.lengths)
     residues = np.zeros((len(POSITIONS), _N_LETTERS), np.int64)
     _count_residues(
@@ -101,6 +104,7 @@ def _count_residues(
     n_last: int,
     counts: NDArray[np.int64],
 ) -> None:
+    """Add to `counts` the residues at the first and last positions, and in its last row those of whole sequences."""
     for n in range(len(offsets) - 1):
         start, stop = offsets[n], offsets[n + 1]
         for position in range(min(n_first, stop - start)):

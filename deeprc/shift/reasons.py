@@ -33,7 +33,7 @@ def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviatio
         z = np.nan_to_num(np.abs(deviations.z[row]))
         reasons = []
         for aspect in sorted(farthest, key=ASPECTS.index):
-            columns = [i for i, each in enumerate(reference.features) if each.aspect == aspect]
+            columns = [i for i, feature in enumerate(reference.features) if feature.aspect == aspect]
             most = max(columns, key=lambda column: z[column])
             value = float(table.values[row, most])
             examples = table.examples.get(reference.features[most].name)
@@ -45,24 +45,24 @@ def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviatio
 def _describe_value(reference: Reference, column: int, value: float, example: str) -> str:
     """Return a text that says what the value of a feature is, and what it is in training repertoires."""
     feature = reference.features[column]
-    now, low, high, middle = (
-        convert_from_scale(feature.scale, each)
-        for each in (value, reference.low[column], reference.high[column], reference.mean[column])
+    new, low, high, middle = (
+        convert_from_scale(feature.scale, scaled)
+        for scaled in (value, reference.low[column], reference.high[column], reference.mean[column])
     )
-    shown, usual = _format_value(feature, now), _format_range(_format_value(feature, low), _format_value(feature, high))
+    shown, usual = _format_value(feature, new), _format_range(_format_value(feature, low), _format_value(feature, high))
     if feature.name == "depth":
-        return f"depth {_format_ratio(now, middle)} ({shown} sequences, trained on {usual})"
+        return f"depth {_format_ratio(new, middle)} ({shown} sequences, trained on {usual})"
     if feature.name == "mean count":
-        return f"mean count {_format_ratio(now, middle)} ({shown}, trained on {usual})"
+        return f"mean count {_format_ratio(new, middle)} ({shown}, trained on {usual})"
     if feature.aspect in _OF_SEQUENCES:
-        named = f" (most often {example})" if example else ""
-        return f"{feature.name} in {shown}{named}, trained on {usual}"
+        example_text = f" (most often {example})" if example else ""
+        return f"{feature.name} in {shown}{example_text}, trained on {usual}"
     return f"{feature.name}{' in' if feature.aspect == 'residues' else ''} {shown}, trained on {usual}"
 
 
-def _format_ratio(now: float, usual: float) -> str:
-    ratio = max(now, usual) / max(min(now, usual), 0.5)
-    return f"{f'{ratio:.0f}' if ratio >= 9.5 else f'{ratio:.1f}'} times {'lower' if now < usual else 'higher'}"
+def _format_ratio(new: float, usual: float) -> str:
+    ratio = max(new, usual) / max(min(new, usual), 0.5)
+    return f"{f'{ratio:.0f}' if ratio >= 9.5 else f'{ratio:.1f}'} times {'lower' if new < usual else 'higher'}"
 
 
 def _format_range(low: str, high: str) -> str:

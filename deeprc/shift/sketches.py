@@ -81,8 +81,10 @@ class Sketches:
         """Return the sketches of training repertoires."""
         measured = measure_repertoires(dataset)
         size = min(MAX_SKETCH, max(_MIN_SKETCH, _MAX_HASHES // max(len(dataset), 1)))
-        hashes = [each[:size] for each in measured.sketches]
-        is_sampled = [cut or len(each) > size for each, cut in zip(measured.sketches, measured.is_sampled, strict=True)]
+        hashes = [sketch[:size] for sketch in measured.sketches]
+        is_sampled = [
+            cut or len(sketch) > size for sketch, cut in zip(measured.sketches, measured.is_sampled, strict=True)
+        ]
         chosen = np.linspace(0, len(dataset) - 1, min(len(dataset), _MAX_COMPARED)).astype(int).tolist()
         blocks = iterate_overlap_blocks([hashes[i] for i in chosen], [is_sampled[i] for i in chosen])
         ids = tuple(map(str, dataset.repertoire_ids))
@@ -91,8 +93,9 @@ class Sketches:
     def find_copies(self, dataset: RepertoireDataset) -> list[Copy | None]:
         """Return for each new repertoire the training repertoire with which it shares far more than chance explains.
 
-        The overlap must be above 10%, of at least 10 junctions, and its odds ten times those of the median pair of
-        training repertoires and of the median training repertoire with the new one.
+        The overlap must be above 10% and have at least 10 junctions. Its odds must be ten times those of two usual
+        overlaps: the median of all pairs of training repertoires, and the median of the new repertoire with each
+        training repertoire.
         """
         n = len(self.hashes)
         measured = measure_repertoires(dataset)
@@ -117,7 +120,7 @@ def write_sketches(folder: Path, sketches: Sketches) -> None:
     hashes = np.concatenate([*sketches.hashes, np.zeros(0, np.uint64)])
     tensors = {
         "hashes": torch.from_numpy(hashes.view(np.int64)),
-        "offsets": torch.from_numpy(compute_offsets(np.array([len(each) for each in sketches.hashes], np.int64))),
+        "offsets": torch.from_numpy(compute_offsets(np.array([len(sketch) for sketch in sketches.hashes], np.int64))),
     }
     state = {
         "format": _FORMAT,
@@ -154,14 +157,14 @@ def read_sketches(folder: Path) -> Sketches | None:
     tensors, content = load_tensors(file)
     state: _State = validate(content, _State, f"{file}: state")
     check_format((state.format, state.version), _FORMAT, _VERSION, str(file))
-    fits = {name: (each.dtype, each.ndim) for name, each in tensors.items()} == dict.fromkeys(
+    fits = {name: (array.dtype, array.ndim) for name, array in tensors.items()} == dict.fromkeys(
         ("hashes", "offsets"), (torch.int64, 1)
     )
     n = len(state.repertoire_ids)
     if not fits or not 0 < n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
         raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, and at least one repertoire")
     hashes = _split_by_repertoire(tensors, file)
-    if any(is_cut and len(each) == 0 for each, is_cut in zip(hashes, state.is_sampled, strict=True)):
+    if any(is_cut and len(sketch) == 0 for sketch, is_cut in zip(hashes, state.is_sampled, strict=True)):
         raise InputError(f"{file}: is_sampled: expected at least one hash of each repertoire that is sampled")
     return Sketches(tuple(state.repertoire_ids), hashes, tuple(state.is_sampled), state.usual)
 
@@ -172,6 +175,6 @@ def _split_by_repertoire(tensors: dict[str, torch.Tensor], file: Path) -> tuple[
     if offsets[0] != 0 or offsets[-1] != len(hashes) or (np.diff(offsets) < 0).any():
         raise InputError(f"{file}: offsets: expected rising positions of hashes")
     parts: Sequence[NDArray[np.uint64]] = np.split(hashes, offsets[1:-1])
-    if any((each[1:] <= each[:-1]).any() for each in parts):
+    if any((sketch[1:] <= sketch[:-1]).any() for sketch in parts):
         raise InputError(f"{file}: hashes: expected different hashes in rising order")
     return tuple(parts)

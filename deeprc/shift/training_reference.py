@@ -58,7 +58,7 @@ _SMALLEST = 1e-3  # smallest distance whose logarithm is taken
 
 @dataclass(frozen=True)
 class Deviations:
-    """The deviations of B repertoires from what is usual.
+    """The deviations of B repertoires from the training repertoires.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Reference:
-    """A summary of what is usual among training repertoires; it holds no sequence, no label and no id.
+    """A summary of the training repertoires: means, variances and limits of features; no sequence, label or id.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Reference:
     def of(
         cls, table: FeatureTable, vocabulary: Mapping[str, Sequence[str]], donors: NDArray[np.int64] | None = None
     ) -> Reference | None:
-        """Return what is usual among training repertoires, (B,); None if they have fewer than `MIN_DONORS` donors.
+        """Return the reference of B training repertoires; None if they have fewer than `MIN_DONORS` donors.
 
         `vocabulary` has the names of the V and J genes whose shares are features of the table. `donors` is the index of
         each repertoire's donor, (B,); None: each repertoire has its own donor.
@@ -135,9 +135,11 @@ class Reference:
             )
         statistics = _compute_statistics(z, table.features)
         limits = {
-            name: max(float(np.quantile(each, 1 - SHARE_BEYOND)), _MIN_LIMIT) for name, each in statistics.items()
+            name: max(float(np.quantile(values, 1 - SHARE_BEYOND)), _MIN_LIMIT) for name, values in statistics.items()
         }
-        distances = np.sort(np.max([each / _compute_limits_of_others(each) for each in statistics.values()], axis=0))
+        distances = np.sort(
+            np.max([values / _compute_limits_of_others(values) for values in statistics.values()], axis=0)
+        )
         moments = sums.compute_moments()
         low, high = _compute_usual_range(table.values)
         return cls(
@@ -202,7 +204,7 @@ class _StoredReference:
 
     def to_reference(self) -> Reference:
         return Reference(
-            **{each.name: getattr(self, _NAMES_IN_FILE.get(each.name, each.name)) for each in fields(Reference)}
+            **{field.name: getattr(self, _NAMES_IN_FILE.get(field.name, field.name)) for field in fields(Reference)}
         )
 
 
@@ -260,7 +262,7 @@ def _compute_deviations(
 ) -> Floats:
     """Return the deviations of repertoires from the means, in standard deviations of a new repertoire, (B, F)."""
     mean, variance_between, variance_of_mean = moments
-    min_sds = np.array([MIN_SD[each.scale] for each in features])
+    min_sds = np.array([MIN_SD[feature.scale] for feature in features])
     return np.asarray((values - mean) / np.sqrt(variance_between + variance_of_mean + sampling_variance + min_sds**2))
 
 
@@ -269,7 +271,7 @@ def _compute_statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Flo
     values: dict[str, Floats] = {}
     deviation = np.nan_to_num(np.abs(z))  # an unknown feature does not count
     for aspect in ASPECTS:
-        columns = np.flatnonzero([each.aspect == aspect for each in features])
+        columns = np.flatnonzero([feature.aspect == aspect for feature in features])
         if len(columns):
             values[f"{aspect}:max"] = deviation[:, columns].max(axis=1)
         if len(columns) >= _MIN_FOR_RMS:
@@ -340,12 +342,14 @@ def _check_reference(reference: Reference, file: Path) -> None:
     n = len(reference.features)
     variances = (reference.variance_between, reference.variance_of_mean)
     columns = (reference.mean, *variances, reference.low, reference.high)
-    if any(len(each) != n for each in columns):
+    if any(len(column) != n for column in columns):
         raise InputError(f"{file}: expected {n} means, variances and limits, one for each feature")
-    if min(map(min, variances)) < 0 or max(max(map(abs, each)) for each in columns) > _LARGEST:
+    if min(map(min, variances)) < 0 or max(max(map(abs, column)) for column in columns) > _LARGEST:
         raise InputError(f"{file}: expected variances of at least 0, and no number beyond {_LARGEST:g}")
     names = set(_compute_statistics(np.zeros((1, n)), reference.features))
-    if set(reference.limits) != names or not all(_MIN_LIMIT <= each <= _LARGEST for each in reference.limits.values()):
+    if set(reference.limits) != names or not all(
+        _MIN_LIMIT <= limit <= _LARGEST for limit in reference.limits.values()
+    ):
         raise InputError(
             f"{file}: limits: expected numbers from {_MIN_LIMIT:g} to {_LARGEST:g} of {', '.join(sorted(names))}"
         )

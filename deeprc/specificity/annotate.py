@@ -26,7 +26,7 @@ from deeprc.specificity.background import (
     classify_publicity,
     count_carrying_repertoires,
     draw_clone_background,
-    match_rates,
+    estimate_match_rates,
 )
 from deeprc.specificity.databases import COLUMNS, normalise_calls, trim_conserved_residues
 
@@ -154,17 +154,17 @@ def _match_entries(sequences: Sequences, v_calls: pd.Series, database: pd.DataFr
     texts, first = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
     search = NeighbourSearch(CloneSet(Sequences.encode(texts.tolist())))
     table = search.make_table(search.clones.sequences.arrays([]), np.ones(len(texts), bool))
-    found = search.find(sequences.arrays([]), table, 0, len(sequences))
+    matches = search.find(sequences.arrays([]), table, 0, len(sequences))
     by_text = np.argsort(first, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=len(texts)))])
-    sizes = np.diff(bounds)[found.clones]
-    found_index = np.repeat(np.arange(len(found.rows)), sizes)
-    within = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    entries = by_text[bounds[found.clones][found_index] + within]
-    rows = found.rows[found_index]
+    sizes = np.diff(bounds)[matches.clones]
+    found_index = np.repeat(np.arange(len(matches.rows)), sizes)
+    index_in_clone = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    entries = by_text[bounds[matches.clones][found_index] + index_in_clone]
+    rows = matches.rows[found_index]
     v_own, v_other = v_calls.to_numpy(object)[rows], database["v_call"].to_numpy(object)[entries]
     has_same_v = (v_own == v_other) & (v_own != "")
-    return _Pairs(rows, entries, 2 * found.mismatches[found_index] + ~has_same_v)
+    return _Pairs(rows, entries, 2 * matches.mismatches[found_index] + ~has_same_v)
 
 
 def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
@@ -172,14 +172,14 @@ def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataF
     frame = pd.DataFrame({"row": pairs.rows, "match": pairs.matches, "entry": pairs.entries})
     frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
     frame = frame.join(database[list(COLUMNS[2:])], on="entry")
-    found = []
+    descriptions = []
     for row, matches in frame.groupby("row", sort=True):
         names = {name: _join_names(matches[name]) for name in ADDED_COLUMNS[1:-1]}
         match = _MATCHES[int(matches["match"].iloc[0])]
         sequence = different.iloc[int(str(row))]
         key = {"text": sequence["text"], "v_call": sequence["v_call"]}
-        found.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(matches)})
-    return pd.DataFrame(found, columns=["text", "v_call", *ADDED_COLUMNS])
+        descriptions.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(matches)})
+    return pd.DataFrame(descriptions, columns=["text", "v_call", *ADDED_COLUMNS])
 
 
 def _join_names(names: pd.Series) -> str:
@@ -218,7 +218,7 @@ def _compare_with_chance(
         counts = (pairs.matches <= largest) & (organism_of >= 0)
         hits = np.zeros((len(background.publicity), len(names)), np.bool_)
         hits[pairs.rows[counts], organism_of[counts]] = True
-        rates = match_rates(table_strata, background_strata, hits)
+        rates = estimate_match_rates(table_strata, background_strata, hits)
         n_found = organisms[f"n_{level}"].tolist()
         p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
         q_values = adjust_by_benjamini_hochberg(p_values, n_tests)
@@ -250,13 +250,13 @@ def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
 
     The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """
-    found: dict[str, int] = {}
+    row_of: dict[str, int] = {}
     for row, (text, original) in enumerate(zip(table["text"], table["own"].astype(str), strict=True)):
-        found |= {f"C{text}F": row, f"C{text}W": row}
+        row_of |= {f"C{text}F": row, f"C{text}W": row}
         as_given = original.strip().upper()
         if as_given[1:-1] == text:
-            found[as_given] = row
-    return found
+            row_of[as_given] = row
+    return row_of
 
 
 def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:

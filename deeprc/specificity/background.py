@@ -29,7 +29,7 @@ __all__ = [
     "classify_publicity",
     "count_carrying_repertoires",
     "draw_clone_background",
-    "match_rates",
+    "estimate_match_rates",
 ]
 
 _MAX_CLONES = 300_000  # largest number of clones of each publicity
@@ -63,10 +63,10 @@ def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, seq
 
     Several clones may belong to one sequence: `sequence_of_clone` is the index of each clone's sequence, (c,).
     """
-    found = np.zeros(1 + int(sequence_of_clone.max(initial=-1)), np.int64)
+    n_carriers = np.zeros(1 + int(sequence_of_clone.max(initial=-1)), np.int64)
     for carried in clones.find_in(dataset):
-        found[np.unique(sequence_of_clone[carried])] += 1
-    return found
+        n_carriers[np.unique(sequence_of_clone[carried])] += 1
+    return n_carriers
 
 
 def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
@@ -79,26 +79,27 @@ def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] 
     publicity = classify_publicity(np.diff(shared.offsets))
     rows, classes = [], []
     for value in np.unique(publicity):
-        clones = np.flatnonzero(publicity == value)
-        clones = rng.choice(clones, _MAX_CLONES, replace=False) if len(clones) > _MAX_CLONES else clones
-        rows.append(shared.representative[clones])
-        classes.append(np.full(len(clones), value))
+        indices = np.flatnonzero(publicity == value)
+        indices = rng.choice(indices, _MAX_CLONES, replace=False) if len(indices) > _MAX_CLONES else indices
+        rows.append(shared.representative[indices])
+        classes.append(np.full(len(indices), value))
     n = int(dataset.container.repertoire_offsets[-1])
     any_rows = np.sort(rng.choice(n, min(_N_PRIVATE, n), replace=False))
     known = hash_sequences(dataset, shared.representative)
     private = any_rows[~np.isin(hash_sequences(dataset, any_rows), known)]
     rows, classes = [*rows, private], [*classes, np.zeros(len(private), np.int64)]
     fields = [name for name in dataset.gene_fields if name == "v_call"]
-    found = dataset.take_clones(np.concatenate(rows), fields)
-    kept = np.flatnonzero(~pd.Series(found.decode(), dtype=object).isin(set(without)))
-    return Background(found.take(kept), np.concatenate(classes)[kept])
+    clones = dataset.take_clones(np.concatenate(rows), fields)
+    kept = np.flatnonzero(~pd.Series(clones.decode(), dtype=object).isin(set(without)))
+    return Background(clones.take(kept), np.concatenate(classes)[kept])
 
 
-def match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> Floats:
-    """Return the share of background clones like each sequence of the table that match each organism, (n, A).
+def estimate_match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> Floats:
+    """Return the probability that chance alone lets each sequence of the table match each organism, (n, A).
 
-    The share of a stratum is drawn towards that of the coarser stratum without the V gene, and this one towards that of
-    all clones of its publicity.
+    It is the share of background clones in the same stratum that match the organism. A stratum may have few clones. So
+    its share is drawn towards that of the coarser stratum without the V gene, and this one towards that of all clones
+    of its publicity.
 
     Parameters
     ----------
@@ -115,13 +116,13 @@ def match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> F
     )
     background_levels = (background.publicity, background.length, background.v_gene)
     for level in levels:
-        wanted = np.stack(level, axis=1)
-        keys, key_index = np.unique(wanted, axis=0, return_inverse=True)
-        found = _find_row_indices(keys, np.stack(background_levels[: len(level)], axis=1))
-        is_like_any = found >= 0
-        sizes = np.bincount(found[is_like_any], minlength=len(keys))
+        strata = np.stack(level, axis=1)
+        keys, key_index = np.unique(strata, axis=0, return_inverse=True)
+        stratum_index = _find_row_indices(keys, np.stack(background_levels[: len(level)], axis=1))
+        is_like_any = stratum_index >= 0
+        sizes = np.bincount(stratum_index[is_like_any], minlength=len(keys))
         clones, organisms = np.nonzero(hits & is_like_any[:, None])
-        cells = found[clones] * hits.shape[1] + organisms
+        cells = stratum_index[clones] * hits.shape[1] + organisms
         counts = np.bincount(cells, minlength=len(keys) * hits.shape[1]).reshape(len(keys), -1)
         key_index = key_index.ravel()
         rates = (counts[key_index] + _TRUST * rates) / (sizes[key_index, None] + _TRUST)
@@ -132,6 +133,6 @@ def _find_row_indices(keys: Integers, rows: Integers) -> Integers:
     """Return the index in `keys`, (k, d), of each of the rows, (m, d), or -1; the keys are sorted and different."""
     spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
     scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)
-    codes, wanted = (keys + 1) @ scale, (rows + 1) @ scale
-    at = np.searchsorted(codes, wanted).clip(0, len(codes) - 1)
-    return np.where(codes[at] == wanted, at, -1)
+    codes, row_codes = (keys + 1) @ scale, (rows + 1) @ scale
+    index = np.searchsorted(codes, row_codes).clip(0, len(codes) - 1)
+    return np.where(codes[index] == row_codes, index, -1)

@@ -153,7 +153,7 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
     """
     path = Path(path)
     table = _read_table(path)
-    known = next((each for each in _FORMATS if set(each.marks) <= set(table.columns)), None)
+    known = next((file_format for file_format in _FORMATS if set(file_format.marks) <= set(table.columns)), None)
     if known is None:
         raise InputError(
             f"{path}: not a database of known specificities: expected VDJdb, McPAS-TCR, an export of receptors from "
@@ -161,11 +161,11 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
             f"{join_names([str(name) for name in table.columns], 8)}"
         )
     parts = [_read_chain(table, known, chain, host) for chain in known.chains]
-    found = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
-    if found.empty:
+    entries = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+    if entries.empty:
         host_phrase = "" if host is None else f" of {host} receptors"
         raise InputError(f"{path}: holds no amino-acid sequence{host_phrase} with a known antigen")
-    return found
+    return entries
 
 
 def read_databases(paths: Iterable[str | os.PathLike[str]], *, host: str | None = "human") -> pd.DataFrame:
@@ -254,7 +254,7 @@ def _strip_quotes(text: str) -> str:
 
 def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | None) -> pd.DataFrame:
     """Return the rows of one chain, with `COLUMNS`."""
-    found = pd.DataFrame(
+    entries = pd.DataFrame(
         {
             "cdr3_aa": trim_conserved_residues(_take_first_known(table, chain.sequence)),
             "v_call": normalise_calls(_take_first_known(table, chain.v_call)),
@@ -263,19 +263,19 @@ def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | 
             "antigen_organism": _take_first_known(table, known.organism),
         }
     )
-    has_antigen = (found[["epitope", "antigen", "antigen_organism"]] != "").any(axis=1)
-    kept = (found["cdr3_aa"] != "") & has_antigen
+    has_antigen = (entries[["epitope", "antigen", "antigen_organism"]] != "").any(axis=1)
+    kept = (entries["cdr3_aa"] != "") & has_antigen
     if host is not None:
         hosts = _take_first_known(table, chain.host).str.lower().str.rsplit("/").str[-1]
         kept &= hosts.isin([*HOSTS[host], ""])
-    return found[kept]
+    return entries[kept]
 
 
 def _take_first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
     """Return for each row the first value of some columns that exists and is not empty; otherwise ""."""
-    found = pd.Series("", index=table.index, dtype=object)
+    first_known = pd.Series("", index=table.index, dtype=object)
     for name in names:
         if name in table:
             texts = table[name].str.replace(_CONTROLS, " ", regex=True).str.strip()
-            found = found.where(found != "", texts.where(~texts.isin(["None", "nan", "NA"]), ""))
-    return found
+            first_known = first_known.where(first_known != "", texts.where(~texts.isin(["None", "nan", "NA"]), ""))
+    return first_known

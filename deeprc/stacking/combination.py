@@ -144,7 +144,7 @@ def _choose_strength(entropies: Floats, donors: NDArray[np.int64]) -> int:
     best = int(np.argmin(entropies.mean(axis=1)))
     excess = entropies - entropies[best]
     centred = excess - excess.mean(axis=1, keepdims=True)
-    donor_sums = np.array([np.bincount(donors, each) for each in centred])  # (S, number of donors)
+    donor_sums = np.array([np.bincount(donors, column) for column in centred])  # (S, number of donors)
     n_donors = donor_sums.shape[1]
     error = np.sqrt((donor_sums**2).sum(axis=1) * n_donors / max(n_donors - 1, 1)) / excess.shape[1]
     return int(np.flatnonzero(excess.mean(axis=1) <= error)[-1])
@@ -154,7 +154,7 @@ def _fit_weights(
     scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float, donors: NDArray[np.int64]
 ) -> Combination:
     """Fit the weights of the informative members with one strength of the penalty; all other weights are 0."""
-    centres, scales = (each[:, 0] for each in compute_mean_and_sd(scores.T))
+    centres, scales = (moments[:, 0] for moments in compute_mean_and_sd(scores.T))
     features = _standardise_scores(scores, centres, scales)
     informative = np.flatnonzero(_select_informative_members(features, positive, slopes, donors))
     features = features[:, informative]

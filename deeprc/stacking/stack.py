@@ -260,7 +260,9 @@ class Stack(BinaryClassifier):
         """Return whether each repertoire was among the training repertoires, (B,), by its content; genes may differ."""
         check_is_fitted(self)
         known = KnownRepertoires(self.training_identities_.tolist())
-        return np.array([known.find(each, with_other_genes=True) is not None for each in identify_repertoires(X)])
+        return np.array(
+            [known.find(identity, with_other_genes=True) is not None for identity in identify_repertoires(X)]
+        )
 
     def member_table(self) -> pd.DataFrame:
         """Return a row per member: its cross-fitted AUC, its weight, and its share of the stack's variance."""
@@ -268,7 +270,7 @@ class Stack(BinaryClassifier):
         table = {"auc": self.member_aucs_, "weight": self.combination_.weights, "share": self.importance_}
         return pd.DataFrame(table, index=pd.Index(self.member_names_, name="member"))
 
-    def decide_with_members(self, X: RepertoireDataset) -> tuple[Floats, list[dict[str, Any]]]:
+    def score_with_members(self, X: RepertoireDataset) -> tuple[Floats, list[dict[str, Any]]]:
         """Return the score of each repertoire, (B,), and a row per member.
 
         A row has `member`, the columns of `member_table`, its `contributions`, B numbers, and the `intercept`.
@@ -286,7 +288,7 @@ class Stack(BinaryClassifier):
         check_is_fitted(self)
         return list(zip(self._members, self.importance_.tolist(), strict=True))
 
-    def _decide(self, X: RepertoireDataset) -> Floats:
+    def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self.combination_.log_odds(self.member_scores(validate_dataset(X)).to_numpy())
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -302,14 +304,14 @@ class Stack(BinaryClassifier):
         self.positive_class_, self.training_identities_ = "", np.array([], dtype=str)  # files of earlier versions
         super()._restore(stack_arrays, {name: value for name, value in values.items() if name != "members_"})
         self._members = restore_members(arrays, values["members_"]["value"])
-        centres, scales, weights, intercept = (arrays[f"combination.{each.name}"] for each in fields(Combination))
+        centres, scales, weights, intercept = (arrays[f"combination.{field.name}"] for field in fields(Combination))
         self.combination_ = Combination(centres, scales, weights, intercept.item())
         shape = (len(self._members),)
         per_member = (centres, scales, weights, self.member_names_, self.member_aucs_, self.importance_)
-        if any(each.shape != shape for each in per_member):
+        if any(array.shape != shape for array in per_member):
             raise ValueError(f"combination: expected weights of {len(self._members)} members")
         finite = (centres, weights, intercept, self.member_aucs_, self.importance_, self.calibration_)
-        if not all(np.isfinite(each).all() for each in finite) or not (scales > 0).all() or not (weights >= 0).all():
+        if not all(np.isfinite(array).all() for array in finite) or not (scales > 0).all() or not (weights >= 0).all():
             raise ValueError("combination: expected finite centres, scales above 0 and weights of at least 0")
         if self.classes_.shape != (2,) or self.calibration_.shape != (2,):
             raise ValueError("classes: expected two")

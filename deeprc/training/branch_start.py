@@ -54,9 +54,9 @@ def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     if not fitted:
         return
     identities = sorted(set(identify_repertoires(ordered.dataset)))
-    network.attach_branches([each.branch for each in fitted], identities)
+    network.attach_branches([fit.branch for fit in fitted], identities)
     assert network.branches is not None
-    scores = np.stack([each.scores for each in fitted], axis=1)  # (B, Q, T)
+    scores = np.stack([fit.scores for fit in fitted], axis=1)  # (B, Q, T)
     network.branches.store_known_scores(ordered.dataset, scores)
 
 
@@ -66,15 +66,15 @@ def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
     The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
     pieces.
     """
-    branch = next((each for each in network.branches or () if isinstance(each, CloneBranch)), None)
+    branch = next((branch for branch in network.branches or () if isinstance(branch, CloneBranch)), None)
     if branch is None:
         return fold
     dataset = fold.dataset
-    found = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
+    matching_rows = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
     _logger.info(
         "%s of %s sequences of %d repertoires match a stored clone, and the search for motifs leaves them out",
-        f"{sum(len(rows) for rows in found):,}",
+        f"{sum(len(rows) for rows in matching_rows):,}",
         f"{int(dataset.n_sequences.sum()):,}",
         len(dataset),
     )
-    return replace(fold, dataset=RemainingDataset(dataset, found))
+    return replace(fold, dataset=RemainingDataset(dataset, matching_rows))

@@ -93,9 +93,9 @@ def average_calibrations(tasks: Sequence[Task]) -> Calibration:
     positive class are averaged. So a repertoire at the cutoff of every model is at the cutoff of the ensemble.
     """
     calibrations = [task.calibration for task in tasks]
-    slope = harmonic_mean([each.slope for each in calibrations])
-    intercept = slope * fmean(each.intercept / each.slope for each in calibrations)
-    cutoff = slope * fmean(each.cutoff / each.slope for each in calibrations)
+    slope = harmonic_mean([calibration.slope for calibration in calibrations])
+    intercept = slope * fmean(calibration.intercept / calibration.slope for calibration in calibrations)
+    cutoff = slope * fmean(calibration.cutoff / calibration.slope for calibration in calibrations)
     return Calibration(slope, intercept, cutoff)
 
 
@@ -114,12 +114,14 @@ def restore_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: 
     """
     if "calibration" not in state:
         return tuple(replace(task, calibration=IDENTITY) for task in tasks)
-    found: list[Calibration] = validate(state["calibration"], list[Calibration], f"{where}: calibration")
-    if len(found) != len(tasks):
-        raise InputError(f"{where}: calibration: expected {len(tasks)}, one for each target, found {len(found)}")
-    for task, each in zip(tasks, found, strict=True):
-        moves = each.intercept != 0 or each.cutoff != 0
-        if (task.kind == "regression" and each.slope != 1) or (task.kind != "binary" and moves):
-            numbers = f"slope {each.slope:g}, intercept {each.intercept:g} and cutoff {each.cutoff:g}"
+    calibrations: list[Calibration] = validate(state["calibration"], list[Calibration], f"{where}: calibration")
+    if len(calibrations) != len(tasks):
+        raise InputError(f"{where}: calibration: expected {len(tasks)}, one for each target, found {len(calibrations)}")
+    for task, calibration in zip(tasks, calibrations, strict=True):
+        moves = calibration.intercept != 0 or calibration.cutoff != 0
+        if (task.kind == "regression" and calibration.slope != 1) or (task.kind != "binary" and moves):
+            numbers = (
+                f"slope {calibration.slope:g}, intercept {calibration.intercept:g} and cutoff {calibration.cutoff:g}"
+            )
             raise InputError(f"{where}: calibration: {numbers} do not fit a {task.kind} target")
-    return tuple(replace(task, calibration=each) for task, each in zip(tasks, found, strict=True))
+    return tuple(replace(task, calibration=calibration) for task, calibration in zip(tasks, calibrations, strict=True))

@@ -113,8 +113,8 @@ def _compute_p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rn
     labels = search_output.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
     share = _compute_motif_share(motif, search_output.dataset)
     (r,) = correlate_columns(share[:, None], labels, search_output.compute_weights())
-    reach = np.sign(motif.correlation) * r
-    return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
+    in_direction = np.sign(motif.correlation) * r
+    return float(np.mean(in_direction >= in_direction[0] - 1e-12)) if in_direction[0] > 0 else 1.0
 
 
 def _compute_motif_share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:

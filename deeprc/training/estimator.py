@@ -126,14 +126,14 @@ class DeepRCEstimator(RepertoireEstimator):
         check_is_fitted(self)
         inference = self.model_.make_inference(X)
         logits = (inference.compute_logits(i) for i in range(len(X)))
-        return [compute_attention_weights(each, inference.top_fraction).numpy() for each in logits]
+        return [compute_attention_weights(logit, inference.top_fraction).numpy() for logit in logits]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
         network = self.model_.network
-        tensors = {f"network.{name}": each.detach().cpu().numpy() for name, each in network.state_dict().items()}
-        more = {**describe_network(network), "calibration": describe_calibration(self.model_.tasks)}
-        described = {f"{name}_": {"value": value} for name, value in more.items()}
+        tensors = {f"network.{name}": tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
+        described_network = {**describe_network(network), "calibration": describe_calibration(self.model_.tasks)}
+        described = {f"{name}_": {"value": value} for name, value in described_network.items()}
         return {**arrays, **tensors}, {**values, **described, "config_": {"value": self.model_.config.to_mapping()}}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:

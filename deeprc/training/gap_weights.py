@@ -42,12 +42,12 @@ def describe_gaps(motif: EnrichedMotif) -> str:
 
     Gaps are given by their positions in the motif, from 1.
     """
-    named = []
+    gap_texts = []
     for gap, weights in zip(motif.gaps, motif.gap_weights, strict=False):
         best = sorted(range(len(weights)), key=lambda letter: -weights[letter])
         if weights:
-            named.append(f"{gap + 1}: {' '.join(AMINO_ACIDS[i] for i in best if weights[i] >= _MIN_NAMED)}")
-    return "; ".join(named)
+            gap_texts.append(f"{gap + 1}: {' '.join(AMINO_ACIDS[i] for i in best if weights[i] >= _MIN_NAMED)}")
+    return "; ".join(gap_texts)
 
 
 def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task]) -> list[EnrichedMotif]:
@@ -74,15 +74,18 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     for g, (m, _) in enumerate(gaps):
         search_output, labelled = make_search_output(fold, tasks, motifs[m].output)
         sizes = search_output.dataset.n_sequences - n_excluded[labelled, m]
-        found = None
+        estimates = None
         if sizes.any():
             numbers = search_output.labels[:, 0], search_output.compute_weights(sizes), search_output.donors
             frequencies = counts[labelled, g] / np.maximum(sizes, 1)[:, None]
             slopes, variances, means = _fit_slopes(frequencies, sizes, *numbers)
             slopes *= np.sign(motifs[m].correlation)
-            found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
-        weights[m].append(() if found is None else tuple(found.tolist()))
-    return [replace(motif, gap_weights=tuple(each)) for motif, each in zip(motifs, weights, strict=True)]
+            estimates = _shrink_slopes(slopes, variances, means, _LEVEL / len(gaps))
+        weights[m].append(() if estimates is None else tuple(estimates.tolist()))
+    return [
+        replace(motif, gap_weights=tuple(weights_of_motif))
+        for motif, weights_of_motif in zip(motifs, weights, strict=True)
+    ]
 
 
 def _fit_slopes(
@@ -118,7 +121,7 @@ def _fit_slopes(
         return slopes, np.maximum((by_donor**2).sum(0), counting), mean
 
 
-def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
+def _shrink_slopes(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
     """Return the slopes drawn towards their expectation, divided by the largest, (20,); None if all may be equal.
 
     If witnesses have each residue equally often, the slopes are a line in 1 / frequency. A line is what is expected if
@@ -229,7 +232,7 @@ def _count_part(
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
         for repertoires, block in iterate_blocks(dataset, step):
             own_counts = counts[repertoires]
-            run_in_parts(_tally, len(own_counts), block, tables, own_counts, n_excluded[repertoires])
+            run_in_parts(_add_letter_counts, len(own_counts), block, tables, own_counts, n_excluded[repertoires])
     return counts, n_excluded
 
 
@@ -251,7 +254,7 @@ class _Motifs(NamedTuple):
 
 
 @njit(nogil=True)
-def _tally(
+def _add_letter_counts(
     first: int,
     stop: int,
     block: BlockSequences,
@@ -262,26 +265,26 @@ def _tally(
     """Add what `_count_letters` counts in some of b repertoires to `counts`, (b, G, 20), and `n_excluded`."""
     residues, offsets, repertoire_offsets = block
     n = len(motifs.spans)
-    found, has_motif = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    is_motif_here, has_motif = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for b in range(first, stop):
         for s in range(repertoire_offsets[b], repertoire_offsets[b + 1]):
-            if not _find_motifs(residues, offsets[s], offsets[s + 1], motifs, found):
+            if not _find_motifs(residues, offsets[s], offsets[s + 1], motifs, is_motif_here):
                 continue
             has_motif[:] = False
             for m in range(n):
                 if has_motif[motifs.groups[m]]:
                     n_excluded[b, m] += 1
-                elif found[m]:
+                elif is_motif_here[m]:
                     has_motif[motifs.groups[m]] = True
                     for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
                         if _is_match(residues, start, motifs.letters[m], motifs.spans[m]):
                             for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
                                 counts[b, g, residues[start + motifs.gaps[g]]] += 1
-            found[:] = False
+            is_motif_here[:] = False
 
 
 @njit(nogil=True)
-def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Motifs, found: Flags) -> bool:
+def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Motifs, is_motif_here: Flags) -> bool:
     """Flag the motifs that occur in the sequence from `start` to `stop`, (M,); return whether there is one."""
     has_any = False
     for at in range(start, stop):
@@ -289,12 +292,13 @@ def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Mo
         for i in range(motifs.first_bounds[letter], motifs.first_bounds[letter + 1]):
             m = motifs.by_first[i]
             if at + motifs.spans[m] <= stop and _is_match(residues, at, motifs.letters[m], motifs.spans[m]):
-                found[m] = has_any = True
+                is_motif_here[m] = has_any = True
     return has_any
 
 
 @njit(nogil=True)
 def _is_match(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
+    """Return whether the residues from `start` on have the letters of a motif; `ANY` accepts each residue."""
     offset = 0
     while offset < span and (letters[offset] == ANY or letters[offset] == residues[start + offset]):
         offset += 1

@@ -82,7 +82,7 @@ def correlate(
     sizes = [count_kmers_of(spacing) for spacing in spacings]
     max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local())
     passes = _plan_passes(sizes, _order_spacings(spacings), max_kmers)
-    buffer = np.empty(n_labels * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
+    buffer = np.empty(n_labels * max((sum(sizes[i] for i in indices) for indices in passes), default=0), np.float32)
     n_passes = "1 pass" if len(passes) == 1 else f"{len(passes)} passes"
     name = f"search for motifs: correlations, {n_passes} over {len(dataset)} repertoires"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
@@ -93,8 +93,8 @@ def correlate(
             used = [spacings[index] for index in spacing_indices]
             for repertoires, i, frequencies in iterate_frequencies(dataset, used, step, excluded):
                 sums[i].add(frequencies, weighted_labels[:, repertoires], weights[repertoires])
-            for index, each in zip(spacing_indices, sums, strict=True):
-                yield each.compute_statistics(index, float(weights.sum()))
+            for index, spacing_sums in zip(spacing_indices, sums, strict=True):
+                yield spacing_sums.compute_statistics(index, float(weights.sum()))
 
 
 def _choose_max_bytes(n_sequences: int) -> int:
@@ -107,10 +107,16 @@ def _order_spacings(spacings: Sequence[Spacing]) -> list[int]:
     longer = find_longer_spacings(spacings)
 
     def follow(index: int) -> list[int]:
-        shorter = (i for i, found in enumerate(longer) if found is not None and found.spacing_index == index)
+        shorter = (
+            i
+            for i, longer_spacing in enumerate(longer)
+            if longer_spacing is not None and longer_spacing.spacing_index == index
+        )
         return [index, *(follower for i in shorter for follower in follow(i))]
 
-    return [follower for index, found in enumerate(longer) if found is None for follower in follow(index)]
+    return [
+        follower for index, longer_spacing in enumerate(longer) if longer_spacing is None for follower in follow(index)
+    ]
 
 
 def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_kmers: int) -> list[list[int]]:

@@ -145,8 +145,8 @@ class Dispersion:
         because of fewer than four donors: it would be correlated with many labels by chance.
         """
         listed = self._list_kmers()
-        found = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)
-        frequencies = _count_each_sequence_once(found, len(self._sizes)) / self._sizes[:, None]
+        occurrences = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)
+        frequencies = _count_each_sequence_once(occurrences, len(self._sizes)) / self._sizes[:, None]
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
@@ -154,7 +154,7 @@ class Dispersion:
         z[_compute_effective_number(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
         strongest = np.argsort(-z, kind="stable")[:_MAX_KEPT]
         kept = strongest[z[strongest] >= _MIN_Z_SCORE]
-        return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], found.take(kept))
+        return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], occurrences.take(kept))
 
     def _list_kmers(self) -> _ListedKmers:
         """Return the k-mers that vary more than their parts explain, most variable first."""
@@ -178,8 +178,8 @@ class Dispersion:
 def _iterate_parts(spacing: Spacing, searched: Container[Spacing]) -> Iterator[tuple[int, Spacing]]:
     """Yield the parts of a spacing that are searched: the index of the residue that is left out, and the spacing."""
     for dropped in range(len(spacing)):
-        rest = spacing[:dropped] + spacing[dropped + 1 :]
-        part = tuple(offset - rest[0] for offset in rest)
+        remaining = spacing[:dropped] + spacing[dropped + 1 :]
+        part = tuple(offset - remaining[0] for offset in remaining)
         if part in searched:
             yield dropped, part
 
@@ -201,7 +201,7 @@ def _compute_inherited_excess(
     inherited = np.zeros(shape)
     for dropped, part in _iterate_parts(spacing, relative):
         part_excess, variance = (
-            np.expand_dims(each[part].reshape(shape[1:]), dropped) for each in (relative, variances)
+            np.expand_dims(array[part].reshape(shape[1:]), dropped) for array in (relative, variances)
         )
         inherited = np.maximum(inherited, np.where(kmer_variances < _MIN_SHARE_OF_LONGER * variance, part_excess, 0))
     return inherited.ravel()
@@ -230,8 +230,8 @@ def _compute_effective_number(parts: Floats) -> Floats:
     return np.asarray(parts.sum(axis=0) ** 2 / np.where(squares > 0, squares, 1))
 
 
-def _count_each_sequence_once(found: Occurrences, n_repertoires: int) -> Integers:
+def _count_each_sequence_once(occurrences: Occurrences, n_repertoires: int) -> Integers:
     """Return the number of sequences that count for each k-mer, (B, n); each sequence counts for its first k-mer."""
-    order = np.lexsort((found.kmer, found.sequence))
-    sequence = found.sequence[order]
-    return found.tabulate(n_repertoires, order[np.diff(sequence, prepend=-1) > 0])
+    order = np.lexsort((occurrences.kmer, occurrences.sequence))
+    sequence = occurrences.sequence[order]
+    return occurrences.tabulate(n_repertoires, order[np.diff(sequence, prepend=-1) > 0])

@@ -159,8 +159,8 @@ def iterate_frequencies(
         n, first = len(block.sequences.offsets) - 1, repertoire_offsets[block.repertoires.start]
         own_excluded = np.zeros(n, np.bool_) if excluded is None else excluded[first : first + n]
         counting = _BlockCounting(block.sequences, own_excluded, spacings, longer, buffer)
-        for spacing_index, found in enumerate(longer):
-            if found is None or counting.is_sparse(found.spacing_index):
+        for spacing_index, longer_spacing in enumerate(longer):
+            if longer_spacing is None or counting.is_sparse(longer_spacing.spacing_index):
                 for index, frequencies in counting.count(spacing_index):
                     yield block.repertoires, index, frequencies
 
@@ -187,14 +187,14 @@ def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | No
     gap. This is exact, because these places are within the sequence wherever the k-mer is.
     """
     index_of = {spacing: index for index, spacing in enumerate(spacings)}
-    found: list[LongerSpacing | None] = [None] * len(spacings)
+    longer_spacings: list[LongerSpacing | None] = [None] * len(spacings)
     for index, spacing in enumerate(spacings):
         for i in range(1, len(spacing)):
             for offset in range(spacing[i - 1] + 1, spacing[i]):
                 longer = (*spacing[:i], offset, *spacing[i:])
                 if longer in index_of:
-                    found[index] = LongerSpacing(index_of[longer], i)
-    return found
+                    longer_spacings[index] = LongerSpacing(index_of[longer], i)
+    return longer_spacings
 
 
 class _BlockCounting:

@@ -95,17 +95,15 @@ def find_occurrences(dataset: RepertoireDataset, kmers: KmerSet, *, max_occurren
     if len(kmers) == 0:
         return Occurrences.none()
     parts = divide_repertoires(dataset)
-    found = compute_parts(partial(_count_part, kmers), parts)
-    total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(kmers), np.int64))
+    counts_and_sequences = compute_parts(partial(_count_part, kmers), parts)
+    total = sum((counts.sum(axis=0) for counts, _ in counts_and_sequences), np.zeros(len(kmers), np.int64))
     was_searched = _choose_within_limit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
     if not total[was_searched].any():
         return replace(Occurrences.none(), was_searched=was_searched)
-    for counts, _ in found:
+    for counts, _ in counts_and_sequences:
         counts[:, ~was_searched] = 0
-    counted = [
-        _CountedPart(part, *counts_and_sequences) for part, counts_and_sequences in zip(parts, found, strict=True)
-    ]
-    return _join(parts, compute_parts(partial(_find_part, kmers, was_searched), counted), was_searched)
+    counted = [_CountedPart(part, *result) for part, result in zip(parts, counts_and_sequences, strict=True)]
+    return _join_parts(parts, compute_parts(partial(_find_part, kmers, was_searched), counted), was_searched)
 
 
 class _CountedPart(NamedTuple):
@@ -140,26 +138,28 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
     return counts, PackedFlags(has_kmer)
 
 
-_Found = tuple[NDArray[np.int32], Integers, NDArray[np.int32]]
+_PartOccurrences = tuple[NDArray[np.int32], Integers, NDArray[np.int32]]
 
 
-def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searched: Flags) -> Occurrences:
+def _join_parts(
+    parts: Sequence[RepertoireDataset], occurrences: Sequence[_PartOccurrences], was_searched: Flags
+) -> Occurrences:
     """Join the occurrences in consecutive parts of the repertoires."""
-    if len(found) == 1:
-        return Occurrences(*found[0], was_searched)
+    if len(occurrences) == 1:
+        return Occurrences(*occurrences[0], was_searched)
     first_repertoires = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
     first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
     moved = [
         (repertoire + np.int32(first_repertoire), sequence + first_sequence, kmer)
         for (repertoire, sequence, kmer), first_repertoire, first_sequence in zip(
-            found, first_repertoires, first_sequences, strict=True
+            occurrences, first_repertoires, first_sequences, strict=True
         )
     ]
     repertoire, sequence, kmer = map(np.concatenate, zip(*moved, strict=True))
     return Occurrences(repertoire, sequence, kmer, was_searched)
 
 
-def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Found:
+def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _PartOccurrences:
     """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
     dataset, counts, has_kmer = part.dataset, part.counts, part.has_kmer.flags
     repertoire_offsets = compute_offsets(dataset.n_sequences)
@@ -182,8 +182,8 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
 
 def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:
     """Return whether each sequence of all repertoires has a k-mer, (N,): the one of this spacing and code."""
-    found = compute_parts(partial(_mark_part, spacing, code), divide_repertoires(dataset))
-    return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])
+    marked_parts = compute_parts(partial(_mark_part, spacing, code), divide_repertoires(dataset))
+    return marked_parts[0].flags if len(marked_parts) == 1 else np.concatenate([part.flags for part in marked_parts])
 
 
 def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> PackedFlags:
@@ -193,7 +193,9 @@ def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> Packe
     with open_step("search for motifs: sequences with a motif", len(has_kmer)) as step:
         for repertoires, block in iterate_blocks(dataset, step):
             own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
-            run_in_blocks(_mark, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags)
+            run_in_blocks(
+                _mark_sequences, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags
+            )
     return PackedFlags(has_kmer)
 
 
@@ -213,7 +215,7 @@ class _ChosenSequences(NamedTuple):
 
 
 def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
-    """Return whether the occurrences of each k-mer, taken in their order, are within what the earlier ones left."""
+    """Return which k-mers, in their order, still fit into the limit after the occurrences of the earlier ones."""
     chosen = np.zeros(len(counts), np.bool_)
     for i, count in enumerate(counts):
         if count <= max_occurrences:
@@ -277,7 +279,7 @@ def _find_given(
 
 
 @njit(nogil=True)
-def _mark(
+def _mark_sequences(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],

@@ -44,7 +44,9 @@ class KmerSet:
     @classmethod
     def concatenate(cls, parts: Sequence[KmerSet]) -> KmerSet:
         """Join sets of k-mers of the same search, in their order."""
-        index, code = (np.concatenate(each) for each in zip(*((p.spacing_index, p.code) for p in parts), strict=True))
+        index, code = (
+            np.concatenate(arrays) for arrays in zip(*((p.spacing_index, p.code) for p in parts), strict=True)
+        )
         return cls(parts[0].spacings, index, code)
 
     def take(self, rows: Integers | Flags) -> KmerSet:

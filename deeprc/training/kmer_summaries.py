@@ -48,7 +48,7 @@ class StrongestKmers(NamedTuple):
 
 
 class SpacingSummary(NamedTuple):
-    """What is kept of the k-mers of one spacing.
+    """Summary of the k-mers of one spacing: moments of their frequencies, and the strongest k-mers.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def summarise_spacings(
     excluded: Flags | None = None,
     with_moments: bool = False,
 ) -> list[SpacingSummary]:
-    """Return what is kept of the k-mers of each spacing after a pass over the repertoires; the order has no meaning.
+    """Return a summary of the k-mers of each spacing, in any order, after one pass over the repertoires.
 
     Parameters
     ----------
@@ -101,14 +101,14 @@ def summarise_spacings(
         Whether means and variances are kept.
     """
     flags = None if excluded is None else PackedFlags(excluded)
-    work = partial(_summarise, _Pass(dataset, spacings, labels, weights, flags, with_moments))
+    work = partial(_summarise_part, _Pass(dataset, spacings, labels, weights, flags, with_moments))
     n_parts = count_parts()
-    found = compute_parts(work, [range(first, len(spacings), n_parts) for first in range(n_parts)])
-    return [summary for part in found for summary in part]
+    summaries_of_parts = compute_parts(work, [range(first, len(spacings), n_parts) for first in range(n_parts)])
+    return [summary for part in summaries_of_parts for summary in part]
 
 
-def _summarise(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
-    """Return what is kept of the chosen spacings."""
+def _summarise_part(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
+    """Return the summaries of the chosen spacings."""
     spacings = [given.spacings[index] for index in chosen]
     labels = given.labels.reshape(len(given.labels), -1)
     excluded = None if given.excluded is None else given.excluded.flags

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.plan import describe_names
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_names
 from deeprc.nn.features import AbundanceMode
 
 __all__ = ["find_repertoires_with_counts_of_one", "replace_log_abundance", "warn_of_counts_of_one"]
@@ -19,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 def find_repertoires_with_counts_of_one(dataset: RepertoireDataset) -> list[str]:
     """Return the ids of the repertoires that have sequences, but no count above 1."""
-    return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
+    return [repertoire.repertoire_id for repertoire in dataset if len(repertoire) and repertoire.counts.max() <= 1]
 
 
 def replace_log_abundance(config: Config, datasets: Sequence[RepertoireDataset]) -> Config:
@@ -40,13 +39,13 @@ def replace_log_abundance(config: Config, datasets: Sequence[RepertoireDataset])
     """
     if config.network.abundance != "log":
         return config
-    found = [name for dataset in datasets for name in find_repertoires_with_counts_of_one(dataset)]
-    if not found:
+    counts_of_one = [name for dataset in datasets for name in find_repertoires_with_counts_of_one(dataset)]
+    if not counts_of_one:
         return config
-    if len(found) < sum(int((dataset.n_sequences > 0).sum()) for dataset in datasets):
+    if len(counts_of_one) < sum(int((dataset.n_sequences > 0).sum()) for dataset in datasets):
         raise InputError(
             "abundance=log hides every residue of repertoires whose counts are all 1: "
-            f"{describe_names(found, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "
+            f"{describe_names(counts_of_one, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "
             "abundance=none"
         )
     _logger.warning(
@@ -70,15 +69,15 @@ def warn_of_counts_of_one(dataset: RepertoireDataset, abundance: AbundanceMode, 
     """
     if abundance != "log" and not branches_read_counts:
         return
-    found = find_repertoires_with_counts_of_one(dataset)
-    if found and branches_read_counts:
+    counts_of_one = find_repertoires_with_counts_of_one(dataset)
+    if counts_of_one and branches_read_counts:
         _logger.warning(
             "Counts add nothing to the prediction of %s: they are all 1. But the model has learned from counts.",
-            describe_names(found, "repertoire", "repertoires"),
+            describe_names(counts_of_one, "repertoire", "repertoires"),
         )
-    if found and abundance == "log":
+    if counts_of_one and abundance == "log":
         _logger.warning(
             "The prediction does not depend on the sequences of %s: all their counts are 1, and abundance=log "
             "multiplies residues by log(1) = 0.",
-            describe_names(found, "repertoire", "repertoires"),
+            describe_names(counts_of_one, "repertoire", "repertoires"),
         )

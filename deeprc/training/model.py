@@ -86,11 +86,11 @@ class Model(ABC):
     @property
     def branch_features(self) -> dict[str, list[str]]:
         """What each branch of `branch_names` reads in any member, such as k-mers; empty if its name says it."""
-        found: dict[str, dict[str, None]] = {name: {} for name in self.branch_names}
+        features_of: dict[str, dict[str, None]] = {name: {} for name in self.branch_names}
         for member in self.members:
             for branch in member.network.branches or ():
-                found[branch.name].update(dict.fromkeys(branch.features))
-        return {name: list(features) for name, features in found.items()}
+                features_of[branch.name].update(dict.fromkeys(branch.features))
+        return {name: list(features) for name, features in features_of.items()}
 
     @property
     def n_outputs(self) -> int:
@@ -210,9 +210,9 @@ class TrainedModel(Model):
         reads_counts = any(branch.reads_counts for branch in self.network.branches or ())
         warn_of_counts_of_one(dataset, self.config.network.abundance, branches_read_counts=reads_counts)
         inference = self.make_inference(dataset)
-        for position, found in enumerate(inference.iterate_outputs()):
-            self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            yield OutputParts(found.numpy(), _compute_branch_parts(inference, position))
+        for position, outputs in enumerate(inference.iterate_outputs()):
+            self.check_finite(outputs.numpy(), dataset[position].repertoire_id)
+            yield OutputParts(outputs.numpy(), _compute_branch_parts(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError if numbers that the network computed for a repertoire are infinite or NaN."""

@@ -72,10 +72,10 @@ def find_enriched_motifs(
     `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
-    strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
-    count once, and a variant counts if it has sequences of its own. Each output is searched alone. Forms of the motifs
-    with one position more or fewer are tested among each other, see `deeprc.training.motif_forms`; they follow the
-    motifs of all outputs.
+    strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
+    counts once, and a variant counts if it has sequences of its own. Each output is searched alone. Variants of the
+    motifs, with one position more or fewer, are tested among each other, see `deeprc.training.motif_variants`. In the
+    result, they follow the motifs of all outputs.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ def find_enriched_motifs(
     """
     if not spacings or limits.max_motifs < 1:
         return []
-    rng, form_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    rng, variant_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     all_search_outputs = list(iterate_search_outputs(fold, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(search_outputs.outputs) for search_outputs in all_search_outputs)
     by_output: list[list[EnrichedMotif]] = []
-    forms_by_output: list[list[EnrichedMotif]] = []
+    variants_by_output: list[list[EnrichedMotif]] = []
     best_by_output: list[EnrichedMotif] = []
     for search_outputs in all_search_outputs:
         for search in _start_searches(search_outputs, spacings, limits.level / n_outputs, rng):
@@ -104,12 +104,12 @@ def find_enriched_motifs(
             motifs, has_motif = search.choose_motifs(limits.max_motifs)
             by_output.append(motifs)
             if 0 < len(motifs) < limits.max_motifs:
-                forms_by_output.append(search.find_forms(motifs, has_motif, form_rng))
+                variants_by_output.append(search.find_variants(motifs, has_motif, variant_rng))
     if not any(by_output):
         is_doubtful = [motif.p_value <= limits.doubtful_level / n_outputs for motif in best_by_output]
         by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]
     chosen: dict[tuple[int, ...], EnrichedMotif] = {}
-    for motifs_of_outputs in (by_output, forms_by_output):
+    for motifs_of_outputs in (by_output, variants_by_output):
         _add_in_turn(chosen, motifs_of_outputs, limits.max_motifs)
     return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
 
@@ -131,13 +131,13 @@ def _start_searches(
 
 
 def _add_in_turn(
-    chosen: dict[tuple[int, ...], EnrichedMotif], found: Sequence[Sequence[EnrichedMotif]], max_motifs: int
+    chosen: dict[tuple[int, ...], EnrichedMotif], motifs_by_output: Sequence[Sequence[EnrichedMotif]], max_motifs: int
 ) -> None:
     """Add the best motif of each output, then the second best of each, and so on; each motif only once.
 
     Within a round, the motif with the smallest p-value comes first.
     """
-    for motifs in zip_longest(*found):
-        for motif in sorted(filter(None, motifs), key=lambda each: each.p_value):
+    for motifs in zip_longest(*motifs_by_output):
+        for motif in sorted(filter(None, motifs), key=lambda motif: motif.p_value):
             if len(chosen) < max_motifs:
                 chosen.setdefault(motif.letters, motif)

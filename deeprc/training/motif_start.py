@@ -98,12 +98,12 @@ def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Se
             "start at random."
         )
     shown = motifs[:_MAX_NAMED]
-    named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in shown)
-    some = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
+    motif_list = ", ".join(f"{motif.pattern} ({motif.correlation:+.2f}, p = {motif.p_value:.2g})" for motif in shown)
+    starts = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
     more = f", and {len(motifs) - len(shown)} more" if len(motifs) > len(shown) else ""
     return (
-        f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
-        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{more}"
+        f"{len(motifs)} of {n_kernels} kernels {starts} associated with the label in the training repertoires, the "
+        f"others at random. In brackets, the correlation with the label and the corrected p-value: {motif_list}{more}"
     )
 
 
@@ -118,17 +118,18 @@ def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -
         return ""
     each_task = zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True)
     n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
-    whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
-    return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))
+    units_text = "training repertoires" if fold.groups is None else "donors of training repertoires"
+    return "; ".join(_explain_unsearched_task(task, n, units_text) for task, n in zip(tasks, n_donors, strict=True))
 
 
-def _explain_unsearched_task(task: Task, n_donors: int, whose: str) -> str:
-    """Return why no motif is searched for a task with labels of so many donors, which are called `whose`."""
+def _explain_unsearched_task(task: Task, n_donors: int, units_text: str) -> str:
+    """Return why no motif is searched for a task; `n_donors` have a label, and `units_text` names what is counted."""
     if n_donors < MIN_DONORS:
-        return f"target {task.name!r} has labels of {n_donors} {whose}, and the search needs at least {MIN_DONORS}"
+        return f"target {task.name!r} has labels of {n_donors} {units_text}, and the search needs at least {MIN_DONORS}"
     if task.kind == "regression":
         return f"all labels of target {task.name!r} are equal"
-    return f"the search needs {MIN_MEMBERS} {whose} in a class of target {task.name!r}, and {MIN_MEMBERS} in the others"
+    needed = f"{MIN_MEMBERS} {units_text} in a class of target {task.name!r}"
+    return f"the search needs {needed}, and {MIN_MEMBERS} in the others"
 
 
 @torch.no_grad()

@@ -74,7 +74,7 @@ def _pool_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor
     pooled_values = track(
         inference.iterate_pooled(rank_share.tolist()), "regression on whole repertoires", len(rank_share)
     )
-    pooled = ranks.gather([each.cpu() for each in pooled_values])
+    pooled = ranks.gather([pooled_value.cpu() for pooled_value in pooled_values])
     network.train(was_training)
     return torch.stack(pooled).flatten(start_dim=1)  # (n, H, S) -> (n, H * S)
 

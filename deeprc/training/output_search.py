@@ -21,7 +21,7 @@ from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import KmerSet, Spacing
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
-from deeprc.training.motif_forms import find_forms
+from deeprc.training.motif_variants import find_variants
 from deeprc.training.permutations import PermutationNull
 from deeprc.training.search_outputs import SearchOutputs
 
@@ -55,8 +55,10 @@ class _KmerTest:
             p[k_of == k] = self.null.compute_p_values(int(k), correlation[k_of == k])
         if self.discoveries is None:
             return p
-        some = candidates.overdispersed
-        p[some] = np.minimum(p[some], self.discoveries.compute_q_values(correlation[some]))
+        is_overdispersed = candidates.overdispersed
+        p[is_overdispersed] = np.minimum(
+            p[is_overdispersed], self.discoveries.compute_q_values(correlation[is_overdispersed])
+        )
         return np.asarray(np.minimum(2 * p, 1))
 
 
@@ -126,28 +128,30 @@ class OutputSearch:
             p = self._test.compute_p_values(candidates, candidates.correlation)
             significant = candidates.take(p <= self._level)
             compared = significant.take_first_of_each_sign(_MAX_COMPARED // 2)
-            found, complete = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs - len(chosen))
-            chosen += found
-            if not found or len(chosen) == max_motifs or (complete and len(compared) == len(significant)):
+            new_motifs, complete = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs - len(chosen))
+            chosen += new_motifs
+            if not new_motifs or len(chosen) == max_motifs or (complete and len(compared) == len(significant)):
                 return chosen, has_motif
             weights = self._search_output.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
             if not weights.any():
                 return chosen, has_motif
             labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
             summaries = summarise_spacings(self._dataset, self._spacings, labels, weights, excluded=has_motif)
-            candidates = self._list_candidates([(each.spacing_index, each.by_output[0]) for each in summaries])
+            candidates = self._list_candidates([(summary.spacing_index, summary.by_output[0]) for summary in summaries])
 
-    def find_forms(
+    def find_variants(
         self, motifs: Sequence[EnrichedMotif], has_motif: Flags, rng: np.random.Generator
     ) -> list[EnrichedMotif]:
-        """Return the forms of the chosen motifs that are associated with the label, strongest first.
+        """Return the variants of the chosen motifs that are associated with the label, strongest first.
 
         The parameters are what `choose_motifs` returns, and the random generator of the permutations.
         """
         correlations = {motif.letters: motif.correlation for motif in motifs}
-        forms = find_forms(correlations, self._search_output, self._spacings, has_motif, level=self._level, rng=rng)
+        variants = find_variants(
+            correlations, self._search_output, self._spacings, has_motif, level=self._level, rng=rng
+        )
         output = self._search_output.outputs[0]
-        return [EnrichedMotif(form.letters, output, form.correlation, form.q_value) for form in forms]
+        return [EnrichedMotif(variant.letters, output, variant.correlation, variant.q_value) for variant in variants]
 
     def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
         """Return the strongest k-mers of all spacings as candidates, strongest first."""

@@ -90,10 +90,10 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     if "seconds" not in body and state.history:  # written by an earlier version
         state.seconds = max(0.0, float(state.history[-1]["seconds"]))
     where = f"{where}: start_motifs"
-    for motif in (validate(each, EnrichedMotif, where) for each in state.start_motifs):
+    for motif in (validate(start_motif, EnrichedMotif, where) for start_motif in state.start_motifs):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
             raise InputError(f"{where}: expected valid letters and the index of an output, found {abbreviate(motif)}")
-        sizes = [len(each) for each in motif.gap_weights]
+        sizes = [len(gap_weight) for gap_weight in motif.gap_weights]
         if sizes and (len(sizes) != len(motif.gaps) or not {0, N_AMINO_ACIDS}.issuperset(sizes)):
             raise InputError(f"{where}: expected weights of 20 residues for each gap, found {abbreviate(motif)}")
     return state

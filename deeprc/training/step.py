@@ -81,7 +81,9 @@ class TrainingStep:
         own_labels = labels[ranks.take_share(len(labels))]
         loss = compute_multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
-        own_penalty = self._compute_penalty() / ranks.count()  # gradients are summed over ranks, so each adds its part
+        own_penalty = (
+            self._compute_penalty() / ranks.count_ranks()
+        )  # gradients are summed over ranks, so each adds its part
         (loss + own_penalty).backward()
         loss = loss.detach()
         gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
@@ -91,6 +93,7 @@ class TrainingStep:
         return loss
 
     def _compute_penalty(self) -> Tensor:
+        """Return the l1 and l2 penalty of all weights, a scalar."""
         penalty = torch.zeros((), device=self.network.pooling.queries.device)
         if self.settings.l1 or self.settings.l2:
             for weight in self.network.parameters():

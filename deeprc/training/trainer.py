@@ -133,10 +133,10 @@ class Trainer:
         validate_sequences(self.train.dataset)
         if len(self.validation.labels) == 0:
             raise InputError("no validation repertoire has a label; early stopping needs some")
-        if self.config.training.batch_size < ranks.count():
+        if self.config.training.batch_size < ranks.count_ranks():
             raise InputError(
-                f"batch_size={self.config.training.batch_size}: expected at least {ranks.count()}, because each process"
-                " takes a share of the repertoires of an update"
+                f"batch_size={self.config.training.batch_size}: expected at least {ranks.count_ranks()}, because each "
+                "process takes a share of the repertoires of an update"
             )
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")

@@ -85,8 +85,8 @@ class WeightChoice:
         The network ends with any of the weights.
         """
         losses = []
-        for each in (self.start, weights):
-            self.inference.network.load_state_dict(each)
+        for state in (self.start, weights):
+            self.inference.network.load_state_dict(state)
             losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
         if not np.isfinite(losses).all():
             return bool(np.isfinite(losses[1]).all())

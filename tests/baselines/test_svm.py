@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
 from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, gram
-from deeprc.baselines.svm import SVM, _solve
+from deeprc.baselines.svm import SVM, _solve_for_cost
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
@@ -71,14 +71,14 @@ def test_the_conditions_of_the_optimum(n_positive: int, cost: float) -> None:
     rows = rng.gamma(0.3, 1, (40, 50)).astype(np.float32)
     kernel = compute_cross_kernel(rows, rows, "minmax")
     positive = rng.permutation(40) < n_positive
-    solution = _solve(kernel, positive, cost)
+    solution = _solve_for_cost(kernel, positive, cost)
     sign = np.where(positive, 1, -1)
     alpha = np.zeros(40)
     alpha[solution.rows] = solution.coefficients * sign[solution.rows]
     assert np.all((alpha >= 0) & (alpha <= cost * (1 + 1e-12)))
     assert abs(alpha @ sign) <= 1e-12 * alpha.sum()
     # A score may miss its side of the margin by the solver's tolerance, of a small C by that tolerance times C.
-    margin, tolerance = sign * solution.decide(kernel) - 1, 1e-6 * min(1, 40 * cost)
+    margin, tolerance = sign * solution.compute_scores(kernel) - 1, 1e-6 * min(1, 40 * cost)
     assert np.all(margin[alpha == 0] > -tolerance)
     assert np.all(margin[alpha >= cost * (1 - 1e-12)] < tolerance)
     assert np.all(np.abs(margin[(alpha > 0) & (alpha < cost * (1 - 1e-12))]) < tolerance)

@@ -311,7 +311,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_latex_has_the_papers_form() -> None:
-    text = render_latex(result(title="cohort_1", costs=COSTS), label="tab:x")
+    text = render_latex(result(title="cohort_1", costs=COSTS))
     lines = [line.strip() for line in text.splitlines()]
     rules = [line for line in lines if line in (r"\toprule", r"\midrule", r"\bottomrule")]
     of_probabilities = [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
@@ -326,12 +326,12 @@ def test_latex_has_the_papers_form() -> None:
     assert lines[known - 1] == r"\midrule"
     assert r"cohort\_1." in lines
     assert r"B \textbar{} 100\% \& TCR$\beta$ & " in text
-    assert r"\label{tab:x}" in lines
+    assert r"\label{tab:benchmark}" in lines
 
 
 def test_latex_has_a_table_of_probabilities() -> None:
     found = result(title="cohort_1")
-    text = render_latex(found, label="tab:x").split(r"\label{tab:x}")[1]
+    text = render_latex(found).split(r"\label{tab:benchmark}")[1]
     lines = [line.strip() for line in text.splitlines()]
     assert r"& Brier score & Log loss & Calibration error \\" in lines
     a = found.probabilities.set_index("method").loc["a"]
@@ -339,7 +339,7 @@ def test_latex_has_a_table_of_probabilities() -> None:
     assert row == rf"Method A & {a['brier']:.3f} & {a['log_loss']:.3f} & {a['calibration_error']:.3f} \\"
     base = next(line for line in lines if line.startswith("Base rate &"))
     assert base == rf"Base rate & {a['brier_base_rate']:.3f} & {a['log_loss_base_rate']:.3f} & -- \\"
-    assert r"\label{tab:x-probabilities}" in lines
+    assert r"\label{tab:benchmark-probabilities}" in lines
     assert text.count(r"\end{table}") == 2
 
 

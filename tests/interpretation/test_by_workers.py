@@ -136,11 +136,11 @@ def test_highest_scores_that_are_joined_are_those_of_all() -> None:
     scores = np.random.default_rng(0).normal(size=(30, 50))
     whole, joined = HighestScores(100), HighestScores(100)
     for position, own in enumerate(scores):
-        whole.offer(position, own)
+        whole.add_candidates(position, own)
     for start in (0, 4, 25):
         part = HighestScores(100)
         for position, own in enumerate(scores[start : {0: 4, 4: 25, 25: 30}[start]]):
-            part.offer(position, own)
+            part.add_candidates(position, own)
         joined.join(part, start)
     for own, other in zip(joined.sorted_scores(), whole.sorted_scores(), strict=True):
         np.testing.assert_array_equal(own, other)
@@ -151,7 +151,7 @@ def test_best_rows_that_are_joined_count_a_clone_once() -> None:
     def best(keys: list[float], names: list[str]) -> BestRows:
         found = BestRows(2, once=("name",))
         columns = {"name": np.array(names), "key": np.array(keys)}
-        found.offer(columns["key"], partial(take_rows, columns))
+        found.add_candidates(columns["key"], partial(take_rows, columns))
         return found
 
     joined = best([5.0, 1.0], ["a", "b"])

@@ -46,7 +46,7 @@ def scored(
     scores[(own & ~new)[:, None] & (np.arange(N) < 20)] += known
     highest = HighestScores(5000)
     for position in range(B):
-        highest.offer(position, scores[position])
+        highest.add_candidates(position, scores[position])
     best = np.argsort(-scores.ravel(), kind="stable")[:n]
     reference = FalseDiscoveryReference(own, np.ones(B, bool), new, np.full(B, N), donors)
     q = reference.q_values(highest, scores.ravel()[best], best // N)
@@ -92,7 +92,7 @@ def test_rates_by_hand() -> None:
     scores = {0: 20, 1: 5, 2: 40, 3: 5}
     highest = HighestScores()
     for position, n in scores.items():
-        highest.offer(position, np.r_[np.full(n, 2.0), np.full(100 - n, -np.inf)])
+        highest.add_candidates(position, np.r_[np.full(n, 2.0), np.full(100 - n, -np.inf)])
     own, new = np.array([True, False] * 2), np.array([True, True, False, False])
     reference = FalseDiscoveryReference(own, np.ones(4, bool), new, np.full(4, 100), np.arange(4))
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +118,7 @@ def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None
     """
     highest = HighestScores()
     for position, (n, size) in enumerate([(40, 100), (0, 100), (1, 400), (0, 400), (n_others, 400), (0, 400)]):
-        highest.offer(position, np.r_[np.full(n, 2.0 + (position == 2)), np.full(size - n, -np.inf)])
+        highest.add_candidates(position, np.r_[np.full(n, 2.0 + (position == 2)), np.full(size - n, -np.inf)])
     own, new = np.array([True, False] * 3), np.arange(6) < 2
     reference = FalseDiscoveryReference(
         own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6)
@@ -149,7 +149,7 @@ def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bo
         own = np.arange(40) < 20 if is_sorted else rng.permutation(40) < 20
         highest = HighestScores()
         for position in range(40):
-            highest.offer(position, np.round(rng.normal(size=500) * n_levels) / n_levels)
+            highest.add_candidates(position, np.round(rng.normal(size=500) * n_levels) / n_levels)
         everyone = np.ones(40, bool)
         found.append(FalseDiscoveryReference(own, everyone, everyone, np.full(40, 500), np.arange(40)).test(highest))
     assert np.mean(np.array(found) <= 0.05) <= 0.2
@@ -165,7 +165,7 @@ def test_contributions_of_zero_speak_for_no_class() -> None:
 
 def test_one_class_alone_is_no_evidence() -> None:
     highest = HighestScores()
-    highest.offer(0, np.arange(50.0))
+    highest.add_candidates(0, np.arange(50.0))
     only = FalseDiscoveryReference(np.ones(2, bool), np.ones(2, bool), np.ones(2, bool), np.full(2, 50), np.arange(2))
     assert only.test(highest) == 1
     assert only.q_values(highest, np.array([49.0]), np.array([0])).tolist() == [1.0]
@@ -175,7 +175,7 @@ def test_the_highest_scores_are_kept() -> None:
     rng = np.random.default_rng(0)
     scores, highest = rng.normal(size=(30, 50)), HighestScores(100)
     for position, own in enumerate(scores):
-        highest.offer(position, own)
+        highest.add_candidates(position, own)
     kept, positions = highest.sorted_scores()
     best = np.argsort(-scores.ravel())[:100]
     np.testing.assert_array_equal(kept, scores.ravel()[best])

@@ -24,7 +24,7 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
     columns: Columns = {str(name): whole[name].to_numpy() for name in whole}
     best = BestRows(most)
     for rows in np.array_split(np.arange(1000), n_parts):
-        best.offer(keys[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
+        best.add_candidates(keys[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False, kind="stable").head(most)
     assert best.table()["row"].tolist() == expected["row"].tolist()
 
@@ -36,7 +36,7 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
     columns: Columns = {str(name): whole[name].to_numpy() for name in whole}
     best = BestRows(40, once=("name", "absent"))
     for rows in np.array_split(np.arange(1000), n_parts):
-        best.offer(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
+        best.add_candidates(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False).drop_duplicates("name").head(40)
     pd.testing.assert_frame_equal(best.table(), expected.reset_index(drop=True))
 
@@ -45,13 +45,13 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
 def test_equal_rows_of_one_part_do_not_displace_others(most: int) -> None:
     columns: Columns = {"name": np.array(["c", "a", "a", "b", "a"]), "row": np.arange(5)}
     best = BestRows(most, once=("name",))
-    best.offer(np.array([1.0, 4.0, 5.0, 3.0, 5.0]), lambda rows: take_rows(columns, rows))
+    best.add_candidates(np.array([1.0, 4.0, 5.0, 3.0, 5.0]), lambda rows: take_rows(columns, rows))
     assert best.table()["row"].tolist() == [2, 3, 0][:most]
 
 
 def test_best_rows_without_any() -> None:
     best = BestRows(3)
-    best.offer(np.full(4, -np.inf), lambda rows: {"row": rows})
+    best.add_candidates(np.full(4, -np.inf), lambda rows: {"row": rows})
     assert best.table().empty
 
 

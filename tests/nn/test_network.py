@@ -104,9 +104,9 @@ def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
 def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
-    found = Inference(network, collator, 0.5).compute_outputs(rows=rows)
+    found = [*Inference(network, collator, 0.5).iterate_outputs(rows=rows)]
     for i in range(len(rows)):
-        alone = Inference(network, collator, 0.5).compute_outputs([i], rows=[rows[i]])[0]
+        (alone,) = Inference(network, collator, 0.5).iterate_outputs([i], rows=[rows[i]])
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 

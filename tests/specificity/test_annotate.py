@@ -20,7 +20,7 @@ from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.errors import InputError
 from deeprc.specificity import annotate_sequences, read_database
 from deeprc.specificity.annotate import compute_upper_tail
-from deeprc.specificity.background import Strata, classify_publicity, draw_clone_background, match_rates
+from deeprc.specificity.background import Strata, classify_publicity, draw_clone_background, estimate_match_rates
 
 DATABASE = pd.DataFrame(
     [
@@ -113,7 +113,7 @@ def test_a_rate_is_drawn_towards_that_of_the_coarser_stratum() -> None:
     overall = (10 + 1) / 151
     coarse = (10 + 50 * (10 + 50 * overall) / 200) / 200  # by publicity, then by length
     expected = [(10 + 50 * coarse) / 150, (0 + 50 * coarse) / 100, coarse]
-    np.testing.assert_allclose(match_rates(of_table, of_background, hits)[:, 0], expected)
+    np.testing.assert_allclose(estimate_match_rates(of_table, of_background, hits)[:, 0], expected)
 
 
 @pytest.fixture(scope="module")

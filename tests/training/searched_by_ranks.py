@@ -149,7 +149,7 @@ class Unsendable:
 
 def return_unsendable(index: int) -> object:
     """Return what cannot be sent on the last rank."""
-    return Unsendable() if index == ranks.count() - 1 else index
+    return Unsendable() if index == ranks.count_ranks() - 1 else index
 
 
 def catch_error(call: Callable[[], object]) -> str:
@@ -180,7 +180,7 @@ def main(container: str, output: str) -> None:
     dataset = open_dataset(container)
     shared = open_by_this_rank[:] = [dataset.container]
     with ranks.join_ranks():
-        n = ranks.count()
+        n = ranks.count_ranks()
         found = ranks.compute_once(lambda: search_all(dataset), shared=shared)
         flags = [PackedFlags(np.arange(11) == n) for n in range(n)]
         found["processes"] = ranks.compute_once(lambda: compute_parts(name_process, flags))

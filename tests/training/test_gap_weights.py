@@ -24,7 +24,7 @@ from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink, describe_gaps, weigh_gaps
+from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink_slopes, describe_gaps, weigh_gaps
 from deeprc.training.motif_start import start_network
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -129,13 +129,14 @@ def test_slopes_are_drawn_towards_their_mean() -> None:
     first, second = 1 / (between + 0.01), 1 / (between + 0.04)
     mean = (first + 3 * second) / (first + second)  # 1.9925, no longer near the more certain one
     low, high = mean + (1 - mean) * between * first, mean + (3 - mean) * between * second
-    found = _shrink(slopes, variances, equal, 0.01)
+    found = _shrink_slopes(slopes, variances, equal, 0.01)
     assert found is not None
     assert found.tolist() == pytest.approx([low / high, 1.0, mean / high])
-    assert _shrink(slopes, np.array([1.0, 1.0, np.nan]), equal, 0.01) is None  # Q = 2: they may be equal
-    assert _shrink(-slopes, variances, equal, 0.01) is None  # in the other direction
-    assert _shrink(np.array([1.0, np.nan]), np.array([0.1, np.nan]), equal[:2], 0.01) is None  # nothing to compare with
-    opposite = _shrink(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), equal[:2], 0.01)
+    assert _shrink_slopes(slopes, np.array([1.0, 1.0, np.nan]), equal, 0.01) is None  # Q = 2: they may be equal
+    assert _shrink_slopes(-slopes, variances, equal, 0.01) is None  # in the other direction
+    alone, variance_alone = np.array([1.0, np.nan]), np.array([0.1, np.nan])
+    assert _shrink_slopes(alone, variance_alone, equal[:2], 0.01) is None  # nothing to compare with
+    opposite = _shrink_slopes(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), equal[:2], 0.01)
     assert opposite is not None
     assert opposite.tolist() == [0.0, 1.0]
 
@@ -144,11 +145,11 @@ def test_slopes_on_a_line_in_the_inverse_frequency_stay_on_it() -> None:
     """Each slope is 0.5 + 0.01 / frequency, so nothing is left to draw towards the line."""
     frequencies = np.array([0.2, 0.1, 0.05, 0.01])
     slopes, variances = 0.5 + 0.01 / frequencies, np.array([0.01, 0.02, 0.03, 0.1])
-    found = _shrink(slopes, variances, frequencies, 0.01)
+    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
     assert found is not None
     assert found.tolist() == pytest.approx([0.55 / 1.5, 0.6 / 1.5, 0.7 / 1.5, 1.0])
     absent = [np.append(values, np.nan) for values in (slopes, variances)]
-    with_absent = _shrink(*absent, np.append(frequencies, 0.0), 0.01)
+    with_absent = _shrink_slopes(*absent, np.append(frequencies, 0.0), 0.01)
     assert with_absent is not None
     assert with_absent.tolist() == pytest.approx([*found, 1.0])
 
@@ -156,7 +157,7 @@ def test_slopes_on_a_line_in_the_inverse_frequency_stay_on_it() -> None:
 def test_an_absent_residue_has_the_slope_of_the_rarest_one() -> None:
     frequencies = np.array([0.2, 0.1, 0.05, 0.02, 0.0])
     slopes = np.append(3 - 0.05 / frequencies[:4], np.nan)
-    found = _shrink(slopes, np.append(np.full(4, 0.01), np.nan), frequencies, 0.01)
+    found = _shrink_slopes(slopes, np.append(np.full(4, 0.01), np.nan), frequencies, 0.01)
     assert found is not None
     assert found.tolist() == pytest.approx([1.0, 2.5 / 2.75, 2 / 2.75, 0.5 / 2.75, 0.5 / 2.75])
 
@@ -165,9 +166,9 @@ def test_frequencies_that_are_equal_up_to_rounding_have_no_line() -> None:
     frequencies = np.full(5, 0.1)
     frequencies[1] = np.nextafter(0.1, 1)
     slopes, variances = np.array([1.0, 3.0, 1.0, 1.0, 1.0]), np.full(5, 0.01)
-    found = _shrink(slopes, variances, frequencies, 0.01)
+    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
     assert found is not None
-    assert found.tolist() == pytest.approx(_shrink(slopes, variances, np.full(5, 0.1), 0.01))
+    assert found.tolist() == pytest.approx(_shrink_slopes(slopes, variances, np.full(5, 0.1), 0.01))
 
 
 @pytest.mark.slow
@@ -179,7 +180,7 @@ def test_no_weights_are_given_if_no_slope_is_positive() -> None:
         frequencies = rng.uniform(0.005, 0.1, 6)
         variances = rng.uniform(0.0001, 0.01, 6) / frequencies
         slopes = rng.normal(-0.5, 1) + rng.normal(0, 0.02) / frequencies + rng.normal(size=6) * 0.5
-        found = _shrink(slopes, variances, frequencies, 0.01)
+        found = _shrink_slopes(slopes, variances, frequencies, 0.01)
         assert found is None or (found.max() == 1.0 and found.min() >= 0)
         n_weighed += found is not None
     assert n_weighed > 300
@@ -198,7 +199,7 @@ def test_slopes_beside_a_line_are_drawn_towards_it() -> None:
     root = np.sqrt(1 / (variances + between))
     line = x @ np.linalg.lstsq(root[:, None] * x, root * slopes, rcond=None)[0]
     expected = line + (slopes - line) * between / (between + variances)
-    found = _shrink(slopes, variances, frequencies, 0.01)
+    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
     assert found is not None
     np.testing.assert_allclose(found, np.maximum(expected, 0) / expected.max(), rtol=1e-9)
 
@@ -236,7 +237,7 @@ def test_a_rare_residue_that_a_small_class_lacks_is_no_evidence() -> None:
     for _ in range(200):
         frequencies = rng.poisson(expected) / 1000
         found = _fit_slopes(frequencies, np.full(100, 1000), values, np.ones(100), np.arange(100))
-        false += _shrink(*found, 0.01) is not None
+        false += _shrink_slopes(*found, 0.01) is not None
     assert false <= 6  # 2 are expected; more than 6 have a probability of 0.4%
 
 

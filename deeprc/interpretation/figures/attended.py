@@ -69,10 +69,10 @@ def draw_metastable_figure(
     step = 0.8 / len(parts)
     entries = {}
     for i, (name, part) in enumerate(parts.items()):
-        for place, head in enumerate(numbers):
+        for x, head in enumerate(numbers):
             sizes = np.sort(part.loc[part["head"] == head, "metastable_size"].to_numpy(np.float64))
             if len(sizes):
-                dots = _draw_box(axis, sizes, place + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
+                dots = _draw_box(axis, sizes, x + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
                 entries[escape_legend_text(name)] = dots
     all_heads = pd.concat(parts.values())
     high = float(all_heads["n_sequences"].max())
@@ -86,12 +86,12 @@ def draw_metastable_figure(
     return figure
 
 
-def _draw_box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style: Mapping[str, Any]) -> Any:
+def _draw_box(axis: Axes, sizes: NDArray[np.float64], centre: float, width: float, style: Mapping[str, Any]) -> Any:
     """Draw median, quartiles, range and points of sorted values; return the points."""
     line = {"color": style["color"], "linewidth": 1.2}
     axis.boxplot(
         sizes,
-        positions=[at],
+        positions=[centre],
         widths=width,
         whis=(0, 100),
         manage_ticks=False,
@@ -101,7 +101,7 @@ def _draw_box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, s
         medianprops={"color": INK, "linewidth": 1.8, "zorder": 4},
     )
     shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MAX_POINTS)).astype(np.int64))]
-    x = at + 0.8 * width * spread_points(len(shown))
+    x = centre + 0.8 * width * spread_points(len(shown))
     (dots,) = axis.plot(
         x, shown, linestyle="", marker=style["marker"], markersize=3, color=style["color"], markerfacecolor="none"
     )
@@ -131,13 +131,13 @@ def compute_attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.
     -------
     A table with share (from the smallest one to 1, evenly on a logarithmic scale), lower, median, upper.
     """
-    at = np.geomspace(float(curves["share"].min()), 1.0, n_points)
-    each = [
-        np.interp(at, [0.0, *part["share"]], [0.0, *part["attention"]])
+    shares = np.geomspace(float(curves["share"].min()), 1.0, n_points)
+    interpolated = [
+        np.interp(shares, [0.0, *part["share"]], [0.0, *part["attention"]])
         for _, part in curves.sort_values("share").groupby("repertoire_id")
     ]
-    lower, median, upper = np.quantile(each, [0.25, 0.5, 0.75], axis=0)
-    return pd.DataFrame({"share": at, "lower": lower, "median": median, "upper": upper})
+    lower, median, upper = np.quantile(interpolated, [0.25, 0.5, 0.75], axis=0)
+    return pd.DataFrame({"share": shares, "lower": lower, "median": median, "upper": upper})
 
 
 @require_matplotlib

@@ -68,8 +68,8 @@ def choose_drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.floa
         Ids and labels of the repertoires, (B,) each; NaN if a label is not known.
     """
     drawn = _assign_drawn_classes(task, labels)
-    named = [(number, str(name), text) for name, (text, number) in zip(ids, drawn, strict=True) if text]
-    return {name: text for _, name, text in sorted(named, key=lambda each: each[0])}
+    drawn_ids = [(number, str(name), text) for name, (text, number) in zip(ids, drawn, strict=True) if text]
+    return {name: text for _, name, text in sorted(drawn_ids, key=lambda entry: entry[0])}
 
 
 def _assign_drawn_classes(task: Task, labels: NDArray[np.float64]) -> list[tuple[str, int]]:

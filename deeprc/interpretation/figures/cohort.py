@@ -65,12 +65,12 @@ class CohortNumbers:
 
 
 @require_matplotlib
-def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int]) -> Figure:
+def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]) -> Figure:
     """Draw sizes, lengths, genes and maps of the repertoires of a cohort, with a colour and marker for each class.
 
     Parameters
     ----------
-    found
+    cohort
         Numbers of the repertoires.
     colour_of_class
         Index of each class, in the order in which they are drawn; see `choose_class_styles`.
@@ -82,37 +82,39 @@ def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int])
     figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.13, wspace=0.32, hspace=0.38)
     for axis in panels.flat:
         fix_ticks(axis)
-    rows_of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
+    rows_of_class = {
+        name: np.flatnonzero([class_name == name for class_name in cohort.classes]) for name in colour_of_class
+    }
     styles = choose_class_styles(list(rows_of_class), colour_of_class)
-    _draw_sizes(panels[0, 0], found.sizes, rows_of_class, styles)
+    _draw_sizes(panels[0, 0], cohort.sizes, rows_of_class, styles)
     _draw_lengths(
-        panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(rows_of_class, found.sizes > 0), styles
+        panels[1, 0], cohort.lengths[cohort.sizes > 0], _select_chosen_rows(rows_of_class, cohort.sizes > 0), styles
     )
     for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):
-        if field in found.genes:
+        if field in cohort.genes:
             _draw_genes(
                 axis,
-                *found.genes[field],
-                _select_chosen_rows(rows_of_class, np.ones(len(found.sizes), bool)),
+                *cohort.genes[field],
+                _select_chosen_rows(rows_of_class, np.ones(len(cohort.sizes), bool)),
                 styles,
                 letter,
             )
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
-    _draw_map(panels[0, 2], found.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
-    _draw_map(panels[1, 2], found.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
+    _draw_map(panels[0, 2], cohort.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
+    _draw_map(panels[1, 2], cohort.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
     panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
     panels[1, 2].set(
-        xlabel=f"1st component ({found.variance[0]:.0%} of the variance)",
-        ylabel=f"2nd component ({found.variance[1]:.0%})",
+        xlabel=f"1st component ({cohort.variance[0]:.0%} of the variance)",
+        ylabel=f"2nd component ({cohort.variance[1]:.0%})",
     )
     handles = [
         panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
     texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in rows_of_class.items()]
-    if n_unlabelled := len(found.sizes) - sum(map(len, rows_of_class.values())):
+    if n_unlabelled := len(cohort.sizes) - sum(map(len, rows_of_class.values())):
         handles += panels[0, 0].plot([], [], **_UNLABELLED)
         texts.append(f"no label: {n_unlabelled:,} (only in the maps)")
     columns = max(1, min(len(texts), _MAX_LEGEND_LETTERS // (max(map(len, texts)) + 4)))
@@ -133,12 +135,12 @@ def _draw_sizes(
 ) -> None:
     axis.set_yscale("log")
     shown = np.maximum(sizes, 1)
-    for place, (name, rows) in enumerate(rows_of_class.items()):
+    for centre, (name, rows) in enumerate(rows_of_class.items()):
         style, values = styles[name], np.sort(shown[rows])
-        x = place + 0.6 * spread_points(len(values))
+        x = centre + 0.6 * spread_points(len(values))
         axis.plot(x, values, linestyle="", marker=style["marker"], markersize=4, color=style["color"], mfc="none")
         if len(values):
-            axis.hlines(np.median(values), place - 0.35, place + 0.35, color=INK, linewidth=1.8, zorder=4)
+            axis.hlines(np.median(values), centre - 0.35, centre + 0.35, color=INK, linewidth=1.8, zorder=4)
     low, high = float(shown.min()), float(shown.max())
     axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(rows_of_class) - 0.4))
     set_count_ticks(axis, "y", low, high)
@@ -155,13 +157,15 @@ def _draw_lengths(
     from matplotlib.ticker import MaxNLocator
 
     drawn = np.flatnonzero(fractions.mean(axis=0) >= _LEAST) if len(fractions) else np.arange(1)
-    at = np.arange(drawn.min(), drawn.max() + 1)
+    lengths_shown = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in rows_of_class.items():
         if len(rows):
-            style, class_fractions = styles[name], fractions[rows][:, at]
-            axis.plot(at, class_fractions.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
+            style, class_fractions = styles[name], fractions[rows][:, lengths_shown]
+            axis.plot(
+                lengths_shown, class_fractions.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8
+            )
             lower, upper = np.quantile(class_fractions, [0.25, 0.75], axis=0)
-            axis.fill_between(at, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
+            axis.fill_between(lengths_shown, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -111,7 +111,7 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
         elif key.startswith("{"):
             continue
         elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
-            value = _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value)
+            value = _LONG.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), value)
         value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
         attributes.append(f' {key}="{_escape_text(value)}"')
     content = "".join(_serialise_element(child, prefix, used) for child in element)
@@ -127,15 +127,15 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
 def _apply_page_theme(style: str) -> str:
     """Replace the colours and font of a figure by those of the page; a monospaced font stays monospaced."""
     kept = []
-    for each in style.split(";"):
-        key, _, value = (part.strip() for part in each.partition(":"))
+    for declaration in style.split(";"):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
         if key == "font":  # before matplotlib 3.11: weight, size, families
-            found = _FONT.fullmatch(value)
-            assert found is not None
+            match = _FONT.fullmatch(value)
+            assert match is not None
             kept.append(
-                f"font-size: {found['size']}" + (f"; font-weight: {found['weight']}" if found["weight"] else "")
+                f"font-size: {match['size']}" + (f"; font-weight: {match['weight']}" if match["weight"] else "")
             )
-            key, value = "font-family", found["family"]
+            key, value = "font-family", match["family"]
         if key != "font-family":
             kept.append(f"{key}: {_COLOUR.sub(lambda colour: _THEME[colour.group().lower()], value)}")
         elif "mono" in value.lower().split(",")[0]:

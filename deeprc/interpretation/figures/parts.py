@@ -121,9 +121,9 @@ def group_by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str,
     InputError
         If no row is left.
     """
-    named = {str(key): str(value) for key, value in dict(classes).items() if not pd.isna(value)}
-    class_of_row = table["repertoire_id"].astype(str).map(named)
-    parts = {name: table[class_of_row == name] for name in dict.fromkeys(named.values())}
+    class_of = {str(key): str(value) for key, value in dict(classes).items() if not pd.isna(value)}
+    class_of_row = table["repertoire_id"].astype(str).map(class_of)
+    parts = {name: table[class_of_row == name] for name in dict.fromkeys(class_of.values())}
     parts = {name: part for name, part in parts.items() if len(part)}
     if not parts:
         raise InputError("no repertoire with sequences has a class")

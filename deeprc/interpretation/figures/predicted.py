@@ -91,8 +91,8 @@ def draw_roc_figure(
             if donors is not None:
                 ids = rows.loc[rows["split"] == part, "repertoire_id"]
                 numbers = [np.asarray(ids.map(donors), np.int64)]
-            found = compute_fold_aucs_interval([label.astype(np.int64)], [score], numbers)
-            auc += f" ({found.low:.3f} to {found.high:.3f})"
+            interval = compute_fold_aucs_interval([label.astype(np.int64)], [score], numbers)
+            auc += f" ({interval.low:.3f} to {interval.high:.3f})"
         return f"{auc}, n = {len(label)}"
 
     entries = _draw_curves(axis, by_part, compute_roc_corners, text)
@@ -113,8 +113,8 @@ def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | Non
     figure, axis = make_panel(_SIDE, _SIDE)
 
     def text(_part: str, label: NDArray[Any], score: NDArray[Any]) -> str:
-        found = float(average_precision_score(label, score))
-        return f"average precision {found:.3f}, n = {len(label)}"
+        average_precision = float(average_precision_score(label, score))
+        return f"average precision {average_precision:.3f}, n = {len(label)}"
 
     entries = _draw_curves(axis, by_part, compute_precision_recall_corners, text)
     first = next(iter(by_part))
@@ -155,9 +155,9 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
     if target is None and len(known) > 1:
         raise InputError(f"expected one target (`target`): {', '.join(known)}")
     if not known or (target is not None and target not in known):
-        wanted = "no target" if target is None else f"no target {target!r}"
+        request = "no target" if target is None else f"no target {target!r}"
         suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {all_targets}"
-        raise InputError(f"the predictions have {wanted} {kind}; {suitable}")
+        raise InputError(f"the predictions have {request} {kind}; {suitable}")
     name = known[0] if target is None else target
     rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]
     return name, rows
@@ -165,12 +165,12 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
 
 def _group_by_part(rows: pd.DataFrame, column: str) -> _ByPart:
     """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
-    found: _ByPart = {}
+    by_part: _ByPart = {}
     for part in (*HELD_OUT, "validation", "train"):
         part_rows = rows[rows["split"] == part]
         if len(part_rows):
-            found[part] = (part_rows["label"].to_numpy(np.float64), part_rows[column].to_numpy(np.float64))
-    return found
+            by_part[part] = (part_rows["label"].to_numpy(np.float64), part_rows[column].to_numpy(np.float64))
+    return by_part
 
 
 def _select_two_classes(predictions: pd.DataFrame, target: str | None) -> _ByPart:
@@ -246,8 +246,8 @@ def _draw_histogram(
     """Draw a histogram of probabilities, positive repertoires upwards and negative ones downwards."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    place, up = above.get_position(), figure.get_size_inches()[1]
-    axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
+    box, up = above.get_position(), figure.get_size_inches()[1]
+    axis = figure.add_axes((box.x0, box.y0 - 1.1 / up, box.width, 0.95 / up))
     fix_ticks(axis)
     edges = np.linspace(0, 1, 21)
     colours = [MUTED if colour_index is None else get_class_colour(colour_index) for _, colour_index in classes]

@@ -262,12 +262,12 @@ def _draw_tile(axis: Axes, x: float, y: float, strength: float) -> None:
 
 def _draw_colour_scale(figure: Figure, above: Axes, strongest: float, output: str) -> None:
     """Draw the scale of the colours below the sequences."""
-    place, (across, up) = above.get_position(), figure.get_size_inches()
-    axis = figure.add_axes((place.x0 + 2 * _LETTER / across, place.y0 - 0.36 / up, 9 * _LETTER / across, 0.24 / up))
+    box, (across, up) = above.get_position(), figure.get_size_inches()
+    axis = figure.add_axes((box.x0 + 2 * _LETTER / across, box.y0 - 0.36 / up, 9 * _LETTER / across, 0.24 / up))
     for i, strength in enumerate(np.linspace(-1, 1, 9)):
         _draw_tile(axis, i, 0, strength)
     axis.set(xlim=(0, 9), ylim=(1, -0.1))
     axis.set_axis_off()
-    more = f"+{strongest:.2g}: what a residue adds to {output}"
-    for x, text, side in ((-0.2, f"\u2212{strongest:.2g}", "right"), (4.5, "0", "center"), (9.2, more, "left")):
+    highest_text = f"+{strongest:.2g}: what a residue adds to {output}"
+    for x, text, side in ((-0.2, f"\u2212{strongest:.2g}", "right"), (4.5, "0", "center"), (9.2, highest_text, "left")):
         axis.text(x, 0.52, text, ha=side, va="center", fontsize=8)

@@ -58,10 +58,10 @@ def draw_history_figure(history: pd.DataFrame) -> Figure:
             last.plot(update, history[f"{name}_auc"], **_SQUARES)
         last.set(ylabel="validation AUC", ylim=(min(0.45, float(aucs.min().min()) - 0.05), 1.02))
         axis.tick_params(axis="x", labelbottom=False)
-    for each in axes:
-        line = each.axvline(kept.update, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
-        each.set_xlim(*_compute_limits(update))
-        draw_grid(each, "y")
+    for panel in axes:
+        line = panel.axvline(kept.update, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
+        panel.set_xlim(*_compute_limits(update))
+        draw_grid(panel, "y")
     axis.plot([kept.update], [kept.loss], color=INK, marker="o", markersize=5, linestyle="")
     last.set_xlabel("update")
     last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -77,7 +77,7 @@ def _compute_limits(update: pd.Series[int]) -> tuple[float, float]:
 
 
 def _add_axes_below(figure: Figure, above: Axes) -> Axes:
-    place, up = above.get_position(), figure.get_size_inches()[1]
-    axis = figure.add_axes((place.x0, place.y0 - 1.4 / up, place.width, 1.25 / up))
+    box, up = above.get_position(), figure.get_size_inches()[1]
+    axis = figure.add_axes((box.x0, box.y0 - 1.4 / up, box.width, 1.25 / up))
     fix_ticks(axis)
     return axis

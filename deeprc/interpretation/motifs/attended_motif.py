@@ -142,9 +142,9 @@ def tabulate_motifs(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
         for record in [*motif.donors.to_dict("records"), *motif.carriers.to_dict("records")]:
             class_name = record.pop("class")
-            named = {f"{name}:{class_name}": value for name, value in record.items()}
-            assert row.keys().isdisjoint(named), "donors and carriers have columns of the same name"
-            row |= named
+            class_columns = {f"{name}:{class_name}": value for name, value in record.items()}
+            assert row.keys().isdisjoint(class_columns), "donors and carriers have columns of the same name"
+            row |= class_columns
         rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["rank", *names, *tests])
 

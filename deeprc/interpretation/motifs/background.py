@@ -37,13 +37,16 @@ def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background
 def draw_other_sequences(
     dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int
 ) -> list[str]:
-    """Draw different sequences evenly from the repertoires, without the attended ones, but with similar lengths."""
+    """Draw different sequences to compare the attended ones with, which are left out.
+
+    Each repertoire gives about equally many, and their lengths are similar to those of the attended sequences.
+    """
     rng = np.random.default_rng(seed)
-    each = -(-_POOL * max_sequences // max(1, len(dataset)))
+    n_each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
     for position in track(range(len(dataset)), "drawing sequences to compare with", len(dataset)):
         repertoire = dataset[position]
-        rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
+        rows = rng.choice(len(repertoire), min(n_each, len(repertoire)), replace=False, shuffle=False)
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
     others = sorted(pool - set(attended))
     chosen = match_lengths(
@@ -65,21 +68,23 @@ def match_lengths(
     the few other sequences of a rare length may all carry the motif that made them so long.
     """
     longest = int(max(wanted.max(initial=0), available.max(initial=0)))
-    want = np.bincount(wanted, minlength=longest + 1)
-    have = np.bincount(available, minlength=longest + 1)
-    lengths = np.flatnonzero(want)
+    n_wanted = np.bincount(wanted, minlength=longest + 1)
+    n_available = np.bincount(available, minlength=longest + 1)
+    lengths = np.flatnonzero(n_wanted)
     if not len(lengths) or not len(available):
         return np.zeros(0, np.int64)
-    factors = np.unique(np.append(have[lengths] / want[lengths], max_rows / len(wanted)))
+    factors = np.unique(np.append(n_available[lengths] / n_wanted[lengths], max_rows / len(wanted)))
     factors = factors[factors <= max_rows / len(wanted)]
-    filled = np.array([np.minimum(have, factor * want).sum() / max(factor * want.sum(), 1) for factor in factors])
+    filled = np.array(
+        [np.minimum(n_available, factor * n_wanted).sum() / max(factor * n_wanted.sum(), 1) for factor in factors]
+    )
     factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, max_rows / len(wanted)))
-    n_taken = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
+    n_taken = np.minimum(n_available, np.floor(factor * n_wanted + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
+    index_in_length = np.arange(len(order)) - np.repeat(np.cumsum(n_available) - n_available, n_available)
     is_taken = np.zeros(len(available), bool)
-    is_taken[order[place < n_taken[available[order]]]] = True
+    is_taken[order[index_in_length < n_taken[available[order]]]] = True
     missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
     if missing > 0:
         distance = np.abs(np.arange(longest + 1)[:, None] - lengths).min(axis=1)[available]

@@ -118,11 +118,11 @@ def collect_search_data(
 
 def find_patterns(model: Model, dataset: RepertoireDataset, data: SearchData, max_patterns: int) -> list[FoundPattern]:
     """Return the patterns that are motifs, most significant first, before their carriers are counted."""
-    found = [*_search_windows(model, data, max_patterns), *_search_kernels(model, dataset, data)]
-    matrices = [make_matrix(data, pattern.masks) for pattern in found]
+    patterns = [*_search_windows(model, data, max_patterns), *_search_kernels(model, dataset, data)]
+    matrices = [make_matrix(data, pattern.masks) for pattern in patterns]
     extended = [
         pattern._replace(extended=_extend_to_matrix(pattern.masks, *matrix_and_start))
-        for pattern, matrix_and_start in zip(found, matrices, strict=True)
+        for pattern, matrix_and_start in zip(patterns, matrices, strict=True)
     ]
     representatives = _select_representatives(extended, [matrix for matrix, _ in matrices])
     return _select_independent(data.samples, representatives)[:max_patterns]
@@ -139,23 +139,26 @@ def _search_windows(model: Model, data: SearchData, max_patterns: int) -> list[F
         max_patterns=_SEARCHED * max_patterns,
     )
     return [
-        FoundPattern(each.masks, score_pattern(data.samples, each.masks), (Source(),), each.masks) for each in windows
+        FoundPattern(pattern.masks, score_pattern(data.samples, pattern.masks), (Source(),), pattern.masks)
+        for pattern in windows
     ]
 
 
 def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) -> list[FoundPattern]:
     """Return patterns of the kernels of all members of a model."""
-    found = []
+    patterns = []
     first = 0
     for number, member in enumerate(model.members, start=1):
         stop = first + member.network.embedding.out_features
         attributions = data.kernels[:, first:stop]
         searched = (data.sequences, data.samples, data.composition, data.residues, attributions)
-        for kernel, each in search_kernels(member.make_inference(dataset), *searched):
+        for kernel, kernel_patterns in search_kernels(member.make_inference(dataset), *searched):
             source = Source(kernel, number if len(model.members) > 1 else 0)
-            found.append(FoundPattern(each.masks, each.score, (source,), each.masks))
+            patterns.append(
+                FoundPattern(kernel_patterns.masks, kernel_patterns.score, (source,), kernel_patterns.masks)
+            )
         first = stop
-    return found
+    return patterns
 
 
 def make_matrix(data: SearchData, masks: Masks) -> tuple[Matrix, int]:
@@ -176,12 +179,12 @@ def _extend_to_matrix(masks: Masks, matrix: Matrix, start: int) -> Masks:
     return extended
 
 
-def _select_representatives(found: Sequence[FoundPattern], matrices: Sequence[Matrix]) -> list[FoundPattern]:
+def _select_representatives(patterns: Sequence[FoundPattern], matrices: Sequence[Matrix]) -> list[FoundPattern]:
     """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
     clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
     representatives = []
     for cluster in np.unique(clusters):
-        members = [pattern for pattern, index in zip(found, clusters, strict=True) if index == cluster]
+        members = [pattern for pattern, index in zip(patterns, clusters, strict=True) if index == cluster]
         sources = {source for member in members for source in member.sources}
         in_order = sorted(sources, key=lambda source: (source.kernel > 0, source.member, source.kernel))
         representatives.append(min(members, key=_make_significance_key)._replace(sources=tuple(in_order)))
@@ -192,10 +195,10 @@ def _make_significance_key(pattern: FoundPattern) -> tuple[float, str]:
     return pattern.score, format_pattern(pattern.masks)
 
 
-def _select_independent(samples: ComparedSequences, found: Sequence[FoundPattern]) -> list[FoundPattern]:
+def _select_independent(samples: ComparedSequences, patterns: Sequence[FoundPattern]) -> list[FoundPattern]:
     """Return the patterns that are significant, also after those before them are erased, and rare in the background."""
     kept = []
-    for pattern in found:
+    for pattern in patterns:
         is_significant = pattern.score <= SIGNIFICANT and score_pattern(samples, pattern.masks) <= SIGNIFICANT
         if is_significant and _is_specific(samples, pattern.masks):
             kept.append(pattern)

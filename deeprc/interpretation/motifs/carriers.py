@@ -143,7 +143,7 @@ def compare_held_out_donors(
     task, labels = _find_target(model, dataset, output)
     donors, is_new = find_new_donors(dataset, is_held_out, ~np.isnan(labels), group_by)
     classes = {name: in_class & is_new for name, in_class in _find_class_members(task, labels).items()}
-    found = []
+    tests = []
     for pattern_counts in counts.T:
         rates = {
             name: compute_donor_rates(pattern_counts[rows], dataset.n_sequences[rows], donors[rows])
@@ -162,8 +162,8 @@ def compare_held_out_donors(
         else:
             in_direction = is_new & _find_direction_members(model, task, labels, output, sign)
             p_value = _compute_class_p(pattern_counts, dataset.n_sequences, donors, in_direction, classes)
-        found.append(HeldOutTest(table, p_value))
-    return found
+        tests.append(HeldOutTest(table, p_value))
+    return tests
 
 
 def find_new_donors(
@@ -233,7 +233,9 @@ def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple
 
 def _find_first_output(model: Model, output: int) -> int:
     """Return the index of the first output of the task to which an output belongs."""
-    return int(next(each.start for each in get_output_slices(model.tasks) if each.start <= output < each.stop))
+    return int(
+        next(columns.start for columns in get_output_slices(model.tasks) if columns.start <= output < columns.stop)
+    )
 
 
 def _find_class_members(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:

@@ -33,8 +33,8 @@ def compute_donor_rates(
         Number of sequences with the motif, number of all sequences, and index of the donor of each repertoire, (B,)
         each.
     """
-    names, place = np.unique(donors, return_inverse=True)
-    n_with, n = np.bincount(place, counts), np.bincount(place, sizes)
+    names, donor_index = np.unique(donors, return_inverse=True)
+    n_with, n = np.bincount(donor_index, counts), np.bincount(donor_index, sizes)
     return {int(names[i]): float(n_with[i] / n[i]) for i in np.flatnonzero(n > 0)}
 
 
@@ -72,11 +72,11 @@ def _compute_rank_sum_p(first: Floats, second: Floats) -> float:
     if n_all > _MAX_EXACT:
         return float(mannwhitneyu(first, second, alternative="greater", method="asymptotic").pvalue)
     ranks = _compute_double_ranks(np.append(first, second))
-    ways = np.zeros((n + 1, int(ranks.sum()) + 1))  # number of ways to choose so many donors with this sum
-    ways[0, 0] = 1.0
+    n_ways = np.zeros((n + 1, int(ranks.sum()) + 1))  # number of ways to choose so many donors with this sum
+    n_ways[0, 0] = 1.0
     for rank in ranks.tolist():
-        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
-    return _compute_upper_tail(ways[n], int(ranks[:n].sum()))
+        n_ways[1:, rank:] += n_ways[:-1, : n_ways.shape[1] - rank].copy()
+    return _compute_upper_tail(n_ways[n], int(ranks[:n].sum()))
 
 
 def _compute_signed_rank_p(differences: Floats) -> float:
@@ -87,11 +87,11 @@ def _compute_signed_rank_p(differences: Floats) -> float:
     if len(differences) > _MAX_EXACT:
         return float(wilcoxon(differences, alternative="greater", method="asymptotic").pvalue)
     ranks = _compute_double_ranks(np.abs(differences))
-    ways = np.zeros(int(ranks.sum()) + 1)
-    ways[0] = 1.0
+    n_ways = np.zeros(int(ranks.sum()) + 1)
+    n_ways[0] = 1.0
     for rank in ranks.tolist():
-        ways[rank:] += ways[: len(ways) - rank].copy()
-    return _compute_upper_tail(ways, int(ranks[differences > 0].sum()))
+        n_ways[rank:] += n_ways[: len(n_ways) - rank].copy()
+    return _compute_upper_tail(n_ways, int(ranks[differences > 0].sum()))
 
 
 def _compute_double_ranks(values: Floats) -> NDArray[np.int64]:
@@ -99,5 +99,5 @@ def _compute_double_ranks(values: Floats) -> NDArray[np.int64]:
     return np.asarray(np.rint(2 * rankdata(np.round(values, 12))), np.int64)
 
 
-def _compute_upper_tail(ways: Floats, total: int) -> float:
-    return float(ways[total:].sum() / ways.sum())
+def _compute_upper_tail(n_ways: Floats, total: int) -> float:
+    return float(n_ways[total:].sum() / n_ways.sum())

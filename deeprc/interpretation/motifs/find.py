@@ -141,17 +141,24 @@ def find_all_motifs(
         Options of the search.
     """
     data = [
-        collect_search_data(dataset, *each, background=options.background, seed=options.seed)
-        for each in zip(attributions, signs, strict=True)
+        collect_search_data(dataset, *direction, background=options.background, seed=options.seed)
+        for direction in zip(attributions, signs, strict=True)
     ]
-    patterns = [[] if each is None else find_patterns(model, dataset, each, options.max_motifs) for each in data]
-    counts = count_carrying_sequences(dataset, [pattern.masks for found in patterns for pattern in found])
+    patterns = [
+        [] if search_data is None else find_patterns(model, dataset, search_data, options.max_motifs)
+        for search_data in data
+    ]
+    counts = count_carrying_sequences(
+        dataset, [pattern.masks for patterns_of_direction in patterns for pattern in patterns_of_direction]
+    )
     bounds = pairwise(np.cumsum([0, *map(len, patterns)]).tolist())
     motifs = [
-        [] if each is None else _make_motifs(model, dataset, each, found, counts[:, first:stop], options)
-        for each, found, (first, stop) in zip(data, patterns, bounds, strict=True)
+        []
+        if search_data is None
+        else _make_motifs(model, dataset, search_data, patterns_of_direction, counts[:, first:stop], options)
+        for search_data, patterns_of_direction, (first, stop) in zip(data, patterns, bounds, strict=True)
     ]
-    return [sorted(found, key=_make_sort_key) for found in _add_q_values(motifs)]
+    return [sorted(patterns_of_direction, key=_make_sort_key) for patterns_of_direction in _add_q_values(motifs)]
 
 
 def _make_motifs(
@@ -175,7 +182,7 @@ def _make_motifs(
             sign=data.sign,
             group_by=options.group_by,
         )
-    return [_make_motif(data, *each) for each in zip(patterns, carriers, tests, strict=True)]
+    return [_make_motif(data, *arguments) for arguments in zip(patterns, carriers, tests, strict=True)]
 
 
 def _make_sort_key(motif: AttendedMotif) -> tuple[float, float, float, str]:
@@ -186,12 +193,14 @@ def _make_sort_key(motif: AttendedMotif) -> tuple[float, float, float, str]:
 
 def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
     """Return the motifs with false discovery rates, computed over the tested motifs of all sets together."""
-    p_values = np.array([motif.p_donors for found in motifs for motif in found])
+    p_values = np.array([motif.p_donors for motifs_of_direction in motifs for motif in motifs_of_direction])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
     q_values[is_tested] = adjust_by_benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     remaining = iter(q_values.tolist())
-    return [[replace(motif, q_donors=next(remaining)) for motif in found] for found in motifs]
+    return [
+        [replace(motif, q_donors=next(remaining)) for motif in motifs_of_direction] for motifs_of_direction in motifs
+    ]
 
 
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:

@@ -52,8 +52,8 @@ def find_initial_patterns(
     Patterns of 3 or 4 residues. At least 3 of the attended sequences that carry one, and at least a quarter of them,
     have their highest attributions on it.
     """
-    on = Counter(each for row in range(samples.n) for each in _list_patterns(samples, attended[row], row, span))
-    patterns = [_convert_to_masks(each) for each in sorted(each for each, n in on.items() if n >= _FEWEST)]
+    on = Counter(pattern for row in range(samples.n) for pattern in _list_patterns(samples, attended[row], row, span))
+    patterns = [_convert_to_masks(pattern) for pattern in sorted(pattern for pattern, n in on.items() if n >= _FEWEST)]
     n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
     if not patterns:
         return []
@@ -83,6 +83,6 @@ def _list_patterns(samples: ComparedSequences, attended: NDArray[np.bool_], row:
 def _convert_to_masks(residues: _Residues) -> Masks:
     """Return the pattern of some residues, with any residue between them."""
     masks = np.full(residues[-1][0] + 1, ANY, np.uint32)
-    for place, residue in residues:
-        masks[place] = 1 << residue
+    for position, residue in residues:
+        masks[position] = 1 << residue
     return masks

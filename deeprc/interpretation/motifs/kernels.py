@@ -55,16 +55,16 @@ def search_kernels(
     shares = compute_kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _MIN_SHARE)
     starts = find_best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
-    found = []
-    for place, kernel in enumerate(chosen.tolist()):
+    candidates = []
+    for column, kernel in enumerate(chosen.tolist()):
         weights = np.clip(kernels[:, kernel], 0.0, None)
-        windows = Windows(np.arange(samples.n), starts[:, place], weights / weights.max())
+        windows = Windows(np.arange(samples.n), starts[:, column], weights / weights.max())
         masks = propose_kernel_pattern(samples, composition, windows, span)
         if len(masks):
             best = improve_pattern(samples, masks)
             if best.score <= SIGNIFICANT:
-                found.append((kernel + 1, describe_windows(samples, composition, residues, best)))
-    return found
+                candidates.append((kernel + 1, describe_windows(samples, composition, residues, best)))
+    return candidates
 
 
 def compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,9 +97,9 @@ def propose_kernel_pattern(samples: ComparedSequences, composition: Composition,
         if heights[position, residue] <= 0:
             break
         pattern[position] = 1 << int(residue)
-        at = samples.offsets[windows.rows] + windows.starts + position
-        is_residue = at < samples.offsets[windows.rows + 1]
-        has = is_residue & (samples.residues[np.where(is_residue, at, 0)] == residue)
+        residue_index = samples.offsets[windows.rows] + windows.starts + position
+        is_residue = residue_index < samples.offsets[windows.rows + 1]
+        has = is_residue & (samples.residues[np.where(is_residue, residue_index, 0)] == residue)
         windows = Windows(windows.rows[has], windows.starts[has], windows.weights[has])
     return trim_pattern(pattern)
 

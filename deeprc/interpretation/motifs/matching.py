@@ -86,7 +86,9 @@ def count_pattern_carriers(
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
     counts = np.zeros((-(-n // _BLOCK), len(patterns)), np.int64)
-    run_in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), counts)
+    run_in_blocks(
+        _count_matches, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), counts
+    )
     return np.asarray(counts.sum(axis=0))
 
 
@@ -101,7 +103,7 @@ def _match_patterns(residues, start, stop, letters, first, last):  # type: ignor
 
 
 @njit(nogil=True)
-def _count(
+def _count_matches(
     start: int,
     stop: int,
     residues: NDArray[np.uint8],
@@ -198,26 +200,26 @@ def count_prefixes(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int
         for position in range(bits.shape[1]):
             mask = bits[row, position]
             if mask:
-                for place in range(_MAX_RESIDUES):
-                    if (mask >> np.uint32(order[position, place])) & np.uint32(1):
-                        counts[position, place, side] += 1
+                for i in range(_MAX_RESIDUES):
+                    if (mask >> np.uint32(order[position, i])) & np.uint32(1):
+                        counts[position, i, side] += 1
                         break
     for position in range(bits.shape[1]):
-        for place in range(1, _MAX_RESIDUES):
+        for i in range(1, _MAX_RESIDUES):
             for side in range(2):
-                counts[position, place, side] += counts[position, place - 1, side]
+                counts[position, i, side] += counts[position, i - 1, side]
     return counts
 
 
 def erase_matches(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks) -> NDArray[np.uint8]:
     """Return the residues, (R,), with every window that matches a pattern replaced by `INVALID`."""
     remaining = np.array(residues)
-    _erase(residues, offsets, masks, remaining)
+    _erase_pattern(residues, offsets, masks, remaining)
     return remaining
 
 
 @njit(nogil=True)
-def _erase(
+def _erase_pattern(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     masks: NDArray[np.uint32],

@@ -93,14 +93,14 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
     width = np.arange(len(masks))
     for row in range(samples.n):
         residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].astype(np.uint32)
-        at = np.arange(len(residues) - len(masks) + 1)[:, None] + width  # (windows, W)
-        if len(at) == 0:
+        residue_index = np.arange(len(residues) - len(masks) + 1)[:, None] + width  # (windows, W)
+        if len(residue_index) == 0:
             continue
-        window_residues = residues[at]
+        window_residues = residues[residue_index]
         matching = np.flatnonzero(((masks >> np.minimum(window_residues, 31)) & 1).all(axis=1))
         if len(matching) == 0:
             continue
-        values = clipped[row][at[matching]].sum(axis=1)
+        values = clipped[row][residue_index[matching]].sum(axis=1)
         best = int(values.argmax())
         total = clipped[row].sum()
         rows.append(row)

@@ -75,18 +75,18 @@ def search_windows(
     max_patterns
         Largest number of patterns.
     """
-    attended, found = find_attended_residues(attributions), list[Candidate]()
-    while len(found) < max_patterns:
+    attended, candidates = find_attended_residues(attributions), list[Candidate]()
+    while len(candidates) < max_patterns:
         patterns = find_initial_patterns(samples, attended, span=span, max_patterns=_INITIAL_PATTERNS)
         known = dict[bytes, Candidate]()
         improved = [improve_pattern(samples, masks, known) for masks in patterns]
         best = min(improved, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
-        found.append(describe_windows(samples, composition, attributions, best))
-        for masks in (found[-1].masks, best.masks):
+        candidates.append(describe_windows(samples, composition, attributions, best))
+        for masks in (candidates[-1].masks, best.masks):
             samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
-    return found
+    return candidates
 
 
 def score_pattern(samples: ComparedSequences, masks: Masks) -> float:

@@ -61,9 +61,9 @@ def annotate_survey(
     top, organisms = dict(survey.top), {}
     for direction in survey.directions:
         direction_top = top[direction.name]
-        found = annotate_sequences(direction_top.table, known, cohort=dataset)
-        top[direction.name] = replace(direction_top, table=found.table)
-        organisms[direction.name] = found.organisms
+        annotation = annotate_sequences(direction_top.table, known, cohort=dataset)
+        top[direction.name] = replace(direction_top, table=annotation.table)
+        organisms[direction.name] = annotation.organisms
     return replace(survey, top=top), organisms
 
 

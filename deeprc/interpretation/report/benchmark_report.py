@@ -89,13 +89,13 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         contents=_CONTENTS,
         kind=files.scoring.kind,
         measure=VALIDATED[files.scoring.kind],
-        cautions=[replace(each, section="") for each in files.cautions if each.section != "controls"],
+        cautions=[replace(caution, section="") for caution in files.cautions if caution.section != "controls"],
         legend=make_table_legend(files.comparison, files.methods, files.scoring),
-        verdict=[each.text for each in files.cautions if each.section == "controls"],
+        verdict=[caution.text for caution in files.cautions if caution.section == "controls"],
         incomplete=describe_incomplete_methods(files.comparison, files.methods, {}),
         chosen=[
-            (each.method, ": ".join(filter(None, (each.validation, each.settings))))
-            for each in summarise_chosen_settings(files.choices, files.methods, files.scoring)
+            (choice.method, ": ".join(filter(None, (choice.validation, choice.settings))))
+            for choice in summarise_chosen_settings(files.choices, files.methods, files.scoring)
         ],
         table=_make_comparison_table(files),
         costs=_make_cost_table(files),
@@ -164,16 +164,16 @@ def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     estimates = estimate_metrics(files.results, files.comparison, performance, files.scoring)
     refits = estimate_refit(files.choices, files.scoring)
     rows = []
-    label = {each.name: each.label for each in files.methods}
+    label = {method.name: method.label for method in files.methods}
     for _, row in files.comparison.iterrows():
         if row["n_folds"] == 0:
             continue
         name = str(row["method"])
         main, *others = (_make_estimate_cell(estimates[metric].get(name)) for metric in files.scoring.headings)
-        whole = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
+        missing_folds = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
         rows.append(
             [
-                make_text_cell(label[name] + whole),
+                make_text_cell(label[name] + missing_folds),
                 make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
                 main,
                 make_interval_cell((row["ci_low"], row["ci_high"])),
@@ -200,14 +200,14 @@ def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)
 
 
-def _make_estimate_cell(found: MetricEstimate | None) -> Cell:
+def _make_estimate_cell(estimate: MetricEstimate | None) -> Cell:
     """Return a cell of a metric with its deviation over folds; it is bold if it is the best after rounding."""
-    if found is None:
+    if estimate is None:
         return make_number_cell(None)
-    spread = "" if np.isnan(found.sd) else f" ± {found.sd:.3f}"
-    shown = make_number_cell(found.value).text
+    spread = "" if np.isnan(estimate.sd) else f" ± {estimate.sd:.3f}"
+    shown = make_number_cell(estimate.value).text
     bold = Markup("<strong>{}</strong>{}").format(shown, spread)
-    return Cell(bold if found.is_best else shown + spread, found.value)
+    return Cell(bold if estimate.is_best else shown + spread, estimate.value)
 
 
 def _make_p_value_cell(value: float, *, is_best: bool) -> Cell:
@@ -221,7 +221,7 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
     judged = compare_probabilities(files.predictions, files.methods, files.scoring)
     if judged.empty:
         return None
-    label = {each.name: each.label for each in files.methods}
+    label = {method.name: method.label for method in files.methods}
     columns = [
         Column("Method", False),
         Column("Kind", False),
@@ -250,8 +250,8 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
 def _make_cost_table(files: _BenchmarkFiles) -> Table:
     cells = files.results[files.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
-    for each in files.methods:
-        costs = cells[cells["method"] == each.name]
+    for method in files.methods:
+        costs = cells[cells["method"] == method.name]
         if costs.empty:
             continue
         values = {name: costs.loc[costs["metric"] == name, "value"] for name in _COSTS}
@@ -259,7 +259,7 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
         memory = values["peak_memory_mb"].max()
         rows.append(
             [
-                make_text_cell(each.label),
+                make_text_cell(method.label),
                 *(make_number_cell(value, ",.1f") for value in (*seconds, sum(seconds), memory)),
             ]
         )

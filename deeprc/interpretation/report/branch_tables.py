@@ -74,12 +74,17 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[s
         Names of the attention and the branches, with the features that each reads, if they are not always the same.
     """
     columns = [Column("Branch", False), Column("Uses", False)]
-    columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
+    columns += [
+        Column(f"Share{f' for {output_variation.output}' * (len(variation) > 1)}") for output_variation in variation
+    ]
     rows = [
         [
             make_text_cell(source),
-            make_text_cell(_USES[source] + ": " * bool(features) + _join([_FEATURES[name] for name in features])),
-            *(make_percent_cell(_round_percent(each.shares.get(source, 0.0)), 0) for each in variation),
+            make_text_cell(_USES[source] + ": " * bool(features) + _join_words([_FEATURES[name] for name in features])),
+            *(
+                make_percent_cell(_round_percent(output_variation.shares.get(source, 0.0)), 0)
+                for output_variation in variation
+            ),
         ]
         for source, features in sources.items()
     ]
@@ -101,7 +106,7 @@ def make_variation_sentence(variation: VarianceShares, split: str, features: Map
     ordered = sorted(variation.shares.items(), key=lambda item: -item[1])
 
     def describe(source: str) -> str:
-        read = _join(features.get(source, ()))
+        read = _join_words(features.get(source, ()))
         return f"{read} of {_SHORT_USES[source]}" if read else _SHORT_USES[source]
 
     shares = ", ".join(
@@ -111,7 +116,7 @@ def make_variation_sentence(variation: VarianceShares, split: str, features: Map
     return f"The output differs between the {split} repertoires. Of its variance, {shares}."
 
 
-def _join(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     """Return words as in "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
@@ -123,7 +128,9 @@ def _round_percent(share: float) -> float:
 
 def is_mainly_stored_clones(variation: Sequence[VarianceShares]) -> bool:
     """Return whether nearly all variance of each output comes through stored clones."""
-    return bool(variation) and all(each.shares.get(CloneBranch.name, 0.0) > _NEARLY_ALL for each in variation)
+    return bool(variation) and all(
+        output_variation.shares.get(CloneBranch.name, 0.0) > _NEARLY_ALL for output_variation in variation
+    )
 
 
 def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
@@ -153,13 +160,13 @@ def make_clone_tables(model: Model) -> list[Table]:
     return tables
 
 
-def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, whose: str) -> Table:
+def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, carriers_of: str) -> Table:
     directions = name_directions(tasks)
     positive, negative = name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}
     carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
     carriers["carriers"] = "Carriers"
-    genes, carriers = ({name: each[name] for name in each if name in stored} for each in (genes, carriers))
+    genes, carriers = ({name: columns[name] for name in columns if name in stored} for columns in (genes, carriers))
     columns = [
         Column("Clone", False),
         *(Column(heading, False) for heading in genes.values()),
@@ -176,7 +183,7 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     shown = stored[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
-    caption = f"{quantity} {len(stored):,} stored clones{whose}"
+    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
 
 
@@ -211,14 +218,16 @@ def make_gene_name_cell(name: str) -> Cell:
 def name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     """Return the name of each output's direction, up or down; down is "not" the class for one of several classes."""
     outputs, directions = list_output_names(tasks), list_directions(tasks)
-    names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
-    for each in directions:
-        names.setdefault((outputs[each.output], "down"), f"{each.prefix}not {each.label}")
+    names = {
+        (outputs[direction.output], "up" if direction.sign > 0 else "down"): direction.name for direction in directions
+    }
+    for direction in directions:
+        names.setdefault((outputs[direction.output], "down"), f"{direction.prefix}not {direction.label}")
     return names
 
 
 def name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return what the table calls repertoires of the class of an output, and all other repertoires."""
+    """Return the names in the table of the repertoires of the class of an output, and of all other repertoires."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

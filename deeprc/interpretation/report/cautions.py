@@ -43,7 +43,7 @@ def collect_cautions(
         Whether the metadata have changed since training, so that stored warnings about them are out of date.
     """
     performance = assessment.performance
-    found = [
+    cautions = [
         *assessment.cautions,
         *([] if relabelled else _collect_stored_cautions(predictor.runs, assessment.cautions)),
         *(caution for run in predictor.runs for caution in _warn_of_doubtful_start_motifs(run.start_motifs())),
@@ -51,7 +51,7 @@ def collect_cautions(
         *(_note_silent_attention(assessment) or _warn_of_broad_attention(heads, performance, predictor.model.tasks)),
         *(caution for run in predictor.runs for caution in _warn_of_unfinished_training(run, run.history())),
     ]
-    return list({each.text: each for each in found}.values())  # several runs may have the same warning
+    return list({caution.text: caution for caution in cautions}.values())  # several runs may have the same warning
 
 
 def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
@@ -59,9 +59,14 @@ def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> l
 
     An older version may have told the same finding in other words.
     """
-    texts, details = {each.text for each in known}, [(each.name, each.details) for each in known if each.details]
-    stored = [each for run in runs for each in read_cautions(run.path) if each.section == "setup"]
-    return [each for each in stored if each.text not in texts and (each.name, each.details) not in details]
+    texts, details = (
+        {caution.text for caution in known},
+        [(caution.name, caution.details) for caution in known if caution.details],
+    )
+    stored = [caution for run in runs for caution in read_cautions(run.path) if caution.section == "setup"]
+    return [
+        caution for caution in stored if caution.text not in texts and (caution.name, caution.details) not in details
+    ]
 
 
 def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Caution]:
@@ -102,13 +107,13 @@ def _note_silent_attention(assessment: Assessment) -> list[Caution]:
     If the assessment says that no run uses its attention, this warning is returned instead.
     """
     known = [
-        each
-        for each in assessment.cautions
-        if each.name == UNUSED_ATTENTION and each.details["n"] == each.details["n_runs"]
+        caution
+        for caution in assessment.cautions
+        if caution.name == UNUSED_ATTENTION and caution.details["n"] == caution.details["n_runs"]
     ]
     if known:
         return known
-    shares = [each.shares[ATTENTION] for each in assessment.variation]
+    shares = [output_variation.shares[ATTENTION] for output_variation in assessment.variation]
     if not shares or max(shares) >= _SILENT:
         return []
     text = (

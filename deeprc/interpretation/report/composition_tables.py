@@ -71,8 +71,8 @@ def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Ta
         As `make_composition_table`.
     """
     features = make_composition_table(model, dataset, top=_SAVED)
-    found = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
-    return [_make_table(kind, rows, model.tasks) for kind, rows in found if len(rows)]
+    rows_by_kind = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
+    return [_make_table(kind, rows, model.tasks) for kind, rows in rows_by_kind if len(rows)]
 
 
 def _make_table(kind: _Kind, features: pd.DataFrame, tasks: Sequence[Task]) -> Table:
@@ -109,7 +109,7 @@ def _choose_shown(features: pd.DataFrame, is_kmer: bool) -> pd.DataFrame:
 
 
 def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return what the table calls the two groups of repertoires that it compares."""
+    """Return the names in the table of the two groups of repertoires that it compares."""
     if all(task.kind == "regression" for task in tasks):
         return "higher half", "lower half"
     if any(task.kind == "regression" for task in tasks):

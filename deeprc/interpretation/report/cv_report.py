@@ -71,35 +71,35 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         If the folder has no finished cross-validation, if a file of it is damaged, or if `output` cannot be written.
     """
     check_report_output(Path(output))
-    found = read_cross_validation(Path(folder))
-    names = list(found.metrics)
+    result = read_cross_validation(Path(folder))
+    names = list(result.metrics)
     write_page(
         Path(output),
         "cv.html.j2",
-        title=f"Cross-validation: {', '.join(names)} of {Path(found.header.cohort).name or 'a cohort'}",
-        lead=_format_lead(found),
+        title=f"Cross-validation: {', '.join(names)} of {Path(result.header.cohort).name or 'a cohort'}",
+        lead=_format_lead(result),
         date=format_today(),
         contents=_CONTENTS,
-        cautions=[replace(each, section="") for each in found.cautions],
-        answers=[_describe_performance(name, found.metrics[name]) for name in names],
-        n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
-        metrics=[_make_metrics_table(found, name, table_index) for table_index, name in enumerate(names)],
-        controls=[each for each in (_make_within_table(found), *_make_control_tables(found)) if each is not None],
-        folds=[_make_folds_table(found, name, table_index) for table_index, name in enumerate(names)],
-        motifs=None if found.motifs is None else _make_motifs_table(found.motifs),
-        has_motifs=found.motifs is not None and len(found.motifs) > 0,
-        figures_by_target=[(name, _make_figures(found, name)) for name in names],
-        command=_format_command(found.header, Path(folder)),
+        cautions=[replace(caution, section="") for caution in result.cautions],
+        answers=[_describe_performance(name, result.metrics[name]) for name in names],
+        n_repeats=max((metric.n_repeats for metric in result.metrics.values()), default=0),
+        metrics=[_make_metrics_table(result, name, table_index) for table_index, name in enumerate(names)],
+        controls=[table for table in (_make_within_table(result), *_make_control_tables(result)) if table is not None],
+        folds=[_make_folds_table(result, name, table_index) for table_index, name in enumerate(names)],
+        motifs=None if result.motifs is None else _make_motifs_table(result.motifs),
+        has_motifs=result.motifs is not None and len(result.motifs) > 0,
+        figures_by_target=[(name, _make_figures(result, name)) for name in names],
+        command=_format_command(result.header, Path(folder)),
         knows_settings=(Path(folder) / RUNS).exists(),
-        has_classes=any(each.mae is None for each in found.metrics.values()),
-        has_numbers=any(each.mae is not None for each in found.metrics.values()),
+        has_classes=any(metric.mae is None for metric in result.metrics.values()),
+        has_numbers=any(metric.mae is not None for metric in result.metrics.values()),
     )
 
 
-def _format_lead(found: CrossValidation) -> str:
-    header = found.header
+def _format_lead(result: CrossValidation) -> str:
+    header = result.header
     predictor = "one run" if header.members == 1 else f"{header.members} runs together"
-    repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
+    repeats = max((metric.n_repeats for metric in result.metrics.values()), default=1)
     times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
     design = f"Each of {header.folds} folds was the test fold once"
     if header.left_out is not None:
@@ -107,23 +107,23 @@ def _format_lead(found: CrossValidation) -> str:
     return f"{design}. It was then predicted by {predictor} that had not seen it.{times}"
 
 
-def _describe_performance(name: str, found: TargetMetrics) -> str:
+def _describe_performance(name: str, metrics: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
     measure, value, limits = (
-        ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
+        ("r²", metrics.r2, metrics.r2_ci) if metrics.mae is not None else ("AUC", metrics.auc, metrics.auc_ci)
     )
     if value is None:
-        missing = "n" if found.n == 0 else "r2" if found.mae is not None else "auc"
+        missing = "n" if metrics.n == 0 else "r2" if metrics.mae is not None else "auc"
         return f"{name}: {NOT_MEASURED[missing]}."
     interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
-    positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
-    return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
+    positive = "" if metrics.n_positive is None else f", {metrics.n_positive:,} of them {metrics.positive_class}"
+    return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {metrics.n:,} repertoires{positive}."
 
 
-def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> Table:
-    metrics = found.metrics[name]
+def _make_metrics_table(result: CrossValidation, name: str, table_index: int) -> Table:
+    metrics = result.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
-    if found.is_regression(name):
+    if result.is_regression(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
             value, limits = getattr(metrics, measure), getattr(metrics, f"{measure}_ci")
@@ -140,37 +140,42 @@ def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> 
     return Table(f"metrics-{table_index}", f"How well {name} is predicted", columns, [cells])
 
 
-def _make_within_table(found: CrossValidation) -> Table | None:
+def _make_within_table(result: CrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
-        name: [StratifiedAuc(each.column, each.auc, *each.auc_ci, each.n, each.n_strata) for each in metrics.within]
-        for name, metrics in found.metrics.items()
+        name: [
+            StratifiedAuc(stratum.column, stratum.auc, *stratum.auc_ci, stratum.n, stratum.n_strata)
+            for stratum in metrics.within
+        ]
+        for name, metrics in result.metrics.items()
     }
-    return make_within_table({name: each for name, each in strata.items() if each})
+    return make_within_table({name: aucs for name, aucs in strata.items() if aucs})
 
 
-def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
+def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
-    for table_index, (name, metrics) in enumerate(found.metrics.items()):
-        heading = "r²" if found.is_regression(name) else "AUC"
+    for table_index, (name, metrics) in enumerate(result.metrics.items()):
+        heading = "r²" if result.is_regression(name) else "AUC"
         columns = [Column("Control method", False), Column(heading), Column("95% interval")]
         columns += [
             Column("Difference", note=f"{heading} of the control minus that of the network"),
             Column("p", note="paired test"),
         ]
         rows = []
-        for each in metrics.controls:
-            value, limits = (each.r2, each.r2_ci) if found.is_regression(name) else (each.auc, each.auc_ci)
+        for control in metrics.controls:
+            value, limits = (control.r2, control.r2_ci) if result.is_regression(name) else (control.auc, control.auc_ci)
             p_value = (
-                make_number_cell(None) if each.p_value is None else Cell(format_p_value(each.p_value), each.p_value)
+                make_number_cell(None)
+                if control.p_value is None
+                else Cell(format_p_value(control.p_value), control.p_value)
             )
             cells = [
                 make_number_cell(value),
                 make_interval_cell(limits),
-                make_number_cell(each.difference, "+.3f"),
+                make_number_cell(control.difference, "+.3f"),
                 p_value,
             ]
-            rows.append([make_text_cell(LABELS.get(each.control, each.control)), *cells])
+            rows.append([make_text_cell(LABELS.get(control.control, control.control)), *cells])
         if rows:
             yield Table(
                 f"controls-{table_index}",
@@ -180,11 +185,11 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
             )
 
 
-def _make_folds_table(found: CrossValidation, name: str, table_index: int) -> Table:
-    table = found.folds[found.folds["target"] == name]
+def _make_folds_table(result: CrossValidation, name: str, table_index: int) -> Table:
+    table = result.folds[result.folds["target"] == name]
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
-    wanted = _NUMBERS if found.is_regression(name) else {"auc": "AUC", **MEASURES}
-    shown = {measure: heading for measure, heading in (counts | wanted).items() if measure in table}
+    measures = _NUMBERS if result.is_regression(name) else {"auc": "AUC", **MEASURES}
+    shown = {measure: heading for measure, heading in (counts | measures).items() if measure in table}
     rows = [
         [make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
         for row in table.to_dict("records")
@@ -193,7 +198,7 @@ def _make_folds_table(found: CrossValidation, name: str, table_index: int) -> Ta
     return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 
-def _make_motifs_table(found: pd.DataFrame) -> Table:
+def _make_motifs_table(motifs: pd.DataFrame) -> Table:
     columns = [
         Column("Motif", False),
         Column("Output", False),
@@ -215,7 +220,7 @@ def _make_motifs_table(found: pd.DataFrame) -> Table:
             Cell(format_p_value(row["max_p_value"]), row["max_p_value"]),
             make_text_cell(" ".join(row["forms"].split()[1:])),
         ]
-        for row in found.to_dict("records")
+        for row in motifs.to_dict("records")
     ]
     return Table("motifs-found", "Motifs that the runs started from", columns, rows, sortable=True)
 
@@ -224,15 +229,15 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
     return Cell(f"{n:,} of {n_all:,}", n)
 
 
-def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
+def _make_figures(result: CrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import draw_curves_figure
     from deeprc.evaluation.reliability_figure import draw_reliability_figure
     from deeprc.evaluation.scatter import NoCurveError
 
-    if found.metrics[name].n == 0:
+    if result.metrics[name].n == 0:
         return []
-    scoring, table = _convert_to_comparison(found, name)
+    scoring, table = _convert_to_comparison(result, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
         description = (
@@ -264,13 +269,13 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     return figures
 
 
-def _convert_to_comparison(found: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
+def _convert_to_comparison(result: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
-    table = found.predictions
+    table = result.predictions
     rows = table[table["target"] == name]
     classes = list_classes(table, name)
     if len(rows):
-        kind = "regression" if found.is_regression(name) else "binary"
+        kind = "regression" if result.is_regression(name) else "binary"
         scoring = choose_scoring(kind, ())
         values = {"prediction": rows["prediction"]} if kind == "regression" else {"score": rows["log_odds"]}
         compared = rows[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
@@ -285,16 +290,16 @@ def _convert_to_comparison(found: CrossValidation, name: str) -> tuple[Scoring, 
 def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
     """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
     key_columns, parts = ["repertoire_id", "repeat", "fold"], []
-    for each in classes:
-        rows = table[table["target"] == f"{name}={each}"].set_index(key_columns)
+    for class_name in classes:
+        rows = table[table["target"] == f"{name}={class_name}"].set_index(key_columns)
         part = {
-            f"score={each}": rows["log_odds"],
-            f"probability={each}": rows["probability"],
-            f"is {each}": rows["label"],
+            f"score={class_name}": rows["log_odds"],
+            f"probability={class_name}": rows["probability"],
+            f"is {class_name}": rows["label"],
         }
         parts.append(pd.DataFrame(part))
     wide = pd.concat(parts, axis=1).reset_index()
-    member = wide[[f"is {each}" for each in classes]].to_numpy(np.float64)
+    member = wide[[f"is {class_name}" for class_name in classes]].to_numpy(np.float64)
     index = np.where(np.isnan(member), -1, member).argmax(axis=1)
     label: Any = np.where(np.isnan(member).any(axis=1), None, np.array(classes, object)[index])
     return wide.assign(label=label)

@@ -113,26 +113,26 @@ def read_cross_validation(folder: Path) -> CrossValidation:
     file = folder / "metrics.json"
     metrics: dict[str, TargetMetrics] = validate(read_json(file), dict[str, TargetMetrics], str(file))
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
-    ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
+    ended = replace(header, repeats=max((metric.n_repeats for metric in metrics.values()), default=header.repeats))
     file = folder / "motifs.tsv"
     motifs = read_motif_counts(file) if file.exists() else None  # earlier versions lack it
-    found = CrossValidation(ended, metrics, folds, predictions, motifs, read_cautions(folder))
-    for name, each in metrics.items():
-        _check_fit(found, name, each, folder)
-    return found
+    result = CrossValidation(ended, metrics, folds, predictions, motifs, read_cautions(folder))
+    for name, metric in metrics.items():
+        _check_fit(result, name, metric, folder)
+    return result
 
 
-def _check_fit(found: CrossValidation, name: str, metrics: TargetMetrics, folder: Path) -> None:
+def _check_fit(result: CrossValidation, name: str, metrics: TargetMetrics, folder: Path) -> None:
     """Raise InputError if the predictions and folds of a target do not agree with its metrics."""
-    target_folds = found.folds[found.folds["target"] == name]
+    target_folds = result.folds[result.folds["target"] == name]
     _check_repeats(target_folds, name, metrics, folder / "folds.tsv")
     file = folder / "predictions.tsv"
-    targets = [name, *(f"{name}={each}" for each in list_classes(found.predictions, name))]
-    parts = [found.predictions[found.predictions["target"] == each] for each in targets]
+    targets = [name, *(f"{name}={class_name}" for class_name in list_classes(result.predictions, name))]
+    parts = [result.predictions[result.predictions["target"] == target] for target in targets]
     parts = [part for part in parts if len(part)]
     if not parts:
         raise InputError(f"{file}: no predictions of {name!r}, which metrics.json has")
-    needed = ["prediction"] if found.is_regression(name) else ["log_odds", "probability"]
+    needed = ["prediction"] if result.is_regression(name) else ["log_odds", "probability"]
     for part in parts:
         _check_repeats(part, name, metrics, file)
         labelled = part[part["label"].notna()]
@@ -155,4 +155,4 @@ def _check_repeats(table: pd.DataFrame, name: str, metrics: TargetMetrics, file:
 def list_classes(predictions: pd.DataFrame, name: str) -> list[str]:
     """Return the classes of a target with several classes, in the order of the predictions; else an empty list."""
     given, targets = predictions["positive_class"].dropna().unique(), set(predictions["target"])
-    return [str(each) for each in given if f"{name}={each}" in targets]
+    return [str(class_name) for class_name in given if f"{name}={class_name}" in targets]

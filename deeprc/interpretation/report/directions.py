@@ -122,7 +122,7 @@ def make_direction_sections(
     from deeprc.interpretation.figures import compute_logo_top
 
     results = _explain_directions(predictor, dataset, survey, carriers, is_held_out)
-    with_logo = [motif for each in results for motif in each.motifs[:_LOGOS]]
+    with_logo = [motif for result in results for motif in result.motifs[:_LOGOS]]
     logo_height = compute_logo_top(with_logo) if with_logo else 0.0
     tasks = predictor.model.tasks
     colours_by_target, members = index_classes(tasks), _list_members(predictor.model)

@@ -114,7 +114,7 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
 
 def list_flagged_groups(checks: RunChecks) -> list[SimilarGroup]:
     """Return all groups of repertoires that a check found, those with the same content first."""
-    groups = [(each.code, members) for each in checks.findings for members in each.groups]
+    groups = [(finding.code, members) for finding in checks.findings for members in finding.groups]
     groups.sort(key=lambda group: group[0] != "same-content")
     return [SimilarGroup(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
 
@@ -131,15 +131,15 @@ def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[Seque
     """
     for direction, shared in carriers.items():
         first = shared[:_LOOKED_AT]
-        marked = [each for each in first if each.group is not None]
+        marked = [finding for finding in first if finding.group is not None]
         if marked:
-            groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
-            named = "; ".join(f"{group.name} ({join_names(group.members, _SHOWN)})" for group in groups[:_SHOWN])
+            groups = list(dict.fromkeys(finding.group for finding in marked if finding.group is not None))
+            group_list = "; ".join(f"{group.name} ({join_names(group.members, _SHOWN)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             text = (
                 f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
-                f"mainly within {named}{more}, repertoires that have more sequences in common than chance explains. "
-                "They may be there by contamination, copies or a common origin, and not because of the target."
+                f"mainly within {group_list}{more}, repertoires that have more sequences in common than chance "
+                "explains. They may be there by contamination, copies or a common origin, not because of the target."
             )
             yield Caution("warning", text, "sequences")
     for finding in checks.warnings:
@@ -199,15 +199,15 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     ]
     measures = {"auc": "AUC", "cramers_v": "Cramér's V"}
     rows = []
-    for each in checks.shortcuts:
-        interval = None if each.interval is None else f"{each.interval[0]:.2f} to {each.interval[1]:.2f}"
+    for shortcut in checks.shortcuts:
+        interval = None if shortcut.interval is None else f"{shortcut.interval[0]:.2f} to {shortcut.interval[1]:.2f}"
         cells = [
-            make_text_cell(each.property),
-            make_text_cell(each.label),
-            make_text_cell(measures[each.measure]),
-            make_number_cell(each.value, ".2f"),
+            make_text_cell(shortcut.property),
+            make_text_cell(shortcut.label),
+            make_text_cell(measures[shortcut.measure]),
+            make_number_cell(shortcut.value, ".2f"),
         ]
-        rows.append([*cells, make_text_cell(interval), make_text_cell("yes" if each.verdict else "no")])
+        rows.append([*cells, make_text_cell(interval), make_text_cell("yes" if shortcut.verdict else "no")])
     caption = "How well the label is predicted without receptor sequences, over all labelled repertoires"
     return Table("shortcuts", caption, columns, rows, sortable=True)
 
@@ -231,9 +231,9 @@ def find_sharing_repertoires(
     column
         Metadata column that names the donor of a repertoire.
     """
-    hashes = {direction: _hash_sequences(dataset, found.index) for direction, found in top.items()}
-    wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
-    carriers = _find_carriers(dataset, wanted)
+    hashes = {direction: _hash_sequences(dataset, sequences.index) for direction, sequences in top.items()}
+    all_hashes = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
+    carriers = _find_carriers(dataset, all_hashes)
     donors = DonorColumn(dataset.metadata, column).index()
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
@@ -247,7 +247,10 @@ def find_sharing_repertoires(
         return SequenceCarriers(len(rows), n_donors, None)
 
     described = [describe(rows) for rows in carriers]
-    return {name: [described[i] for i in np.searchsorted(wanted, each).tolist()] for name, each in hashes.items()}
+    return {
+        name: [described[i] for i in np.searchsorted(all_hashes, column_hashes).tolist()]
+        for name, column_hashes in hashes.items()
+    }
 
 
 def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
@@ -255,18 +258,20 @@ def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray
     return hash_with_gene_names(dataset.sequence_container.take(index.to_container_rows(dataset)))
 
 
-def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
-    """Return the repertoires that have each of some hashes, which must be sorted."""
-    found: list[list[int]] = [[] for _ in wanted]
+def _find_carriers(dataset: RepertoireDataset, sorted_hashes: NDArray[np.uint64]) -> list[list[int]]:
+    """Return, for each of the sorted hashes, the indices of the repertoires that have it."""
+    carriers: list[list[int]] = [[] for _ in sorted_hashes]
 
-    def look(repertoire: Repertoire) -> NDArray[np.int64]:
+    def find_indices(repertoire: Repertoire) -> NDArray[np.int64]:
         hashes = hash_repertoire(repertoire)
-        index = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-        return np.unique(index[wanted[index] == hashes])
+        index = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
+        return np.unique(index[sorted_hashes[index] == hashes])
 
-    if len(wanted):
-        looked = track(dataset.map_repertoires(look), "repertoires that have the top sequences", len(dataset))
-        for row, indices in enumerate(looked):
+    if len(sorted_hashes):
+        indices_of_repertoires = track(
+            dataset.map_repertoires(find_indices), "repertoires that have the top sequences", len(dataset)
+        )
+        for row, indices in enumerate(indices_of_repertoires):
             for index in indices.tolist():
-                found[index].append(row)
-    return found
+                carriers[index].append(row)
+    return carriers

@@ -61,7 +61,7 @@ def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFra
     pattern = re.compile(motif.pattern)
     junctions = top["junction_aa"].drop_duplicates()
     carriers = top.loc[junctions.index[[pattern.search(junction) is not None for junction in junctions]]]
-    found = []
+    common_genes = []
     for field in _FIELDS:
         if field not in top or genes.empty:
             continue
@@ -71,8 +71,8 @@ def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFra
             continue
         name = min(counts.index[counts == counts.max()])
         share_of_all = genes.loc[(genes["field"] == field) & (genes["name"] == name), "all"].sum()
-        found.append(CommonGene(str(name), float(counts.max() / len(carriers)), float(share_of_all)))
-    return found
+        common_genes.append(CommonGene(str(name), float(counts.max() / len(carriers)), float(share_of_all)))
+    return common_genes
 
 
 def make_gene_cell(genes: Sequence[CommonGene]) -> Cell:

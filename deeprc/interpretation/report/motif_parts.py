@@ -50,7 +50,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     if np.isnan(motif.p_donors):
         return f" It is not known whether it is {claim}: there are no donors to compare that the network has not seen."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
-    each = ", ".join(
+    rates_text = ", ".join(
         f"{row['mean_rate']:.3%} on average"
         + f" in {row['class']}" * (not motif.has_numeric_target)
         + f" ({format_count(row['n_donors'], 'donor')})"
@@ -60,7 +60,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     verdict = "It is" if motif.q_donors <= _LEVEL else "The network uses it, but it is not shown to be"
     return (
         f" {verdict} {claim} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
-        f"carries it: {each}."
+        f"carries it: {rates_text}."
     )
 
 
@@ -188,8 +188,8 @@ def _format_sources(sources: Sequence[Source]) -> str:
     parts = ["windows"] if any(source.kernel == 0 for source in sources) else []
     for member in sorted({source.member for source in sources if source.kernel}):
         kernels = [str(source.kernel) for source in sources if source.kernel and source.member == member]
-        named = f"kernel{'s' * (len(kernels) > 1)} {', '.join(kernels)}"
-        parts.append(named + f" of model {member}" * (member > 0))
+        kernel_list = f"kernel{'s' * (len(kernels) > 1)} {', '.join(kernels)}"
+        parts.append(kernel_list + f" of model {member}" * (member > 0))
     return ", ".join(parts)
 
 

@@ -71,21 +71,21 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
     """Return the table of the metrics of a target, with a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
         return _make_regression_table(performance, task, table_index)
-    contrasts = [each for each in performance.contrasts if each.target == task.name]
+    contrasts = [contrast for contrast in performance.contrasts if contrast.target == task.name]
     columns = [Column("Split", False), Column("Repertoires")]
-    for each in contrasts:
-        name = "" if len(contrasts) == 1 else f" {each.positive}"
+    for contrast in contrasts:
+        name = "" if len(contrasts) == 1 else f" {contrast.positive}"
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
     columns += [Column(heading, note=MEASURE_NOTES[name]) for name, heading in MEASURES.items()]
     rows = []
-    for part, found in _list_parts(performance, task):
-        cells = [make_text_cell(_name_part(part)), make_number_cell(found["n"], ",d")]
-        for each in contrasts:
-            auc = each.auc(performance.rows(part))
+    for part, metrics in _list_parts(performance, task):
+        cells = [make_text_cell(_name_part(part)), make_number_cell(metrics["n"], ",d")]
+        for contrast in contrasts:
+            auc = contrast.auc(performance.rows(part))
             cells.append(make_number_cell(auc and auc.value))
             known = auc if part in HELD_OUT else None
             cells.append(make_interval_cell((known.low, known.high) if known else None))
-        rows.append([*cells, *(make_number_cell(found.get(name)) for name in MEASURES)])
+        rows.append([*cells, *(make_number_cell(metrics.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
         called = f"; {task.positive} is called if its probability is at least {task.calibration.min_probability:.3f}"
@@ -106,18 +106,18 @@ def _make_regression_table(performance: Performance, task: Task, table_index: in
     rows = [
         [
             make_text_cell(_name_part(part)),
-            make_number_cell(found["n"], ",d"),
-            *_make_interval_cells(found, "r2", ".3f"),
-            *_make_interval_cells(found, "spearman", ".3f"),
-            *_make_interval_cells(found, "mae", ",.3g"),
+            make_number_cell(metrics["n"], ",d"),
+            *_make_interval_cells(metrics, "r2", ".3f"),
+            *_make_interval_cells(metrics, "spearman", ".3f"),
+            *_make_interval_cells(metrics, "mae", ",.3g"),
         ]
-        for part, found in _list_parts(performance, task)
+        for part, metrics in _list_parts(performance, task)
     ]
     return Table(f"metrics-{table_index}", f"How well {task.name} is predicted", columns, rows)
 
 
-def _make_interval_cells(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
-    return [make_number_cell(found.get(name), form), make_interval_cell(found.get(f"{name}_ci"), form)]
+def _make_interval_cells(metrics: Mapping[str, Any], name: str, form: str) -> list[Cell]:
+    return [make_number_cell(metrics.get(name), form), make_interval_cell(metrics.get(f"{name}_ci"), form)]
 
 
 def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
@@ -130,15 +130,15 @@ def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | 
     ]
     rows = [
         [
-            make_text_cell(each.column),
+            make_text_cell(stratified.column),
             *([make_text_cell(target)] if len(within) > 1 else []),
-            make_number_cell(each.auc),
-            make_interval_cell((each.low, each.high)),
-            make_number_cell(each.n, ",d"),
-            make_number_cell(each.n_strata, ",d"),
+            make_number_cell(stratified.auc),
+            make_interval_cell((stratified.low, stratified.high)),
+            make_number_cell(stratified.n, ",d"),
+            make_number_cell(stratified.n_strata, ",d"),
         ]
         for target, strata in within.items()
-        for each in strata
+        for stratified in strata
     ]
     return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 
@@ -149,8 +149,8 @@ def _name_part(part: str) -> str:
 
 
 def _list_parts(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
-    found = [(part, performance.metrics.get(part, {}).get(task.name, {})) for part in _ORDER]
-    return [(part, metrics) for part, metrics in found if metrics.get("n")]
+    metrics_by_part = [(part, performance.metrics.get(part, {}).get(task.name, {})) for part in _ORDER]
+    return [(part, metrics) for part, metrics in metrics_by_part if metrics.get("n")]
 
 
 def make_control_table(controls: Controls, table_index: int) -> Table:

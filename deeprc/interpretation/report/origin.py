@@ -216,10 +216,10 @@ def read_environment(run: Run) -> dict[str, Any]:
     """Return the content of `environment.json`; empty if it is missing or damaged."""
     try:
         file = Path(run.path) / "environment.json"
-        found: _Environment = validate(read_json(file), _Environment, str(file))
+        environment: _Environment = validate(read_json(file), _Environment, str(file))
     except InputError:
         return {}
-    return vars(found)
+    return vars(environment)
 
 
 @dataclass(frozen=True)
@@ -237,11 +237,13 @@ class _Environment:
 def make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
     """Return the table of versions and machine, for the training of each run, by its name, and for the report."""
     flat = [
-        {**{k: v for k, v in each.items() if k != "packages"}, **each.get("packages", {})}
-        for each in (*trained.values(), now)
+        {**{k: v for k, v in environment.items() if k != "packages"}, **environment.get("packages", {})}
+        for environment in (*trained.values(), now)
     ]
-    names = list(dict.fromkeys(name for each in flat for name in each))
-    rows = [[make_text_cell(name), *(make_text_cell(_format_fact(each.get(name))) for each in flat)] for name in names]
+    names = list(dict.fromkeys(name for facts in flat for name in facts))
+    rows = [
+        [make_text_cell(name), *(make_text_cell(_format_fact(facts.get(name))) for facts in flat)] for name in names
+    ]
     run_headings = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
     columns = [Column("What", False), *(Column(heading, False) for heading in (*run_headings, "This report"))]
     return Table("versions", "Versions and machine", columns, rows)

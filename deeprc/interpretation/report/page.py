@@ -163,10 +163,12 @@ def make_download_link(table: str, name: str, label: str) -> tuple[str, str, str
 
 
 def make_sortable_table(
-    name: str, caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], whole: pd.DataFrame
+    name: str, caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], full_table: pd.DataFrame
 ) -> Table:
     """Return a table whose headings sort it, with a link to a table of all rows, as `name` and ".tsv"."""
-    link = make_download_link(whole.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(whole):,} (TSV)")
+    link = make_download_link(
+        full_table.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(full_table):,} (TSV)"
+    )
     return Table(name, f"{caption}; press a heading to sort by it", columns, rows, sortable=True, download=link)
 
 

@@ -94,10 +94,11 @@ def make_contrast_figures(
 
 def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
     """Return a sentence about the quality of the probabilities of the repertoires `judging`, (B,)."""
-    found = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
-    error = found["calibration_error"]
+    measures = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
+    error = measures["calibration_error"]
     shown = "not measured in so few repertoires" if np.isnan(error) else f"{error:.3f}"
-    return f"Brier score {found['brier']:.3f} (base rate: {found['brier_base_rate']:.3f}), calibration error {shown}."
+    brier = f"Brier score {measures['brier']:.3f} (base rate: {measures['brier_base_rate']:.3f})"
+    return f"{brier}, calibration error {shown}."
 
 
 def make_regression_figures(performance: Performance, numeric: NumericTarget) -> list[Figure]:
@@ -173,7 +174,7 @@ def make_attention_figures(
     if known.empty:
         return []
     median = float(known["metastable_size"].median())
-    named = f" by {target}" * bool(target)
+    by_target = f" by {target}" * bool(target)
     description = f"Number of sequences that have 90% of the attention, {by}; the median is {median:,.0f}."
     caption = (
         f"Number of sequences that have 90% of the attention of their repertoire (each point is a repertoire), {by}. "
@@ -183,7 +184,7 @@ def make_attention_figures(
     figures = [
         render_figure(
             draw_metastable_figure(heads, classes, colour_of_class),
-            f"Size of the attended part{named}",
+            f"Size of the attended part{by_target}",
             description,
             caption,
         )
@@ -196,7 +197,10 @@ def make_attention_figures(
     )
     figures.append(
         render_figure(
-            draw_attention_figure(curves, classes, colour_of_class), f"Attention curves{named}", description, caption
+            draw_attention_figure(curves, classes, colour_of_class),
+            f"Attention curves{by_target}",
+            description,
+            caption,
         )
     )
     return figures

@@ -223,9 +223,9 @@ def _compute_results(
     directions = make_direction_sections(predictor, dataset, survey, labels, carriers, is_held_out)
     relabelled = is_relabelled(predictor, dataset)
     cautions = collect_cautions(predictor, assessment, heads=survey.heads, relabelled=relabelled)
-    texts = {each.text for each in cautions}
-    cautions += [each for each in make_check_cautions(checks, carriers) if each.text not in texts]
-    cautions.sort(key=lambda each: each.level != "warning")
+    texts = {caution.text for caution in cautions}
+    cautions += [caution for caution in make_check_cautions(checks, carriers) if caution.text not in texts]
+    cautions.sort(key=lambda caution: caution.level != "warning")
     return _ReportResults(predictor, dataset, survey, assessment, checks, groups, directions, antigens, cautions)
 
 
@@ -310,7 +310,7 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
             for name, history in histories.items()
             for figure in page_figures.make_history_figures(history, name if len(histories) > 1 else "")
         ],
-        "controls": [(each, _make_control_table(each, i)) for i, each in controls],
+        "controls": [(control, _make_control_table(control, i)) for i, control in controls],
         "within": make_within_table(results.assessment.within),
     }
 
@@ -330,10 +330,12 @@ def _make_attention_section(tasks: Sequence[Task], performance: Performance, sur
     figures = []
     for i, task in enumerate(tasks):
         classes = choose_drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
-        named = task.name if len(tasks) > 1 else ""
+        target_name = task.name if len(tasks) > 1 else ""
         colour_of_class = index_drawn_classes(tasks, task, performance.labels[:, i])
-        by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
-        figures += page_figures.make_attention_figures(survey.heads, survey.curves, classes, colour_of_class, named, by)
+        by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {target_name}' * bool(target_name)}"
+        figures += page_figures.make_attention_figures(
+            survey.heads, survey.curves, classes, colour_of_class, target_name, by
+        )
     return figures
 
 

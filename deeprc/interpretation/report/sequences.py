@@ -108,14 +108,16 @@ def make_sequence_table(
     labels = [context.label_of.get(str(name), "") for name in top["repertoire_id"]]
     shown = min(len(top), SHOWN)
     genes = {name: heading for name, heading in _GENES.items() if name in top}
-    has_groups = any(each.group is not None for each in carriers)
+    has_groups = any(carrier.group is not None for carrier in carriers)
     digits = _choose_digits(top["contribution"][:shown])
     rows = []
-    for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), labels[:shown], strict=True)):
+    for row, (sequence, label) in enumerate(zip(top[:shown].to_dict("records"), labels[:shown], strict=True)):
         sequence_residues = None if residues is None else residues[row]
         label_cell = _make_label_cell(label, context.colour_of_class)
         carrier_cells = _make_carrier_cells(carriers[row], has_groups)
-        rows.append(_make_row(one, direction.sign, digits, sequence_residues, label_cell, list(genes), carrier_cells))
+        rows.append(
+            _make_row(sequence, direction.sign, digits, sequence_residues, label_cell, list(genes), carrier_cells)
+        )
     quantity = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{context.index}",
@@ -172,7 +174,7 @@ def _choose_digits(contributions: pd.Series[float]) -> int:
 
 
 def _make_row(
-    one: dict[Hashable, object],
+    sequence: dict[Hashable, object],
     sign: int,
     digits: int,
     residues: NDArray[np.float64] | None,
@@ -181,27 +183,27 @@ def _make_row(
     carrier_cells: Sequence[Cell],
 ) -> list[Cell]:
     """Return the cells of one sequence, in the order of `_make_columns`; residues are shaded by their attribution."""
-    junction = str(one["junction_aa"])
-    source = find_main_source(one, sign) if "through_attention" in one else None
+    junction = str(sequence["junction_aa"])
+    source = find_main_source(sequence, sign) if "through_attention" in sequence else None
     if source is not None and source[0] == CloneBranch.name:
         residues = None  # a stored clone counts as a whole
     cells = [
         Cell(shade_residues(junction, residues), junction),
-        make_number_cell(sign * float(str(one["contribution"])), f",.{digits}f"),
+        make_number_cell(sign * float(str(sequence["contribution"])), f",.{digits}f"),
         *([] if source is None else [make_text_cell(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
-        *([_make_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
-        make_number_cell(sign * float(str(one["response"])), ",.2f"),
-        *(make_text_cell(one[name] or None) for name in genes),
-        *([_make_antigen_cell(one)] if "specificity_match" in one else []),
-        make_text_cell(one["repertoire_id"]),
+        *([_make_q_cell(float(str(sequence["q_value"])))] if "q_value" in sequence else []),
+        make_number_cell(sign * float(str(sequence["response"])), ",.2f"),
+        *(make_text_cell(sequence[name] or None) for name in genes),
+        *([_make_antigen_cell(sequence)] if "specificity_match" in sequence else []),
+        make_text_cell(sequence["repertoire_id"]),
         label,
-        make_text_cell(one["split"]),
-        make_number_cell(float(str(one["attention_weight"])), ".2%"),
-        make_number_cell(int(str(one["duplicate_count"])), ",d"),
+        make_text_cell(sequence["split"]),
+        make_number_cell(float(str(sequence["attention_weight"])), ".2%"),
+        make_number_cell(int(str(sequence["duplicate_count"])), ",d"),
         *carrier_cells,
     ]
-    if "witness" in one:
-        cells.append(make_text_cell("yes" if one["witness"] else "no"))
+    if "witness" in sequence:
+        cells.append(make_text_cell("yes" if sequence["witness"] else "no"))
     return cells
 
 
@@ -214,8 +216,8 @@ def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     """Return a cell of the most frequent organism and epitope, and the agreement of entries; empty without a match."""
     match = str(row["specificity_match"])
     columns = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
-    named = ", ".join(names.split("; ")[0] for names in columns if names)
-    return make_text_cell(f"{named} ({match})" if match else None)
+    antigens = ", ".join(names.split("; ")[0] for names in columns if names)
+    return make_text_cell(f"{antigens} ({match})" if match else None)
 
 
 def _make_carrier_cells(carriers: SequenceCarriers, has_groups: bool) -> list[Cell]:
@@ -240,9 +242,9 @@ def _export_sequences(
         direction=direction.name,
         contribution_to_direction=direction.sign * top["contribution"],
         repertoire_class=list(labels),
-        n_repertoires=[each.n_repertoires for each in carriers],
-        n_donors=["" if each.n_donors is None else str(each.n_donors) for each in carriers],
-        group=[each.group.name if each.group else "" for each in carriers],
+        n_repertoires=[carrier.n_repertoires for carrier in carriers],
+        n_donors=["" if carrier.n_donors is None else str(carrier.n_donors) for carrier in carriers],
+        group=[carrier.group.name if carrier.group else "" for carrier in carriers],
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")

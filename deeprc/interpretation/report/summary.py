@@ -42,13 +42,16 @@ def summarise_report(
     )
     lines += [(f"Answer{contrast.named}", _describe_auc(contrast, performance)) for contrast in performance.contrasts]
     lines += [(f"Answer{numeric.named}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets]
-    shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
-    lines += [(f"Control methods{each.contrast.named}", _describe_controls(each)) for each in shown]
+    shown = [control for control in assessment.controls if not (control.comparison.empty or control.is_of_class)]
+    lines += [(f"Control methods{controls.contrast.named}", _describe_controls(controls)) for controls in shown]
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
-        (f"Branches{f' for {each.output}' * several}", make_variation_sentence(each, part, branch_features))
-        for each in assessment.variation
+        (
+            f"Branches{f' for {output_variation.output}' * several}",
+            make_variation_sentence(output_variation, part, branch_features),
+        )
+        for output_variation in assessment.variation
     ]
     for section in directions:
         lines.append((f"First motif for {section.direction.name}", section.first or _explain_no_motif(section)))
@@ -94,28 +97,28 @@ def _describe_seen(performance: Performance) -> str:
 
 
 def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
-    found = numeric.r2(performance.rows(performance.held_out))
-    if found is None:
+    r2 = numeric.r2(performance.rows(performance.held_out))
+    if r2 is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
     part = PART_NAMES[performance.held_out or ""]
     error = performance.metrics[performance.held_out or ""][numeric.target]["mae"]
     few = performance.has_few_donors(numeric.target)
     limits = "without an interval"
     verdict = "is not shown to predict"
-    if found.interval is not None:
-        limits = f"95% interval {found.interval[0]:.3f} to {found.interval[1]:.3f}"
-        verdict = "predicts" if found.interval[0] > 0 and not few else verdict
+    if r2.interval is not None:
+        limits = f"95% interval {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"
+        verdict = "predicts" if r2.interval[0] > 0 and not few else verdict
     return (
-        f"The network {verdict} {numeric.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
-        f"than the mean) and its mean absolute error {error:.3g}, on {found.n:,} {part} "
+        f"The network {verdict} {numeric.target}: its r² is {r2.value:.3f} ({limits}; 1 is perfect, 0 is no better "
+        f"than the mean) and its mean absolute error {error:.3g}, on {r2.n:,} {part} "
         f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
     )
 
 
 def _describe_controls(controls: Controls) -> str:
     measure = controls.scoring.heading
-    named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
-    if not named:
+    control_texts = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
+    if not control_texts:
         return "No control method could be fitted."
     if controls.not_worse:
         not_better = " or ".join(SHORT[name] for name in controls.not_worse)
@@ -123,4 +126,4 @@ def _describe_controls(controls: Controls) -> str:
     else:
         verdict = "the network is better than all of them"
     article = "a" if measure.startswith("Macro") else "an"
-    return f"Simple methods that see no amino acids have {article} {measure} of: {', '.join(named)}; {verdict}."
+    return f"Simple methods that see no amino acids have {article} {measure} of: {', '.join(control_texts)}; {verdict}."

@@ -36,6 +36,7 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _forward_chunk(features: Tensor, lengths: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the maximum of each kernel over the positions of each sequence, (N, D)."""
     padded = functional.pad(features.transpose(1, 2), (0, weight.shape[2] - 1))  # (N, 23, L + K - 1)
     activations = functional.conv1d(padded, weight, bias)  # (N, D, L)
     beyond_end = torch.arange(features.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)

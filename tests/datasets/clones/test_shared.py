@@ -230,7 +230,7 @@ def test_what_does_not_fit_into_memory_gets_more_hashes_at_once(
     monkeypatch.setattr(container, "count_available_bytes", lambda: size - 1)
     monkeypatch.setattr(container, "_MAX_HASHES_AT_ONCE", 9)
     found.append(shared._find_in_container(crowded, fields))
-    monkeypatch.setattr(ranks, "count", lambda: 1000)
+    monkeypatch.setattr(ranks, "count_ranks", lambda: 1000)
     found.append(shared._find_in_container(crowded, fields))
     assert asked[4:] == [9, 7]
     for each in found:

@@ -1,4 +1,4 @@
-"""Forms of motifs with one position more or fewer, and which of them a search returns."""
+"""Variants of motifs with one position more or fewer, and which of them a search returns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
-from deeprc.training import kmer_occurrences, motif_forms
+from deeprc.training import kmer_occurrences, motif_variants
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
-from deeprc.training.motif_forms import find_forms, list_forms
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
+from deeprc.training.motif_variants import find_variants, list_variants
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -70,25 +70,25 @@ def find_patterns(fold: Fold) -> list[str]:
     ],
 )
 def test_forms_lack_one_inner_position_or_have_one_more(whole: str, expected: list[str]) -> None:
-    assert [pattern_of(form) for form in list_forms(motif(whole).letters)] == expected
+    assert [pattern_of(variant) for variant in list_variants(motif(whole).letters)] == expected
 
 
 @pytest.mark.slow
 def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> None:
-    """WHM is a form of WHWM, and YCF one of another motif, which is rarer in cases."""
+    """WHM is a variant of WHWM, and YCF one of another motif, which is rarer in cases."""
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
     fold, search_output = open_search_output(tmp_path / "c.h5")
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: -0.8}
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
-    found = find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
+    found = find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
 
-    forms = [pattern_of(form) for letters in motifs for form in list_forms(letters)]
-    frequencies = np.zeros((N, len(forms)))
+    variants = [pattern_of(variant) for letters in motifs for variant in list_variants(letters)]
+    frequencies = np.zeros((N, len(variants)))
     for own, row in zip(repertoires, frequencies, strict=True):
         free = [each for each in own if "WHWM" not in each and "YYCF" not in each]
-        for f, form in enumerate(forms):
-            row[f] = sum(len(re.findall(f"(?={form})", each)) for each in free) / len(free)
+        for f, variant in enumerate(variants):
+            row[f] = sum(len(re.findall(f"(?={variant})", each)) for each in free) / len(free)
     n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
     weights = search_output.compute_weights(n_free)
 
@@ -96,24 +96,26 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
         return float((weights * x) @ y / np.sqrt((weights * x) @ x * ((weights * y) @ y)))
 
-    expected = {form: correlate(frequencies[:, forms.index(form)], fold.labels[:, 0]) for form in ("WHM", "YCF")}
-    assert {pattern_of(form.letters): form.correlation for form in found} == pytest.approx(expected)
+    expected = {
+        variant: correlate(frequencies[:, variants.index(variant)], fold.labels[:, 0]) for variant in ("WHM", "YCF")
+    }
+    assert {pattern_of(variant.letters): variant.correlation for variant in found} == pytest.approx(expected)
     assert expected["WHM"] > 0.5
     assert expected["YCF"] < -0.5
-    # with labels of nobody no form of 120 repertoires is as strong, so the true labels alone are, for two forms
-    assert [form.q_value for form in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
+    # with labels of nobody no variant of 120 repertoires is as strong, so the true labels alone are, for two variants
+    assert [variant.q_value for variant in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
 
 
 @pytest.mark.slow
 def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
-    """A form of the other direction, however strong, does not make another one more certain."""
+    """A variant of the other direction, however strong, does not make another one more certain."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
-    found = find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
-    assert [(pattern_of(form.letters), form.q_value) for form in found] == [("WHM", pytest.approx(1 / 2001))]
+    found = find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
+    assert [(pattern_of(variant.letters), variant.q_value) for variant in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 @pytest.mark.slow
@@ -122,9 +124,9 @@ def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
-    assert find_forms({motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng) == []
-    other = find_forms({motif("WHWM").letters: -0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
-    assert [pattern_of(form.letters) for form in other] == ["WHM"]
+    assert find_variants({motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng) == []
+    other = find_variants({motif("WHWM").letters: -0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
+    assert [pattern_of(variant.letters) for variant in other] == ["WHM"]
 
 
 @pytest.mark.slow
@@ -134,30 +136,30 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     arguments = {motif("WHWM").letters: 0.8}, search_output
     rng = np.random.default_rng(0)
-    assert find_forms(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, level=0.01, rng=rng) == []
-    found = find_forms(*arguments, [(0, 1), (0, 1, 2)], has_motif, level=0.01, rng=rng)
-    assert [pattern_of(form.letters) for form in found] == ["WHM"]
+    assert find_variants(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, level=0.01, rng=rng) == []
+    found = find_variants(*arguments, [(0, 1), (0, 1, 2)], has_motif, level=0.01, rng=rng)
+    assert [pattern_of(variant.letters) for variant in found] == ["WHM"]
 
 
 @pytest.mark.long
-def test_without_association_there_is_no_form(tmp_path: Path) -> None:
-    """In half of 40 permutations of the labels the strongest form has the direction; at 5%, two show one by chance."""
+def test_without_association_there_is_no_variant(tmp_path: Path) -> None:
+    """In half of 40 permutations of the labels, the strongest variant has the direction; at 5%, two show one."""
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
     fold, search_output = open_search_output(tmp_path / "c.h5")
     nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
     kmers = KmerSet(SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), np.array([motif("WHM").code]))
-    counts = motif_forms._count_free(fold.dataset, kmers, nobody)
+    counts = motif_variants._count_free(fold.dataset, kmers, nobody)
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
         (search_output,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
-        shown += bool(find_forms({motif("WH.M").letters: 0.5}, search_output, SPACINGS, nobody, level=0.05, rng=rng))
+        shown += bool(find_variants({motif("WH.M").letters: 0.5}, search_output, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown <= 5
 
 
 @pytest.mark.long
 def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
-    """A form that some donors have goes with labels of nobody, if repertoires of a donor pass for different donors."""
+    """A variant that some donors have looks associated if a donor's repertoires count as different donors."""
     repertoires = write_with(tmp_path / "c.h5", {}, {})
     rng = np.random.default_rng(1)
     own = rng.poisson(4, 24)  # of each donor
@@ -173,7 +175,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
             groups = np.repeat(np.arange(24), 5) if known else None
             (search_output,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
             motifs = {motif("WH.M").letters: 0.5}
-            shown[known] += bool(find_forms(motifs, search_output, SPACINGS, nobody, level=0.05, rng=rng))
+            shown[known] += bool(find_variants(motifs, search_output, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown[True] <= 3
     assert shown[False] >= 5
 
@@ -188,23 +190,23 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     motifs = {motif("WHWM").letters: 0.8}
 
-    def find() -> list[motif_forms.Form]:
-        return find_forms(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
+    def find() -> list[motif_variants.MotifVariant]:
+        return find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
 
     every = find()
-    assert [pattern_of(form.letters) for form in every] == ["WHM"]
+    assert [pattern_of(variant.letters) for variant in every] == ["WHM"]
     monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 1000)
     assert find() == every
     monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 300)
     assert find() == []
 
 
-def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
+def test_without_other_sequences_there_is_no_variant(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"WHWM": 5}, {})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.ones(int(search_output.dataset.n_sequences.sum()), np.bool_)
     arguments = {motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif
-    assert find_forms(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
+    assert find_variants(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
 
 
 @pytest.mark.slow
@@ -213,13 +215,13 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     fold, _ = open_search_output(tmp_path / "c.h5")
     assert find_patterns(fold) == ["SFEN", "SEN"]
-    monkeypatch.setattr(motif_forms, "list_forms", lambda letters: [])
+    monkeypatch.setattr(motif_variants, "list_variants", lambda letters: [])
     assert find_patterns(fold) == ["SFEN"]
 
 
 @pytest.mark.long
 def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
-    """The form SEN of the first target comes after the motif of the second, and is left out if there is no place."""
+    """The variant SEN of the first target comes after the motif of the second, and is left out if there is no place."""
     repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     for sequences in repertoires[: N // 2]:
         for at in range(50, 55):
