@@ -25,7 +25,7 @@ from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.motif_search import MOTIF_LEVEL
-from deeprc.training.motif_start import find_start_motifs
+from deeprc.training.motif_start import find_start_motifs, find_start_variants
 from deeprc.training.search_outputs import make_search_output
 
 __all__ = ["confirm_motifs", "find_confirmed_motifs"]
@@ -41,7 +41,7 @@ def find_confirmed_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs of `find_start_motifs`, with weights of the residues at their gaps.
 
-    Doubtful motifs are among them only if the validation repertoires confirm them.
+    Doubtful motifs are among them only if the validation repertoires confirm them; then their variants are searched.
 
     Rank 0 decides; the other ranks count their parts of each pass over the repertoires, so the result is the same with
     any number of ranks.
@@ -75,7 +75,8 @@ def _find_confirmed(
             "motifs that are not used, because they are doubtful and validation repertoires do not confirm them: %s",
             names,
         )
-    return weigh_gaps(confirmed, train, tasks)
+    variants = find_start_variants(config, tasks, train, confirmed, seed=own_seed)
+    return weigh_gaps([*confirmed, *variants], train, tasks)
 
 
 def confirm_motifs(

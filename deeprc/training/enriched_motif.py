@@ -26,11 +26,12 @@ class EnrichedMotif:
         Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
         others, or the rank of a number. It is negative if the motif is rarer in members. Sequences are left out if they
         match a stored clone of the network, or have an earlier motif of the same output. For a variant, sequences with
-        another variant are not left out.
+        another variant of the same round are not left out.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
-        discovery rate, if that is smaller; for a variant of another motif it is that among all variants.
+        discovery rate, if that is smaller; for a variant of another motif it is that among the
+        variants of its round, see `find_all_variants`.
     gap_weights
         For each gap (a position with any residue), in their order: how strongly the motif with each of the 20 residues
         there is associated with the output, as a share of the strongest, (20,); empty where the residues do not differ

@@ -74,8 +74,8 @@ def find_enriched_motifs(
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
     strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
     counts once, and a variant counts if it has sequences of its own. Each output is searched alone. Variants of the
-    motifs, with one position more or fewer, are tested among each other, see `deeprc.training.motif_variants`. In the
-    result, they follow the motifs of all outputs.
+    motifs, with one position more or fewer or with another residue, are tested among each other, see
+    `find_all_variants`. In the result, they follow the motifs of all outputs.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ def find_enriched_motifs(
             motifs, has_motif = search.choose_motifs(limits.max_motifs)
             by_output.append(motifs)
             if 0 < len(motifs) < limits.max_motifs:
-                variants_by_output.append(search.find_variants(motifs, has_motif, variant_rng))
+                room = limits.max_motifs - len(motifs)
+                variants_by_output.append(search.find_variants(motifs, has_motif, room, variant_rng))
     if not any(by_output):
         is_doubtful = [motif.p_value <= limits.doubtful_level / n_outputs for motif in best_by_output]
         by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]

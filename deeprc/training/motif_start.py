@@ -6,6 +6,7 @@ Letters: B repertoires, D kernels, K kernel width, H heads, Q branches, T output
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.kmer_sets import enumerate_spacings
-from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
+from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
+from deeprc.training.motif_variants import find_all_variants
 from deeprc.training.output_fit import fit_output
-from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_outputs
+from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_output, make_search_outputs
 
-__all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "start_network"]
+__all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "find_start_variants", "start_network"]
 
 MIN_DONORS = 20
 """Smallest number of training donors with a label for which motifs are searched.
@@ -64,6 +67,30 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     """
     limits = MotifLimits(_count_start_kernels(config), min_donors=MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
     return find_enriched_motifs(fold, tasks, spacings=_list_spacings(config), limits=limits, seed=seed)
+
+
+def find_start_variants(
+    config: Config, tasks: Sequence[Task], fold: Fold, motifs: Sequence[EnrichedMotif], *, seed: int
+) -> list[EnrichedMotif]:
+    """Return the variants of doubtful motifs that other repertoires have confirmed, see `find_all_variants`.
+
+    `motifs` are these motifs, and the other parameters those of `find_start_motifs`. All together are at most as many
+    as the kernels that may start from motifs.
+    """
+    n_outputs = sum(len(outputs.outputs) for outputs in iterate_search_outputs(fold, tasks, MIN_DONORS))
+    variants: list[EnrichedMotif] = []
+    for motif in motifs:
+        search_output, _ = make_search_output(fold, tasks, motif.output)
+        variants += find_all_variants(
+            [motif],
+            search_output,
+            _list_spacings(config),
+            find_sequences_with_kmer(search_output.dataset, motif.spacing, motif.code),
+            max_variants=max(0, _count_start_kernels(config) - len(motifs) - len(variants)),
+            level=MOTIF_LEVEL / n_outputs,
+            rng=np.random.default_rng([seed, 2, motif.output]),
+        )
+    return [replace(variant, p_value=variant.p_value * n_outputs) for variant in variants]
 
 
 def _count_start_kernels(config: Config) -> int:

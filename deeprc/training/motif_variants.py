@@ -1,95 +1,158 @@
-"""Variants of motifs: a motif without one of its positions, or with one more, where any residue may be.
+"""Variants of motifs: a motif with one position fewer or more, or with another residue at one position.
 
-Real and simulated motifs vary in length. A variant of a motif is often too weak to be found among all k-mers, but the
-variants of the motifs that were found are few, so each needs less evidence.
+Real motifs vary in length and in their residues. A variant of a motif is often too weak to be found among all k-mers,
+but the variants of the motifs that were found are few, so each needs less evidence.
 
 Letters: B repertoires, N sequences of all repertoires, n variants, P permutations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from deeprc.arrays import Flags, Floats
-from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
-from deeprc.training.kmer_occurrences import find_occurrences
+from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
 from deeprc.training.search_outputs import SearchOutputs
 
-__all__ = ["MotifVariant", "find_variants", "list_variants"]
+__all__ = ["find_all_variants", "find_variants", "list_length_variants", "list_substitutions"]
 
 Letters = tuple[int, ...]
+"""Amino-acid indices of a motif or variant, `ANY` for any residue."""
+
+ListVariants = Callable[[Letters], list[Letters]]
+"""A function that returns the variants of a motif: `list_length_variants` or `list_substitutions`."""
+
+_MIN_SUBSTITUTED = 3  # smallest number of fixed residues of a motif in which one may be replaced
 
 
-class MotifVariant(NamedTuple):
-    """A variant of a motif that is associated with the label.
-
-    `letters` are amino-acid indices, `ANY` for any residue; `correlation` is that of its frequency with the label, and
-    `q_value` the false discovery rate among all variants.
-    """
-
-    letters: Letters
-    correlation: float
-    q_value: float
-
-
-def list_variants(letters: Letters) -> list[Letters]:
-    """Return the variants of a motif, each once: without one inner position, or with one more between two positions."""
+def list_length_variants(letters: Letters) -> list[Letters]:
+    """Return the motif without one inner position, and with one more between two positions, each variant once."""
     shorter = [letters[:i] + letters[i + 1 :] for i in range(1, len(letters) - 1)]
     longer = [(*letters[:i], ANY, *letters[i:]) for i in range(1, len(letters))]
     return list(dict.fromkeys(shorter + longer))
 
 
-def find_variants(
-    motifs: Mapping[Letters, float],
+def list_substitutions(letters: Letters) -> list[Letters]:
+    """Return the motif with another residue at one of its fixed positions; none if it has only two of them.
+
+    Two residues are in so many sequences that a substitution says little.
+    """
+    fixed = [i for i, letter in enumerate(letters) if letter != ANY]
+    if len(fixed) < _MIN_SUBSTITUTED:
+        return []
+    others = range(len(AMINO_ACIDS))
+    return [(*letters[:i], other, *letters[i + 1 :]) for i in fixed for other in others if other != letters[i]]
+
+
+def find_all_variants(
+    motifs: Sequence[EnrichedMotif],
     search_output: SearchOutputs,
     spacings: Sequence[Spacing],
     has_motif: Flags,
     *,
+    max_variants: int,
     level: float,
     rng: np.random.Generator,
-) -> list[MotifVariant]:
-    """Return the variants of motifs that are associated with the label in the same direction, strongest first.
+) -> list[EnrichedMotif]:
+    """Return the variants of the motifs of one output that are associated with its label, round by round.
 
-    Only sequences without any of the motifs count. The frequency of each variant is correlated with the label. Variants
-    that have the direction of their motif are compared with permutations of the label. A variant is returned if its
-    false discovery rate among them is at most the level. The rate of a single variant is at least 1 / 2001.
+    The first round tests variants with one position fewer or more. The other rounds test variants with another residue:
+    the second round those of the motifs and of what the first round found, each further round those of what the round
+    before found, until a round finds none. Sequences with a motif, or with a variant of an earlier round, are left out.
 
     Parameters
     ----------
     motifs
-        Correlation of each motif with the label, by its letters.
+        Motifs of the output.
+    search_output, spacings
+        The output with its repertoires, and the spacings of the search.
+    has_motif
+        Whether each sequence has one of the motifs, (N,).
+    max_variants
+        Largest number of variants.
+    level
+        Largest false discovery rate among the variants of one round.
+    rng
+        Random generator of the permutations.
+    """
+    is_left_out = has_motif.copy()
+
+    def find(latest: Sequence[EnrichedMotif], list_variants: ListVariants, room: int) -> list[EnrichedMotif]:
+        one_pass = list_variants is list_substitutions  # they are many
+        variants = find_variants(
+            latest, search_output, spacings, is_left_out, list_variants, level=level, rng=rng, one_pass=one_pass
+        )[:room]
+        for variant in variants:
+            is_left_out[:] |= find_sequences_with_kmer(search_output.dataset, variant.spacing, variant.code)
+        return variants
+
+    variants = find(motifs, list_length_variants, max_variants)
+    latest = [*motifs, *variants]
+    while latest and len(variants) < max_variants:
+        latest = find(latest, list_substitutions, max_variants - len(variants))
+        variants += latest
+    return variants
+
+
+def find_variants(
+    motifs: Sequence[EnrichedMotif],
+    search_output: SearchOutputs,
+    spacings: Sequence[Spacing],
+    has_motif: Flags,
+    list_variants: ListVariants,
+    *,
+    level: float,
+    rng: np.random.Generator,
+    one_pass: bool = False,
+) -> list[EnrichedMotif]:
+    """Return the variants of motifs that are associated with the label in the same direction, strongest first.
+
+    Only sequences without any of the motifs count. The frequency of each variant is correlated with the label. Variants
+    that have the direction of their motif are compared with permutations of the label. A variant is returned if its
+    false discovery rate among them is at most the level. This rate, at least 1 / 2001, is its p-value.
+
+    Parameters
+    ----------
+    motifs
+        Motifs of the output.
     search_output
         One output with its repertoires.
     spacings
         Spacings of the search; variants with other spacings are left out.
     has_motif
-        Whether each sequence has one of the motifs, (N,).
+        Whether each sequence has one of the motifs, or a variant that was found before, (N,).
+    list_variants
+        Returns the variants of a motif: `list_length_variants` or `list_substitutions`.
     level
         Largest false discovery rate.
     rng
         Random generator of the permutations.
+    one_pass
+        Whether to test only variants that one pass over the repertoires can count, because their occurrences fit into
+        memory together; those of the first motifs come first.
     """
     signs: dict[Letters, set[float]] = {}  # directions of the motifs of which each variant is one
-    for letters, correlation in motifs.items():
-        for variant in list_variants(letters):
-            signs.setdefault(variant, set()).add(float(np.sign(correlation)))
-    index_of = {spacing: i for i, spacing in enumerate(spacings)}
-    searched = [variant for variant in signs if variant not in motifs and find_spacing(variant) in index_of]
+    for motif in motifs:
+        for variant in list_variants(motif.letters):
+            signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
+    index_of, known = {spacing: i for i, spacing in enumerate(spacings)}, {motif.letters for motif in motifs}
+    searched = [variant for variant in signs if variant not in known and find_spacing(variant) in index_of]
     sizes = search_output.dataset.n_sequences
     n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
     if not searched or not n_free.any():
         return []
     spacing_index = np.array([index_of[find_spacing(variant)] for variant in searched], np.int64)
     kmers = KmerSet(spacings, spacing_index, np.array([compute_code(variant) for variant in searched], np.int64))
-    counts = _count_free(search_output.dataset, kmers, has_motif)
+    counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
     weights = search_output.compute_weights(n_free)
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
@@ -97,24 +160,26 @@ def find_variants(
     tested = {variant: i for i, variant in enumerate(searched) if float(np.sign(r[i])) in signs[variant]}
     tests = FalseDiscoveryTest(frequencies[:, list(tested.values())], labels, weights, level)
     numbers = zip(tested, tests.correlation, tests.compute_q_values(tests.correlation), strict=True)
+    output = search_output.outputs[0]
     variants = [
-        MotifVariant(letters, float(correlation), float(rate))
+        EnrichedMotif(letters, output, float(correlation), float(rate))
         for letters, correlation, rate in numbers
         if rate <= level
     ]
     return sorted(variants, key=lambda variant: -abs(variant.correlation))
 
 
-def _count_free(dataset: RepertoireDataset, kmers: KmerSet, has_motif: Flags) -> Floats:
+def _count_free(dataset: RepertoireDataset, kmers: KmerSet, has_motif: Flags, *, one_pass: bool = False) -> Floats:
     """Return how often each of n k-mers occurs in the sequences without any of the motifs, (B, n).
 
-    As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
+    As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0. With
+    `one_pass`, those that do not fit into the first pass have 0, too.
     """
     counts, waiting = np.zeros((len(dataset), len(kmers))), np.arange(len(kmers))
     while len(waiting):
         occurrences = find_occurrences(dataset, kmers.take(waiting))
         counts[:, waiting] += occurrences.tabulate(len(dataset), ~has_motif[occurrences.sequence])
-        if not occurrences.was_searched.any():
+        if one_pass or not occurrences.was_searched.any():
             break
         waiting = waiting[~occurrences.was_searched]
     return counts

@@ -21,7 +21,7 @@ from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import KmerSet, Spacing
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
-from deeprc.training.motif_variants import find_variants
+from deeprc.training.motif_variants import find_all_variants
 from deeprc.training.permutations import PermutationNull
 from deeprc.training.search_outputs import SearchOutputs
 
@@ -140,18 +140,21 @@ class OutputSearch:
             candidates = self._list_candidates([(summary.spacing_index, summary.by_output[0]) for summary in summaries])
 
     def find_variants(
-        self, motifs: Sequence[EnrichedMotif], has_motif: Flags, rng: np.random.Generator
+        self, motifs: Sequence[EnrichedMotif], has_motif: Flags, max_variants: int, rng: np.random.Generator
     ) -> list[EnrichedMotif]:
-        """Return the variants of the chosen motifs that are associated with the label, strongest first.
+        """Return at most `max_variants` variants of the chosen motifs that are associated with the label.
 
-        The parameters are what `choose_motifs` returns, and the random generator of the permutations.
+        `motifs` and `has_motif` are what `choose_motifs` returns; see `find_all_variants`.
         """
-        correlations = {motif.letters: motif.correlation for motif in motifs}
-        variants = find_variants(
-            correlations, self._search_output, self._spacings, has_motif, level=self._level, rng=rng
+        return find_all_variants(
+            motifs,
+            self._search_output,
+            self._spacings,
+            has_motif,
+            max_variants=max_variants,
+            level=self._level,
+            rng=rng,
         )
-        output = self._search_output.outputs[0]
-        return [EnrichedMotif(variant.letters, output, variant.correlation, variant.q_value) for variant in variants]
 
     def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
         """Return the strongest k-mers of all spacings as candidates, strongest first."""

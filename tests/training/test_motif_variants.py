@@ -1,8 +1,9 @@
-"""Variants of motifs with one position more or fewer, and which of them a search returns."""
+"""Variants of motifs (one position more or fewer, or another residue), and which of them a search returns."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,27 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
-from deeprc.training.motif_variants import find_variants, list_variants
+from deeprc.training.motif_variants import (
+    find_all_variants,
+    find_variants,
+    list_length_variants,
+    list_substitutions,
+)
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
 SPACINGS = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 5)]
 N = 120
+BY_LENGTH = list_length_variants
 
 
 def pattern_of(letters: tuple[int, ...]) -> str:
     return EnrichedMotif(letters, 0, 0.0, 1.0).pattern
+
+
+def with_correlation(pattern: str, correlation: float) -> EnrichedMotif:
+    return replace(motif(pattern), correlation=correlation)
 
 
 def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, float]) -> list[list[str]]:
@@ -70,7 +81,16 @@ def find_patterns(fold: Fold) -> list[str]:
     ],
 )
 def test_forms_lack_one_inner_position_or_have_one_more(whole: str, expected: list[str]) -> None:
-    assert [pattern_of(variant) for variant in list_variants(motif(whole).letters)] == expected
+    assert [pattern_of(variant) for variant in list_length_variants(motif(whole).letters)] == expected
+
+
+def test_substitutions_replace_one_fixed_residue_of_at_least_three() -> None:
+    variants = [pattern_of(variant) for variant in list_substitutions(motif("SF.N").letters)]
+    assert variants[:3] == ["AF.N", "CF.N", "DF.N"]
+    assert len(set(variants)) == 3 * 19
+    assert all(sum(x != y for x, y in zip(variant, "SF.N", strict=True)) == 1 for variant in variants)
+    assert all(variant[2] == "." for variant in variants)
+    assert list_substitutions(motif("S..N").letters) == []
 
 
 @pytest.mark.slow
@@ -79,11 +99,13 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
     fold, search_output = open_search_output(tmp_path / "c.h5")
-    motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: -0.8}
+    motifs = [with_correlation("WHWM", 0.8), with_correlation("YYCF", -0.8)]
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
-    found = find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
+    found = find_variants(
+        motifs, search_output, SPACINGS, has_motif, BY_LENGTH, level=0.01, rng=np.random.default_rng(3)
+    )
 
-    variants = [pattern_of(variant) for letters in motifs for variant in list_variants(letters)]
+    variants = [pattern_of(variant) for each in motifs for variant in list_length_variants(each.letters)]
     frequencies = np.zeros((N, len(variants)))
     for own, row in zip(repertoires, frequencies, strict=True):
         free = [each for each in own if "WHWM" not in each and "YYCF" not in each]
@@ -103,7 +125,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     assert expected["WHM"] > 0.5
     assert expected["YCF"] < -0.5
     # with labels of nobody no variant of 120 repertoires is as strong, so the true labels alone are, for two variants
-    assert [variant.q_value for variant in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
+    assert [variant.p_value for variant in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
 
 
 @pytest.mark.slow
@@ -113,9 +135,9 @@ def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path)
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
-    motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
-    found = find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
-    assert [(pattern_of(variant.letters), variant.q_value) for variant in found] == [("WHM", pytest.approx(1 / 2001))]
+    motifs = [with_correlation("WHWM", 0.8), with_correlation("YYCF", 0.8)]
+    found = find_variants(motifs, search_output, SPACINGS, has_motif, BY_LENGTH, level=0.01, rng=rng)
+    assert [(pattern_of(variant.letters), variant.p_value) for variant in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 @pytest.mark.slow
@@ -124,8 +146,21 @@ def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
-    assert find_variants({motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng) == []
-    other = find_variants({motif("WHWM").letters: -0.8}, search_output, SPACINGS, has_motif, level=0.01, rng=rng)
+    assert (
+        find_variants(
+            [with_correlation("WHWM", 0.8)],
+            search_output,
+            SPACINGS,
+            has_motif,
+            list_length_variants,
+            level=0.01,
+            rng=rng,
+        )
+        == []
+    )
+    other = find_variants(
+        [with_correlation("WHWM", -0.8)], search_output, SPACINGS, has_motif, BY_LENGTH, level=0.01, rng=rng
+    )
     assert [pattern_of(variant.letters) for variant in other] == ["WHM"]
 
 
@@ -134,10 +169,10 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8, "WHM": 8}, {})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
-    arguments = {motif("WHWM").letters: 0.8}, search_output
+    arguments = [with_correlation("WHWM", 0.8)], search_output
     rng = np.random.default_rng(0)
-    assert find_variants(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, level=0.01, rng=rng) == []
-    found = find_variants(*arguments, [(0, 1), (0, 1, 2)], has_motif, level=0.01, rng=rng)
+    assert find_variants(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, BY_LENGTH, level=0.01, rng=rng) == []
+    found = find_variants(*arguments, [(0, 1), (0, 1, 2)], has_motif, BY_LENGTH, level=0.01, rng=rng)
     assert [pattern_of(variant.letters) for variant in found] == ["WHM"]
 
 
@@ -153,7 +188,17 @@ def test_without_association_there_is_no_variant(tmp_path: Path) -> None:
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
         (search_output,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
-        shown += bool(find_variants({motif("WH.M").letters: 0.5}, search_output, SPACINGS, nobody, level=0.05, rng=rng))
+        shown += bool(
+            find_variants(
+                [with_correlation("WH.M", 0.5)],
+                search_output,
+                SPACINGS,
+                nobody,
+                list_length_variants,
+                level=0.05,
+                rng=rng,
+            )
+        )
     assert shown <= 5
 
 
@@ -174,8 +219,8 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
             labels = np.repeat(np.random.default_rng(seed).permutation(24) % 2, 5).astype(np.float64)[:, None]
             groups = np.repeat(np.arange(24), 5) if known else None
             (search_output,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
-            motifs = {motif("WH.M").letters: 0.5}
-            shown[known] += bool(find_variants(motifs, search_output, SPACINGS, nobody, level=0.05, rng=rng))
+            motifs = [with_correlation("WH.M", 0.5)]
+            shown[known] += bool(find_variants(motifs, search_output, SPACINGS, nobody, BY_LENGTH, level=0.05, rng=rng))
     assert shown[True] <= 3
     assert shown[False] >= 5
 
@@ -188,10 +233,12 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 5, "WHM": 8}, {"WHM": 4})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
-    motifs = {motif("WHWM").letters: 0.8}
+    motifs = [with_correlation("WHWM", 0.8)]
 
-    def find() -> list[motif_variants.MotifVariant]:
-        return find_variants(motifs, search_output, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
+    def find() -> list[EnrichedMotif]:
+        return find_variants(
+            motifs, search_output, SPACINGS, has_motif, BY_LENGTH, level=0.01, rng=np.random.default_rng(0)
+        )
 
     every = find()
     assert [pattern_of(variant.letters) for variant in every] == ["WHM"]
@@ -205,8 +252,8 @@ def test_without_other_sequences_there_is_no_variant(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"WHWM": 5}, {})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.ones(int(search_output.dataset.n_sequences.sum()), np.bool_)
-    arguments = {motif("WHWM").letters: 0.8}, search_output, SPACINGS, has_motif
-    assert find_variants(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
+    arguments = [with_correlation("WHWM", 0.8)], search_output, SPACINGS, has_motif
+    assert find_variants(*arguments, BY_LENGTH, level=0.01, rng=np.random.default_rng(0)) == []
 
 
 @pytest.mark.slow
@@ -215,7 +262,7 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     fold, _ = open_search_output(tmp_path / "c.h5")
     assert find_patterns(fold) == ["SFEN", "SEN"]
-    monkeypatch.setattr(motif_variants, "list_variants", lambda letters: [])
+    monkeypatch.setattr(motif_variants, "list_length_variants", lambda letters: [])
     assert find_patterns(fold) == ["SFEN"]
 
 
@@ -235,3 +282,51 @@ def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
         assert sorted((each.pattern, each.output) for each in found) == sorted(expected)
         assert room == 2 or found[2].pattern == "SEN"
         assert all(each.p_value <= 0.01 for each in found)
+
+
+@pytest.mark.slow
+def test_substitutions_are_found_step_by_step(tmp_path: Path) -> None:
+    """SWDN is two substitutions away from SFEN, and one from SFDN; MCHY is as frequent and no variant."""
+    repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SFDN": 0.5, "SWDN": 0.5, "MCHY": 0.5}, {})
+    _, search_output = open_search_output(tmp_path / "c.h5")
+    has_motif = np.array(["SFEN" in each for own in repertoires for each in own])
+    arguments = [with_correlation("SFEN", 0.8)], search_output, SPACINGS, has_motif
+    found = find_all_variants(*arguments, max_variants=9, level=0.01, rng=np.random.default_rng(0))
+    assert [each.pattern for each in found] == ["SFDN", "SWDN"]
+    assert all(0.3 < each.correlation < 0.7 and 1 / 2001 <= each.p_value <= 0.01 for each in found)
+
+
+@pytest.mark.slow
+def test_variants_are_at_most_as_many_as_asked_for(tmp_path: Path) -> None:
+    repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 4, "SFDN": 3, "SFAN": 2}, {})
+    _, search_output = open_search_output(tmp_path / "c.h5")
+    has_motif = np.array(["SFEN" in each for own in repertoires for each in own])
+    before = has_motif.copy()
+
+    def find(n: int) -> list[str]:
+        arguments = [with_correlation("SFEN", 0.8)], search_output, SPACINGS, has_motif
+        rng = np.random.default_rng(0)
+        return [each.pattern for each in find_all_variants(*arguments, max_variants=n, level=0.01, rng=rng)]
+
+    assert find(9) == ["SEN", "SFDN", "SFAN"]
+    assert [find(n) for n in (0, 1, 2)] == [[], ["SEN"], ["SEN", "SFDN"]]
+    assert (has_motif == before).all()
+
+
+@pytest.mark.slow
+def test_substitutions_that_do_not_fit_into_one_pass_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SFDN and SFTN occur 180 times each, all other substitutions together 200 times; SFDN comes first."""
+    repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SFDN": 3, "SFTN": 3}, {})
+    _, search_output = open_search_output(tmp_path / "c.h5")
+    has_motif = np.array(["SFEN" in each for own in repertoires for each in own])
+    arguments = [with_correlation("SFEN", 0.8)], search_output, SPACINGS, has_motif, list_substitutions
+
+    def find() -> set[str]:
+        rng = np.random.default_rng(0)
+        return {each.pattern for each in find_variants(*arguments, level=0.01, rng=rng, one_pass=True)}
+
+    assert find() == {"SFDN", "SFTN"}
+    monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 450)
+    assert find() == {"SFDN"}
