@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_variants
@@ -19,6 +20,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
+from deeprc.training.motif_start import find_start_variants
 from deeprc.training.motif_variants import (
     find_all_variants,
     find_variants,
@@ -330,3 +332,19 @@ def test_substitutions_that_do_not_fit_into_one_pass_are_left_out(
     assert find() == {"SFDN", "SFTN"}
     monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 450)
     assert find() == {"SFDN"}
+
+
+@pytest.mark.slow
+def test_a_confirmed_motif_brings_its_variants(tmp_path: Path) -> None:
+    write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 3, "SFDN": 2}, {})
+    fold, _ = open_search_output(tmp_path / "c.h5")
+    confirmed = [motif("SFEN", p_value=0.2)]
+
+    def find(n_kernels: int) -> list[EnrichedMotif]:
+        config = load_config("deeprc", {"network.n_kernels": n_kernels, "training.seeded_start": 0.5})
+        return find_start_variants(config, TASKS, fold, confirmed, seed=0)
+
+    assert [each.pattern for each in find(32)] == ["SEN", "SFDN"]
+    assert all(each.p_value <= 0.01 and each.output == 0 for each in find(32))
+    assert [[each.pattern for each in find(n)] for n in (4, 2)] == [["SEN"], []]
+    assert find_start_variants(load_config("deeprc", {}), TASKS, fold, [], seed=0) == []
