@@ -27,6 +27,7 @@ __all__ = [
     "CONTROL_CHARACTERS",
     "MAX_JSON_BYTES",
     "MAX_YAML_BYTES",
+    "NOT_ALLOWED_IN_TEXT",
     "AnyFloat",
     "abbreviate",
     "check_format",
@@ -59,8 +60,8 @@ _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that control a terminal, end a line, or reverse the direction of text. No name may contain them."""
 
-# unlike a name, a text may have several lines
-_NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters that a text may not contain. Unlike a name, a text may have several lines."""
 
 
 class _ShortRepr(reprlib.Repr):
@@ -279,7 +280,7 @@ def _validate_text(value: Any, where: str) -> str:
     """Return the value if it is a text without control characters; raise InputError if not."""
     if not isinstance(value, str):
         raise InputError(f"{where}: expected text, found {abbreviate(value)}")
-    if _NOT_ALLOWED_IN_TEXT.search(value):
+    if NOT_ALLOWED_IN_TEXT.search(value):
         raise InputError(f"{where}: expected text without control characters, found {abbreviate(value)}")
     return value
 

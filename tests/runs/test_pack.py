@@ -320,6 +320,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shift.json", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("metrics.json", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("clones.tsv", "expected a column 'junction_aa', found '{'"),
+    ],
+)
+def test_a_damaged_run_is_not_packed(run: Run, tmp_path: Path, name: str, message: str) -> None:
+    folder = shutil.copytree(run.path, tmp_path / "run")
+    (folder / name).write_text("{")
+    with pytest.raises(InputError) as error:
+        deeprc.pack(folder, tmp_path / "model.deeprc")
+    assert str(error.value) == f"{folder / name}: {message}"
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
 def test_its_copy_lives_as_long_as_the_run(packed: Path, temporary: Path) -> None:
     loaded = deeprc.load(packed, device="cpu")
     other = replace(loaded, splits={})
