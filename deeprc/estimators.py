@@ -12,7 +12,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -22,9 +21,9 @@ from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.calibration import IDENTITY, compute_mean_and_sd, fit_platt_scaling
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import parse_json, to_plain, validate
+from deeprc.documents import parse_json, read_arrays, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.files import check_regular_file, write_safetensors
+from deeprc.files import write_safetensors
 from deeprc.groups import validate_groups
 from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset, validate_numbers
 
@@ -104,16 +103,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         InputError
             If the file is missing or damaged, or holds another estimator or version.
         """
-        check_regular_file(Path(path), expected="a saved estimator")
-        try:
-            with safe_open(path, framework="np") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-                body = parse_json((file.metadata() or {}).get("deeprc", "{}"), source=str(path))
-        except InputError:
-            raise
-        except (SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
-        body = validate(body, dict[str, Any], str(path))
+        arrays, texts = read_arrays(Path(path), expected="a saved estimator")
+        body = validate(parse_json(texts.get("deeprc", "{}"), source=str(path)), dict[str, Any], str(path))
         found = tuple(body.get(name) for name in ("format", "version", "class"))
         if found != (_FORMAT, _VERSION, cls.__name__):
             wanted = f"expected a {cls.__name__} of version {_VERSION}"
