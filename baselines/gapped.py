@@ -5,7 +5,9 @@ Letters: B repertoires, M k-mers of all patterns, G genes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +68,14 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         self.C = C
         self.penalty = penalty
         self.weighted = weighted
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        list_gapped_offsets(self.k, self.max_gap)
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        self.check_parameters()
+        super()._restore(arrays, values)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("auto", "none"))

@@ -1,13 +1,15 @@
-"""Names of array types, for annotations, and what numpy lacks."""
+"""Names of array types, for annotations, and functions that numpy lacks."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Flags", "Floats", "Integers", "find_first_occurrences"]
+__all__ = ["Flags", "Floats", "Integers", "digest_arrays", "find_first_occurrences"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -17,3 +19,12 @@ Flags = NDArray[np.bool_]
 def find_first_occurrences(values: NDArray[Any]) -> Integers:
     """Return the index of the first occurrence of each different value of (N,), ascending."""
     return np.sort(np.unique(values, return_index=True)[1])
+
+
+def digest_arrays(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
+    """Return a digest, as hexadecimal text, of a text and of named arrays with their types and shapes, in any order."""
+    content = hashlib.blake2b(text.encode(), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        content.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        content.update(array.tobytes())
+    return content.hexdigest()

@@ -1,4 +1,4 @@
-"""Reading of YAML and JSON files that may come from other people, with limits on size and a check of each type.
+"""Reading of YAML, JSON and safetensors files that may come from other people, with limits on size and type.
 
 Nothing that a document names is imported or executed. If a document is too large, nested too deeply, or has a value of
 another type than expected, an `InputError` of one line is raised.
@@ -16,26 +16,32 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from deeprc.errors import InputError
-from deeprc.files import read_limited
+from deeprc.files import check_regular_file, read_limited
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "CONTROL_CHARACTERS",
     "MAX_JSON_BYTES",
     "MAX_YAML_BYTES",
+    "NOT_ALLOWED_IN_TEXT",
     "AnyFloat",
     "abbreviate",
     "check_format",
     "parse_json",
     "parse_yaml",
+    "read_arrays",
     "read_exponent",
     "read_json",
     "read_text",
     "read_yaml",
+    "shorten_message",
     "to_plain",
     "validate",
 ]
@@ -59,8 +65,8 @@ _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that control a terminal, end a line, or reverse the direction of text. No name may contain them."""
 
-# unlike a name, a text may have several lines
-_NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters that a text may not contain. Unlike a name, a text may have several lines."""
 
 
 class _ShortRepr(reprlib.Repr):
@@ -113,6 +119,26 @@ def read_exponent(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
+def read_arrays(path: Path, *, expected: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays of a safetensors file by name, and the texts of its header.
+
+    Raises
+    ------
+    InputError
+        If the file is not regular, is damaged, or has numbers of a type that numpy lacks. The message names the
+        `expected` kind of file.
+    """
+    from safetensors import SafetensorError, safe_open  # as in `to_plain`
+
+    check_regular_file(path, expected=expected)
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+        # numpy has no bfloat16 (TypeError) and no float8 (AttributeError)
+        raise InputError(f"{path}: is damaged or not a safetensors file: {shorten_message(error)}") from error
+
+
 def read_text(path: Path, *, limit: int = MAX_JSON_BYTES) -> str:
     """Return the text of a regular file of at most `limit` bytes.
 
@@ -145,7 +171,7 @@ def parse_json(text: str, *, source: str) -> Any:
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
     except ValueError as error:
-        raise InputError(f"{source}: is not JSON: {_shorten_message(error)}") from error
+        raise InputError(f"{source}: is not JSON: {shorten_message(error)}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -171,16 +197,16 @@ def parse_yaml(text: str, *, source: str) -> Any:
             raise InputError(f"{source}: is too large: more than {_MAX_NODES:,} values, aliases repeated")
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise InputError(f"{source}: is not YAML: {_shorten_message(error)}") from error
+        raise InputError(f"{source}: is not YAML: {shorten_message(error)}") from error
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
     except _YAML_ERRORS as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{source}: is not YAML: {type(error).__name__}: {_shorten_message(error)}") from error
+        raise InputError(f"{source}: is not YAML: {type(error).__name__}: {shorten_message(error)}") from error
 
 
-def _shorten_message(error: Exception) -> str:
+def shorten_message(error: Exception) -> str:
     """Return the message of an error as one line of at most 200 characters."""
     return " ".join(str(error).split())[:200]
 
@@ -279,7 +305,7 @@ def _validate_text(value: Any, where: str) -> str:
     """Return the value if it is a text without control characters; raise InputError if not."""
     if not isinstance(value, str):
         raise InputError(f"{where}: expected text, found {abbreviate(value)}")
-    if _NOT_ALLOWED_IN_TEXT.search(value):
+    if NOT_ALLOWED_IN_TEXT.search(value):
         raise InputError(f"{where}: expected text without control characters, found {abbreviate(value)}")
     return value
 

@@ -12,19 +12,19 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from deeprc.arrays import digest_arrays
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.calibration import IDENTITY, compute_mean_and_sd, fit_platt_scaling
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import parse_json, to_plain, validate
+from deeprc.documents import abbreviate, parse_json, read_arrays, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.files import check_regular_file, write_safetensors
+from deeprc.files import write_safetensors
 from deeprc.groups import validate_groups
 from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset, validate_numbers
 
@@ -93,7 +93,8 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         header = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__}
         text = json.dumps(to_plain({**header, "parameters": self.get_params(deep=False), "values": values}))
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, {"deeprc": text}))
+        metadata = {"deeprc": text, "digest": digest_arrays(contiguous, text)}
+        write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, metadata))
 
     @classmethod
     def load(cls: type[_Estimator], path: Path | str) -> _Estimator:
@@ -104,16 +105,11 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         InputError
             If the file is missing or damaged, or holds another estimator or version.
         """
-        check_regular_file(Path(path), expected="a saved estimator")
-        try:
-            with safe_open(path, framework="np") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-                body = parse_json((file.metadata() or {}).get("deeprc", "{}"), source=str(path))
-        except InputError:
-            raise
-        except (SafetensorError, OSError, ValueError) as error:
-            raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
-        body = validate(body, dict[str, Any], str(path))
+        arrays, texts = read_arrays(Path(path), expected="a saved estimator")
+        text = texts.get("deeprc", "{}")
+        if texts.get("digest", "") not in ("", digest_arrays(arrays, text)):  # files of earlier versions have none
+            raise InputError(f"{path}: is damaged: its numbers are not those that were written")
+        body = validate(parse_json(text, source=str(path)), dict[str, Any], str(path))
         header = tuple(body.get(name) for name in ("format", "version", "class"))
         if header != (_FORMAT, _VERSION, cls.__name__):
             expected = f"expected a {cls.__name__} of version {_VERSION}"
@@ -142,7 +138,16 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         for name, array in arrays.items():
             setattr(self, name, array)
         for name, holder in values.items():
-            setattr(self, name, holder["value"] if "value" in holder else np.array(holder["text"], dtype=str))
+            is_text = "value" not in holder
+            setattr(self, name, _restore_texts(name, holder.get("text")) if is_text else holder["value"])
+
+
+def _restore_texts(name: str, texts: object) -> NDArray[np.str_]:
+    """Return an array of texts from the value of an attribute in a file; raise InputError if it is none."""
+    restored = np.array(validate(texts, list[Any], name), dtype=str)
+    if restored.ndim != 1:
+        raise InputError(f"{name}: expected a list of texts, found {abbreviate(texts)}")
+    return restored
 
 
 class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignore[misc]

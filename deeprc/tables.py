@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from deeprc.documents import abbreviate
+from deeprc.documents import NOT_ALLOWED_IN_TEXT, abbreviate
 from deeprc.errors import InputError
 from deeprc.files import read_limited
 
@@ -89,9 +89,10 @@ def _convert_column(cells: pd.Series, column: Column, where: str) -> pd.Series:
     """Convert the cells of a column to its type; InputError names the first row that does not fit."""
     missing = cells.isna()
     if column.kind == "text":
-        fits = cells.isin(column.choices) if column.choices else ~missing
+        is_text = ~missing & ~cells.str.contains(NOT_ALLOWED_IN_TEXT, na=False).astype(bool)
+        fits = cells.isin(column.choices) if column.choices else is_text
         wrong, values = ~(fits | (missing & column.may_be_empty)), cells
-        expected = f"one of {', '.join(column.choices)}" if column.choices else "text"
+        expected = f"one of {', '.join(column.choices)}" if column.choices else "text without control characters"
     elif column.kind == "boolean":
         wrong, values, expected = ~cells.isin(["True", "False"]), cells == "True", "True or False"
     else:

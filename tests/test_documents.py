@@ -1,5 +1,6 @@
 """YAML and JSON that a stranger may have written: read within limits, checked by type, nothing executed."""
 
+import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from deeprc.documents import (
     abbreviate,
     parse_json,
     parse_yaml,
+    read_arrays,
     read_exponent,
     read_json,
     read_text,
@@ -176,3 +178,24 @@ def test_what_is_shown_is_short() -> None:
 def test_numbers_that_yaml_takes_for_text() -> None:
     found = [read_exponent(value) for value in ("1e-3", "2E5", "-.5e3", "1e", "e3", "1e-3x", "7", 3, None)]
     assert found == [0.001, 200000.0, -500.0, "1e", "e3", "1e-3x", "7", 3, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "reason"),
+    [
+        ("BF16", 2, ""),
+        ("F8_E4M3", 1, ""),
+        ("X" * 5000, 1, "Error while deserializing header: invalid JSON in header: unknown variant `XXXX"),
+        ("F32", 9, "Error while deserializing header: "),
+    ],
+)
+def test_arrays_that_numpy_cannot_hold(tmp_path: Path, kind: str, size: int, reason: str) -> None:
+    header = json.dumps({"a": {"dtype": kind, "shape": [1], "data_offsets": [0, size]}}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    with pytest.raises(InputError) as error:
+        read_arrays(path, expected="a saved estimator")
+    assert str(error.value).startswith(f"{path}: is damaged or not a safetensors file: {reason}")
+    assert len(str(error.value)) < len(str(path)) + 300
+    with pytest.raises(InputError, match="is a folder; expected a saved estimator"):
+        read_arrays(tmp_path, expected="a saved estimator")

@@ -261,8 +261,8 @@ DOORS = {
     "deeprc/cli/paths.py": "looks at the first bytes of a regular file",
     "deeprc/compilation.py": "the package's own sources",
     "deeprc/config.py": "the package's own presets",
+    "deeprc/documents.py": "after `check_regular_file`",
     "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_output_path`",
-    "deeprc/estimators.py": "after `check_regular_file`",
     "deeprc/checks/folder.py": "files that its own list names",
     "deeprc/runs/bundle.py": "after `check_regular_file`, and writes",
     "deeprc/runs/experiment.py": "a lock",
@@ -283,7 +283,6 @@ DOORS = {
     "datasets/legacy_texts.py": "in a process of its own",
     "datasets/readers/original_hdf5.py": "files found by `find_files`, which are regular",
     "datasets/readers/text.py": "the door of tables",
-    "datasets/simulation/lstm_model.py": "after `check_regular_file`",
     "datasets/simulation/recipe.py": "the package's own recipes",
     "datasets/workbook.py": "the door of workbooks",
 }

@@ -47,7 +47,9 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     [
         ("x\tn", "y\tn", "expected a column 'x', found 'repertoire_id', 'y', 'n', 'side', 'good', 'name', 'more'"),
         ("more", "x", "expected one column 'x', found 2"),
-        ("007", "", "column 'repertoire_id', row 2: expected text, found nothing"),
+        ("007", "", "column 'repertoire_id', row 2: expected text without control characters, found nothing"),
+        ("007", "\0", "column 'repertoire_id', row 2: expected text without control characters, found '\\x00'"),
+        ("NA", "\x1b[2J", "column 'name', row 2: expected text without control characters, found '\\x1b[2J'"),
         ("1.5", "-1", "column 'x', row 2: expected a number from 0 to 1e+30, found '-1'"),
         ("1.5", "nan", "column 'x', row 2: expected a number from 0 to 1e+30, found 'nan'"),
         ("1.5", "inf", "column 'x', row 2: expected a number from 0 to 1e+30, found 'inf'"),

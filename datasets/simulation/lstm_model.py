@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.documents import parse_json
+from deeprc.documents import parse_json, read_arrays
 from deeprc.errors import InputError
-from deeprc.files import check_regular_file, write_safetensors
+from deeprc.files import write_safetensors
 
 __all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "check_hidden", "load_model", "save_model"]
 
@@ -97,14 +96,8 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
     InputError
         If the file is missing or damaged, or its tensors are not those of a model.
     """
-    check_regular_file(path, expected="a model made by `deeprc simulate train-lstm`")
-    try:
-        with safe_open(path, framework="np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            about = parse_json((file.metadata() or {}).get("lstm", "{}"), source="its header")
-    except (SafetensorError, OSError, TypeError, InputError) as error:
-        # TypeError is raised for types that numpy lacks.
-        raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
+    tensors, texts = read_arrays(path, expected="a model made by `deeprc simulate train-lstm`")
+    about = parse_json(texts.get("lstm", "{}"), source=f"{path}: its header")
     _check_tensors(path, tensors, about)
     return LstmModel(**tensors, about=about)
 

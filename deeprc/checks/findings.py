@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.errors import describe_names, describe_texts, join_names, show_parameters
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError, describe_names, describe_texts, join_names, show_parameters
 
 __all__ = [
     "CODES",
@@ -112,7 +113,7 @@ class Finding:
     column: str | None = None
     target: str | None = None
     groups: tuple[tuple[str, ...], ...] = ()
-    numbers: Mapping[str, int | float] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.code in CODES, self.code
@@ -129,12 +130,20 @@ class Finding:
         return {**values, "figures": dict(self.numbers)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Finding:
-        """Return the finding from the values that `to_dict` returned."""
-        tuples = {name: tuple(values[name]) for name in ("files", "repertoires")}
-        given = {**values, **tuples, "groups": tuple(map(tuple, values["groups"]))}
-        numbers = given.pop("figures", {})
-        return cls(**given, numbers=numbers)
+    def from_dict(cls, values: Any, where: str) -> Finding:
+        """Return the finding from the values that `to_dict` returned, read from a file.
+
+        Raises
+        ------
+        InputError
+            If they are damaged; the message begins with `where`.
+        """
+        stored: dict[str, Any] = validate(values, dict[str, Any], where)
+        if stored.get("code") not in list(CODES):
+            raise InputError(f"{where}: code: expected a code of a finding, found {abbreviate(stored.get('code'))}")
+        named = {"numbers" if name == "figures" else name: value for name, value in stored.items()}
+        finding: Finding = validate(named, cls, where)
+        return finding
 
     def to_text(self) -> str:
         """Return the finding as text: one line with its message, and one with its advice."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from deeprc.checks.container import check_dataset
 from deeprc.checks.findings import Finding
 from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import check_format, read_json
-from deeprc.errors import InputError
+from deeprc.documents import check_format, read_json, validate
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.tasks import Task, encode_labels
 
@@ -113,16 +113,21 @@ def read_checks(run: Path) -> RunChecks | None:
     path = run / CHECKS_FILE
     if not path.exists():
         return None
-    content = read_json(path)
-    try:
-        check_format((content["format"], content["version"]), _FORMAT, _VERSION, str(path))
-        findings = tuple(Finding.from_dict(values) for values in content["findings"])
-        shortcuts = tuple(Shortcut.from_dict(values) for values in content["shortcuts"])
-        column, metadata = content["subject_column"], content.get("metadata")
-        if not all(value is None or isinstance(value, str) for value in (column, metadata)):
-            raise TypeError("subject_column or metadata is not text")
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        raise InputError(f"{path}: is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    return RunChecks(findings, shortcuts, column, metadata)
+    stored: _StoredChecks = validate(read_json(path), _StoredChecks, str(path))
+    check_format((stored.format, stored.version), _FORMAT, _VERSION, str(path))
+    findings = tuple(
+        Finding.from_dict(values, f"{path}: findings[{index}]") for index, values in enumerate(stored.findings)
+    )
+    return RunChecks(findings, stored.shortcuts, stored.subject_column, stored.metadata)
+
+
+@dataclass(frozen=True)
+class _StoredChecks:
+    """The content of `checks.json`; see `RunChecks`."""
+
+    format: str
+    version: int
+    subject_column: str | None
+    findings: tuple[Any, ...]
+    shortcuts: tuple[Shortcut, ...]
+    metadata: str | None = None

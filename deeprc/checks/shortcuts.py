@@ -11,7 +11,7 @@ Letters: B repertoires, U units (donors with a label), G genes, K levels of a ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -75,12 +75,6 @@ class Shortcut:
     def to_dict(self) -> dict[str, Any]:
         """Return the shortcut as values that JSON can hold."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Shortcut:
-        """Return the shortcut from the values that `to_dict` returned, also after JSON."""
-        low_high = values["interval"]
-        return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
     def format_measure(self, *, in_sentence: bool = False) -> str:
         """Return the measure with its interval as text, for a table or after "with" in a sentence."""

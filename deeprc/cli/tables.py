@@ -108,7 +108,7 @@ def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict
 
     measure = "r2" if "r2" in values else "auc"
     row = {"split": part, "target": values.get("contrast", target), "control": values["control"]}
-    numbers = {name: _format_value(values[name]) for name in (measure, f"{measure}_ci", "difference")}
+    numbers = {name: _format_value(values.get(name)) for name in (measure, f"{measure}_ci", "difference")}
     p_value = values["p_value"]
     return {**row, **numbers, "p_value": "undefined" if p_value is None else format_p_value(p_value)}
 

@@ -298,9 +298,9 @@ def _show_results(run: Path) -> None:
 
     if not ranks.is_main():
         return
-    from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_composition, read_start_motifs
+    from deeprc.runs.metrics import read_metrics
     from deeprc.training.motif_search import MOTIF_LEVEL
 
     start_motifs = read_start_motifs(run / "seeds.tsv")
@@ -320,7 +320,7 @@ def _show_results(run: Path) -> None:
             largest = rows.loc[rows["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
             on = f" on {output}" if len(outputs) > 1 else ""
             click.echo(f"largest effects of the composition{on}: {', '.join(largest)}, see {run / 'composition.tsv'}")
-    click.echo(format_metrics(read_json(run / "metrics.json")))
+    click.echo(format_metrics(read_metrics(run)))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)
     click.echo(f"Wrote {run}")
@@ -331,10 +331,10 @@ def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
 
     If values of a column were left out, `left_out` is the text of `--folds`.
     """
-    from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
+    from deeprc.runs.metrics import read_metrics
 
-    click.echo(format_metrics({f"test of {run.name}": read_json(run / "metrics.json").get("test", {}) for run in runs}))
+    click.echo(format_metrics({f"test of {run.name}": read_metrics(run).get("test", {}) for run in runs}))
     warned: dict[str, list[str]] = {}
     for run in runs:
         for line in format_cautions(read_cautions(run)):

@@ -24,6 +24,7 @@ from deeprc.tasks import Task, encode_labels
 
 __all__ = [
     "HELD_OUT",
+    "MAX_FOLDS",
     "NEW",
     "N_FOLDS",
     "PARTS",
@@ -40,6 +41,9 @@ PARTS = ("train", "validation", "test")
 
 N_FOLDS = 5
 """Default number of folds of a training or a benchmark."""
+
+MAX_FOLDS = 100_000
+"""Largest number of folds. A file may name any number, and all folds are listed."""
 
 NEW = "new"
 """Name of the part of a repertoire that is in none of train, validation and test."""
@@ -73,7 +77,7 @@ class SplitOptions:
     Attributes
     ----------
     folds, fold
-        The number of folds, at least 3, and the index of the fold for testing.
+        The number of folds, 3 to `MAX_FOLDS`, and the index of the fold for testing.
     validation_fold
         The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
     group_by
@@ -90,7 +94,8 @@ class SplitOptions:
     Raises
     ------
     InputError
-        If `test` has no `=`, there are less than 3 folds, or the folds for testing and validation are not two of them.
+        If `test` has no `=`, the number of folds is out of range, or the folds for testing and validation are not two
+        of them.
     """
 
     folds: int = N_FOLDS
@@ -103,8 +108,10 @@ class SplitOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjust_for", to_column_names(self.adjust_for))
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
-        if not (folds >= 3 and 0 <= fold < folds):
-            raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
+        if not (3 <= folds <= MAX_FOLDS and 0 <= fold < folds):
+            raise InputError(
+                f"`folds={folds}` `fold={fold}`: expected 3 to {MAX_FOLDS:,} folds and a fold from 0 to folds - 1"
+            )
         if self.test is not None and "=" not in self.test:
             raise InputError(f"`test={self.test}`: expected COLUMN=VALUE")
         tested = fold if self.test is None else None

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import struct
 import tempfile
 import weakref
 import zipfile
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deeprc.documents import abbreviate, check_format, parse_json, validate
+from deeprc.documents import abbreviate, check_format, parse_json, shorten_message, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_atomically
 from deeprc.versions import package_version
@@ -46,7 +48,8 @@ MAX_BYTES = {
 REQUIRED = ("config.yaml", "model.safetensors", "splits.json", CARD)
 """Files that every bundle has."""
 
-_MAX_INDEX = 1 << 16
+_MAX_INDEX = _MAX_DIRECTORY = 1 << 16
+_END = struct.Struct("<4s8xL6x")  # the last record of a zip without comment: its signature, and the directory's size
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1  # flag of an encrypted member
 _PIECE = 1 << 20
@@ -112,6 +115,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
     with _translate_write_errors(path):
         unpacked = UnpackedBundle(path)
     try:
+        _check_directory_size(path)
         with zipfile.ZipFile(path) as archive:
             members = _list_members(archive)
             index = _read_index(archive, members)
@@ -123,7 +127,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
             raise InputError(f"{path}: {error}") from error
         if isinstance(error, _DAMAGED):
             problem = "is neither a run directory nor an intact file of `deeprc pack`"
-            raise InputError(f"{path}: {problem} ({error})") from error
+            raise InputError(f"{path}: {problem} ({shorten_message(error)})") from error
         raise
     return unpacked
 
@@ -136,6 +140,17 @@ def _translate_write_errors(source: Path | str) -> Iterator[None]:
     except OSError as error:
         folder = tempfile.gettempdir() if tempfile.tempdir else "the folder of temporary files"
         raise InputError(f"{source}: cannot be unpacked into {folder}: {error.strerror or error}") from error
+
+
+def _check_directory_size(path: Path) -> None:
+    """Raise BadZipFile unless the file ends with the record of a small directory: Python reads a directory at once."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _END.size, 0))
+        record = file.read()
+    signature, directory_size = _END.unpack(record) if len(record) == _END.size else (b"", 0)
+    if signature != b"PK\5\6" or directory_size > _MAX_DIRECTORY:
+        raise zipfile.BadZipFile(f"expected a zip file with a directory of at most {_MAX_DIRECTORY:,} bytes at its end")
 
 
 def _list_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

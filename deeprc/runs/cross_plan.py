@@ -47,6 +47,7 @@ RUNS = "runs"
 FORMAT, VERSION = "deeprc-cv", 1
 _HEADER = "cv.yaml"
 _MAX_SEED = 2**32 - 1
+_MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,7 @@ def plan_cross_validation(header: CrossValidationHeader, dataset: RepertoireData
         raise InputError(f"`repeats={header.repeats}`: expected at least 1")
     if not 1 <= header.members <= n_members:
         raise InputError(f"`members={header.members}`: expected 1 to {n_members}, one for each validation fold")
+    _check_n_runs(header)
     if not 0 <= header.seed <= _MAX_SEED - header.repeats + 1:
         raise InputError(f"`seed={header.seed}`: expected 0 to {_MAX_SEED - header.repeats + 1}")
     column = header.left_out
@@ -238,7 +240,18 @@ def read_header(folder: Path) -> CrossValidationHeader:
     check_format((body.get("format"), body.get("version")), FORMAT, VERSION, str(file))
     values = {field.name: body[field.name] for field in fields(CrossValidationHeader) if field.name in body}
     header: CrossValidationHeader = validate(values, CrossValidationHeader, str(file))
+    try:
+        _check_n_runs(header)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
     return header
+
+
+def _check_n_runs(header: CrossValidationHeader) -> None:
+    """Raise InputError if a cross-validation has too many runs: a file may name any number, and all runs are listed."""
+    n = header.folds * header.repeats * header.members
+    if n > _MAX_RUNS:
+        raise InputError(f"folds x repeats x members: expected at most {_MAX_RUNS:,} runs, found {n:,}")
 
 
 def check_folder(folder: Path, header: CrossValidationHeader) -> None:

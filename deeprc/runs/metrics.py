@@ -1,15 +1,17 @@
-"""Metrics of a model, as a dictionary that a notebook shows as a table."""
+"""Metrics of a model: as a dictionary that a notebook shows as a table, and from the file of a run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from deeprc.errors import show_parameters
+from deeprc.documents import AnyFloat, read_json, validate
+from deeprc.errors import InputError, show_parameters
 from deeprc.notebook_html import render_details, render_interval, render_table
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "read_metrics"]
 
 _SHOWN = {
     "auc": "AUC",
@@ -19,6 +21,25 @@ _SHOWN = {
     "spearman": "rank correlation",
     "mae": "mean absolute error",
     "brier": "Brier score",
+}
+
+_LISTS: Mapping[str, tuple[str, ...]] = {
+    "controls": ("control", "difference", "p_value"),
+    "variation": ("output", "shares"),
+    "within": ("column", "auc", "auc_ci"),
+}
+"""Lists in `metrics.json`, and what each of their entries must have."""
+
+_NUMBERS = (
+    *("auc", "cutoff", "f1", "balanced_accuracy", "accuracy", "r2", "spearman", "mae", "loss", "loss_base_rate"),
+    *("brier", "brier_base_rate", "calibration_error", "difference", "p_value"),
+)
+_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("n", "n_positive"), int),
+    **dict.fromkeys(("positive_class", "control", "contrast", "output", "column"), str),
+    **dict.fromkeys(_NUMBERS, AnyFloat | None),
+    **dict.fromkeys(("auc_ci", "r2_ci", "spearman_ci", "mae_ci"), tuple[AnyFloat, AnyFloat] | None),
+    "shares": dict[str, AnyFloat],
 }
 
 
@@ -63,6 +84,37 @@ class Metrics(dict[str, Any]):
         return render_details(
             "Metrics", warnings, metrics_table, *([render_table(heads, control_rows, pictures)] if control_rows else [])
         )
+
+
+def read_metrics(run: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the metrics of a run, from its `metrics.json`, by part of the split and target.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, or if it is damaged where the values are shown.
+    """
+    file = run / "metrics.json"
+    metrics: dict[str, dict[str, dict[str, Any]]] = validate(
+        read_json(file), dict[str, dict[str, dict[str, Any]]], str(file)
+    )
+    for part, targets in metrics.items():
+        for target, values in targets.items():
+            _check_values(values, f"{file}: {part}: {target}")
+    return metrics
+
+
+def _check_values(values: Mapping[str, Any], where: str) -> None:
+    """Raise InputError if a value, also within lists, is not of the type that its name has in `metrics.json`."""
+    for name, value in values.items():
+        if name in _TYPES:
+            validate(value, _TYPES[name], f"{where}: {name}")
+        elif name in _LISTS:
+            for index, entry in enumerate(validate(value, list[dict[str, Any]], f"{where}: {name}")):
+                for needed in _LISTS[name]:
+                    if needed not in entry:
+                        raise InputError(f"{where}: {name}[{index}]: {needed}: is missing")
+                _check_values(entry, f"{where}: {name}[{index}]")
 
 
 def _format_number(value: float | None) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from deeprc.documents import read_json
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.splits import PARTS
+from deeprc.runs.metrics import read_metrics
 from deeprc.runs.run import Run
 from deeprc.runs.run_text import describe_metrics, describe_task
 from deeprc.settings import format_setting
@@ -69,11 +68,10 @@ def _describe_training(run: Run) -> Iterator[str]:
 
 
 def _describe_metrics(run: Run) -> Iterator[str]:
-    file = run.path / "metrics.json"
-    metrics: Any = read_json(file) if file.exists() else {}
+    metrics = read_metrics(run.path) if (run.path / "metrics.json").exists() else {}
     lines = [
         f"- {part}: {line}"
         for part in ("test", "validation")
-        for line in describe_metrics(metrics.get(part, {}) if isinstance(metrics, dict) else {}, run.tasks)
+        for line in describe_metrics(metrics.get(part, {}), run.tasks)
     ]
     yield from lines or ["- none were measured"]

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from deeprc.documents import read_text
+from deeprc.documents import read_json, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import PARTS
 from deeprc.files import check_output_path, read_limited
 from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
 from deeprc.runs.model_card import make_model_card
 from deeprc.runs.run import Run, load_run
+from deeprc.shift.training_reference import read_reference
 from deeprc.training.checkpoint import load_tensors, save_tensors
 
 __all__ = ["pack_run"]
@@ -69,7 +70,7 @@ def pack_run(
     options = trained.settings.split_options
     options = replace(options, test=_remove_value(options.test))
     settings = replace(trained.settings, fingerprint="", device="auto", split_options=options)
-    if trained.group_by is None and len(trained.clones()):
+    if len(trained.clones()) and trained.group_by is None:
         _logger.warning(
             "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",
             folder,
@@ -116,7 +117,8 @@ def _anonymise_summary(path: Path) -> bytes:
     From the distance of each repertoire and exact moments, the owner of a repertoire could find out whether it was in
     the training.
     """
-    summary = json.loads(read_limited(path, limit=MAX_BYTES[path.name], expected="a file of a run"))
+    read_reference(path.parent)  # raises an error if the file is damaged
+    summary = read_json(path)
     return json.dumps(_round_values({**summary, "distances": []}), indent=1).encode() + b"\n"
 
 

@@ -13,7 +13,7 @@ from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
 from deeprc.documents import abbreviate, check_format, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions
+from deeprc.evaluation.splits import MAX_FOLDS, SplitOptions
 from deeprc.tasks import LARGEST_NUMBER, Task
 from deeprc.versions import package_version
 
@@ -137,7 +137,7 @@ class _StoredSettings:
     fingerprint: str
     targets: tuple[str, ...]
     tasks: tuple[Task, ...]
-    folds: int = field(metadata={"low": 3, "high": 2**31})
+    folds: int = field(metadata={"low": 3, "high": MAX_FOLDS})
     fold: int = field(metadata={"low": 0, "high": 2**31})
     group_by: str | None
     seed: int = field(metadata={"low": 0, "high": 2**32 - 1})

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from deeprc.documents import abbreviate, parse_json, to_plain, validate
+from deeprc.documents import abbreviate, parse_json, shorten_message, to_plain, validate
 from deeprc.earlier_names import update_name, update_names
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
@@ -81,7 +81,7 @@ def load_tensors(
                 _check_header(path, file, stored_names, expected(state, stored_names.keys()))
             tensors = {name: file.get_tensor(stored_name) for name, stored_name in stored_names.items()}
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: is damaged or not a safetensors file: {error}") from error
+        raise InputError(f"{path}: is damaged or not a safetensors file: {shorten_message(error)}") from error
     digest = metadata.get("digest", "")  # files of earlier versions have none
     stored = {stored_names[name]: tensor for name, tensor in tensors.items()}
     if digest not in ("", digest_tensors(stored, text=text)):

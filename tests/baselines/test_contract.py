@@ -330,7 +330,7 @@ def test_what_was_saved_predicts_the_same(
     content = path.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])  # safetensors, and no pickle in it
     assert {value["dtype"] for name, value in header.items() if name != "__metadata__"} <= set(_DTYPES)
-    assert header["__metadata__"].keys() == {"deeprc"}
+    assert header["__metadata__"].keys() == {"deeprc", "digest"}
     loaded = case.kind.load(path)
     assert loaded.get_params() == model.get_params()
     assert loaded.classes_.tolist() == model.classes_.tolist()

@@ -76,7 +76,7 @@ def write_changed(path: Path, target: Path, name: str, change: Callable[[Any], A
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
         header = json.loads(file.metadata()["deeprc"])
     holder = arrays if name in arrays else header["values"][name]
-    key = name if name in arrays else "value"
+    key = name if name in arrays else "text" if "text" in holder else "value"
     if change is None:
         del holder[key]
     else:
@@ -111,6 +111,8 @@ def put(at: int, value: float) -> Callable[[Any], Any]:
         ),
         ("gapped", "coef_", lambda a: a[:-1], r"coef: expected \d+ numbers, found \(\d+,\)"),
         ("gapped", "coef_", put(0, np.nan), "coef: expected finite numbers"),
+        ("gapped", "v_names_", lambda _: 7, "v_names_: expected a list, found 7"),
+        ("gapped", "v_names_", lambda names: [names], "v_names_: expected a list of texts, found"),
         ("svm", "support_", lambda a: a[:, :-1], "support_: expected rows of 400 numbers, found 399"),
         ("svm", "support_", put(3, np.nan), "support_: expected finite numbers of at least 0"),
         ("svm", "dual_coef_", lambda a: a[:-1], r"dual_coef_: expected \d+ finite numbers, found float64"),
@@ -164,3 +166,26 @@ def test_features_beyond_the_last_are_refused(
     changed = kind.load(target)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"features: expected indices below \d+, found 1,000,000,000,000,000"):
         changed.decision_function(cohort)
+
+
+def test_a_damaged_number_is_seen(saved: Callable[[str], tuple[type, Path]], tmp_path: Path) -> None:
+    kind, path = saved("svm")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "changed.safetensors").write_bytes(content)
+    with pytest.raises(
+        InputError, match=r"changed\.safetensors: is damaged: its numbers are not those that were written$"
+    ):
+        kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]
+
+
+def test_a_parameter_out_of_range_is_refused(saved: Callable[[str], tuple[type, Path]], tmp_path: Path) -> None:
+    kind, path = saved("gapped")
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        header = json.loads(file.metadata()["deeprc"])
+    header["parameters"]["max_gap"] = -1
+    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    message = r"changed\.safetensors: is damaged: max_gap: expected a whole number from 0 to 4, found -1$"
+    with pytest.raises(InputError, match=message):
+        kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]

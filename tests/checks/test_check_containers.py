@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -192,27 +191,46 @@ def test_repeated_subjects_are_told_by_the_split(cohort: RepertoireDataset) -> N
     assert "repeated-subject" not in [each.code for each in told.warnings]
 
 
+FINDING = {"severity": "note", "code": "no-counts", "message": "m", "advice": "a", "figures": {"pairs": 3}}
+SHORTCUT = {
+    "target": "t", "label": "'a' against 'b'", "property": "depth", "column": None, "code": "label-from-size",
+    "measure": "auc", "value": 0.7, "interval": [0.6, 0.8], "verdict": "note", "detail": "",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "message"),
     [
-        lambda content: content.pop("findings"),
-        lambda content: content.update(version=9),
-        lambda content: content.update(findings=[{"code": "nonsense"}]),
-        lambda content: content.update(shortcuts=[7]),
-        lambda content: content.update(subject_column=[1]),
-        lambda content: content.update(metadata=7),
+        ({"findings": None}, "findings: expected a list, found None"),
+        ({"version": 9}, "expected format 'deeprc-checks' version 1, found 'deeprc-checks' version 9"),
+        (
+            {"findings": [FINDING, {"code": "nonsense"}]},
+            "findings[1]: code: expected a code of a finding, found 'nonsense'",
+        ),
+        ({"findings": [{**FINDING, "code": {}}]}, "findings[0]: code: expected a code of a finding, found {}"),
+        ({"findings": [{**FINDING, "files": "abc"}]}, "findings[0]: files: expected a list, found 'abc'"),
+        ({"findings": [{**FINDING, "groups": [[7]]}]}, "findings[0]: groups[0][0]: expected text, found 7"),
+        ({"shortcuts": [7]}, "shortcuts[0]: expected names and values, found 7"),
+        ({"shortcuts": [{**SHORTCUT, "interval": [0.6]}]}, "shortcuts[0]: interval: expected 2 values, found [0.6]"),
+        ({"shortcuts": [{**SHORTCUT, "value": "x"}]}, "shortcuts[0]: value: expected a finite number, found 'x'"),
+        ({"subject_column": [1]}, "subject_column: expected text, found [1]"),
+        ({"metadata": 7}, "metadata: expected text, found 7"),
     ],
 )
-def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: Callable[[dict[str, object]], object]) -> None:
+def test_damaged_checks_of_a_run_are_one_line(tmp_path: Path, damage: dict[str, object], message: str) -> None:
     assert read_checks(tmp_path) is None
-    content = {"format": "deeprc-checks", "version": 1, "subject_column": None, "findings": [], "shortcuts": []}
-    (tmp_path / "checks.json").write_text(json.dumps(content))
-    assert read_checks(tmp_path) is not None
-    damage(content)
-    (tmp_path / "checks.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"checks\.json: (is damaged|expected)") as raised:
+    content = {
+        "format": "deeprc-checks", "version": 1, "subject_column": None, "findings": [FINDING], "shortcuts": [SHORTCUT],
+    }  # fmt: skip
+    path = tmp_path / "checks.json"
+    path.write_text(json.dumps(content))
+    kept = read_checks(tmp_path)
+    assert kept is not None
+    assert (kept.findings[0].numbers, kept.shortcuts[0].interval) == ({"pairs": 3}, (0.6, 0.8))
+    path.write_text(json.dumps({**content, **damage}))
+    with pytest.raises(InputError) as raised:
         read_checks(tmp_path)
-    assert "\n" not in str(raised.value)
+    assert str(raised.value) == f"{path}: {message}"
 
 
 def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:

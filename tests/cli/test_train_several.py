@@ -18,7 +18,7 @@ Call = Callable[..., tuple[int, str, str]]
         (["--fold", "all"], "'all' is not a valid integer"),
         (["seed=3"], "seed=3: seed is not a setting of the configuration, but an option: --seed 3"),
         (["validation_fold=all"], "but an option: --validation-fold all"),
-        (["--fold", "9"], "--folds 5 --fold 9: expected at least 3 folds and a fold from 0 to folds - 1"),
+        (["--fold", "9"], "--folds 5 --fold 9: expected 3 to 100,000 folds and a fold from 0 to folds - 1"),
         (
             ["--scheduler", "tcp://127.0.0.1:1"],
             "--scheduler trains several runs at a time: it needs --validation-fold all, or leave-one-out",

@@ -154,7 +154,7 @@ def test_regression_is_stratified_by_quartile() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"folds": 2}, "`folds=2` `fold=0`: expected at least 3 folds"),
+        ({"folds": 2}, "`folds=2` `fold=0`: expected 3 to 100,000 folds"),
         ({"validation_fold": 5}, "`validation_fold=5`: expected a fold from 0 to 4 other than `fold=0`"),
         ({"validation_fold": -1}, "`validation_fold=-1`: expected a fold from 0 to 4 other than `fold=0`"),
         ({"fold": 2, "validation_fold": 2}, "`validation_fold=2`: expected a fold from 0 to 4 other than `fold=2`"),

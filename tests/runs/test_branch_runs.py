@@ -153,7 +153,7 @@ def test_a_run_without_clones(cohort: RepertoireDataset, tmp_path: Path) -> None
         ),
         ("direction", "left", "expected one of up, down, found 'left'"),
         ("carriers_positive", "-1", "expected a whole number"),
-        ("junction_aa", "", "expected text, found nothing"),
+        ("junction_aa", "", "expected text without control characters, found nothing"),
     ],
 )
 def test_damaged_clones_are_refused(trained: Run, tmp_path: Path, column: str, value: str, message: str) -> None:

@@ -182,6 +182,7 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
     [
         ({"folds": 2}, "^`folds=2`: expected at least 3$"),
         ({"repeats": 0}, "^`repeats=0`: expected at least 1$"),
+        ({"repeats": 50_000}, "^folds x repeats x members: expected at most 100,000 runs, found 300,000$"),
         ({"members": 3}, "^`members=3`: expected 1 to 2, one for each validation fold$"),
         ({"members": 0}, "^`members=0`: expected 1 to 2"),
         ({"seed": 2**32 - 1, "repeats": 2}, "^`seed=4294967295`: expected 0 to 4294967294$"),

@@ -244,6 +244,10 @@ def put(name: str, data: bytes | None) -> Callable[[zipfile.ZipFile, dict[str, b
         (add("../evil.txt"), r"holds '\.\./evil\.txt'; a bundle has only bundle\.json, config"),
         (add("/etc/passwd"), "holds '/etc/passwd'; a bundle has only"),
         (add("model.py"), "holds 'model.py'; a bundle has only"),
+        (
+            add("x" * 65_500),
+            r"\(expected a zip file with a directory of at most 65,536 bytes at its end",
+        ),
         (add("checkpoint/state.pkl"), "a bundle has only"),
         (add("config.yaml", b"/etc/passwd", stat.S_IFLNK | 0o777), r"config\.yaml: is not a regular file"),
         (add("shift.json", bytes(65 << 20)), r"shift\.json: is too large; expected at most 67,108,864 bytes"),
@@ -287,6 +291,17 @@ def test_a_size_that_is_not_true(packed: Path, tmp_path: Path) -> None:
         deeprc.load(path)
 
 
+def test_a_long_name_is_cut_in_the_message(packed: Path, tmp_path: Path) -> None:
+    """The first member says that its name has 65,000 bytes."""
+    data = bytearray(packed.read_bytes())
+    data[26:28] = (65_000).to_bytes(2, "little")
+    (tmp_path / "bad.deeprc").write_bytes(data)
+    with pytest.raises(InputError, match=r"nor an intact file of .* \(File name in directory") as error:
+        deeprc.load(tmp_path / "bad.deeprc")
+    assert len(str(error.value)) < len(str(tmp_path)) + 300
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("keep", [0.2, 0.9, 0.999])
 def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) -> None:
     data = packed.read_bytes()
@@ -318,6 +333,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shift.json", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("metrics.json", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("clones.tsv", "expected a column 'junction_aa', found '{'"),
+    ],
+)
+def test_a_damaged_run_is_not_packed(run: Run, tmp_path: Path, name: str, message: str) -> None:
+    folder = shutil.copytree(run.path, tmp_path / "run")
+    (folder / name).write_text("{")
+    with pytest.raises(InputError) as error:
+        deeprc.pack(folder, tmp_path / "model.deeprc")
+    assert str(error.value) == f"{folder / name}: {message}"
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 
 def test_its_copy_lives_as_long_as_the_run(packed: Path, temporary: Path) -> None:

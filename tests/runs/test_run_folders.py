@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,28 @@ def test_a_cross_validation_without_a_trained_run_is_continued(tmp_path: Path) -
     assert str(error.value) == (
         f"{folder}: is not complete (trained runs: 0 of 6); run the same `deeprc cv` command again to continue"
     )
+
+
+@pytest.mark.parametrize(
+    ("is_cross_validation", "file", "name", "message"),
+    [
+        (True, "cv.yaml", "repeats", "folds x repeats x members: expected at most 100,000 runs, found 12,000,000,000"),
+        (False, "validation-1/config.yaml", "folds", "folds: expected 3 to 100000, found 2000000000"),
+    ],
+)
+def test_a_file_cannot_name_any_number_of_runs(
+    tmp_path: Path, is_cross_validation: bool, file: str, name: str, message: str
+) -> None:
+    folder = tmp_path / "runs"
+    if is_cross_validation:
+        write_cross_validation(folder, 6)
+    else:
+        write_validations(folder, "validation-1 validation-2")
+    path = folder / file
+    path.write_text(re.sub(f"^{name}: .*", f"{name}: 2000000000", path.read_text(), flags=re.MULTILINE))
+    with pytest.raises(InputError) as error:
+        expand_run_folders([folder])
+    assert str(error.value) == f"{path}: {message}"
 
 
 @pytest.mark.parametrize(
