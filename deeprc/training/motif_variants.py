@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deeprc.arrays import Flags, Floats
-from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.kmer_correlations import correlate_columns
-from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
 from deeprc.training.search_outputs import SearchOutputs
@@ -116,9 +115,11 @@ def find_variants(
 ) -> list[EnrichedMotif]:
     """Return the variants of motifs that are associated with the label in the same direction, strongest first.
 
-    Only sequences without any of the motifs count. The frequency of each variant is correlated with the label. Variants
-    that have the direction of their motif are compared with permutations of the label. A variant is returned if its
-    false discovery rate among them is at most the level. This rate, at least 1 / 2001, is its p-value.
+    The frequency of a variant is the number of its occurrences in sequences without any of the motifs, divided by the
+    number of all sequences. (The number of sequences without a motif depends on the label. Divided by it, a variant in
+    two repertoires of one class would be above every permutation.) Each frequency is correlated with the label.
+    Variants that have the direction of their motif are compared with permutations of the label. A variant is returned
+    if its false discovery rate among them is at most the level. This rate, at least 1 / 2001, is its p-value.
 
     Parameters
     ----------
@@ -146,16 +147,14 @@ def find_variants(
             signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
     index_of, known = {spacing: i for i, spacing in enumerate(spacings)}, {motif.letters for motif in motifs}
     searched = [variant for variant in signs if variant not in known and find_spacing(variant) in index_of]
-    sizes = search_output.dataset.n_sequences
-    n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
-    if not searched or not n_free.any():
+    if not searched or has_motif.all():
         return []
     spacing_index = np.array([index_of[find_spacing(variant)] for variant in searched], np.int64)
     kmers = KmerSet(spacings, spacing_index, np.array([compute_code(variant) for variant in searched], np.int64))
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
-    weights = search_output.compute_weights(n_free)
+    weights = search_output.compute_weights()
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
-    frequencies = counts / np.maximum(n_free, 1)[:, None]
+    frequencies = counts / search_output.dataset.n_sequences[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     tested = {variant: i for i, variant in enumerate(searched) if float(np.sign(r[i])) in signs[variant]}
     tests = FalseDiscoveryTest(frequencies[:, list(tested.values())], labels, weights, level)

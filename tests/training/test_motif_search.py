@@ -107,7 +107,11 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
-    """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences."""
+    """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences.
+
+    A substitution of WHWM that chance put into two cases must not become significant because cases, of whose sequences
+    more have a motif, have fewer others.
+    """
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWMF", "CYFC"] if label else [] for label in y])
     found = find_motifs(cohort, column(y), BINARY, spacings=[*SPACINGS, (0, 1, 2, 3)], max_motifs=16)

@@ -112,9 +112,8 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     for own, row in zip(repertoires, frequencies, strict=True):
         free = [each for each in own if "WHWM" not in each and "YYCF" not in each]
         for f, variant in enumerate(variants):
-            row[f] = sum(len(re.findall(f"(?={variant})", each)) for each in free) / len(free)
-    n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
-    weights = search_output.compute_weights(n_free)
+            row[f] = sum(len(re.findall(f"(?={variant})", each)) for each in free) / len(own)
+    weights = search_output.compute_weights()
 
     def correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
