@@ -49,10 +49,9 @@ class CarriersByClone(NamedTuple):
 
         Arrays from the cache are read-only. Here all are, because numba would compile a function for both kinds.
         """
-        views = [each.view() for each in (clones.offsets, clones.carriers)]
-        for view in views:
-            view.flags.writeable = False
-        return cls(*views, np.zeros(0, np.uint32) if forms is None else forms)
+        offsets, repertoires = clones.offsets.view(), clones.carriers.view()
+        offsets.flags.writeable = repertoires.flags.writeable = False
+        return cls(offsets, repertoires, np.zeros(0, np.uint32) if forms is None else forms)
 
 
 class FoldedRepertoires(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.compilation import njit, run_in_parts
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import index_segments
 
@@ -21,6 +21,8 @@ __all__ = ["ROUNDING", "draw_rows", "select_top_rows"]
 
 ROUNDING = 1e-6
 """Number that is added to the ends of strata, so that rounding does not cut off the last sequence."""
+
+_BLOCK = 2  # number of repertoires from which one thread selects at a time, if there are few threads
 
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,24 +53,21 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
     if sizes.device.type == "cpu":
         rows, segments = np.empty((2, int(offsets[-1])), np.int64)
-        arrays = sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments
-        run_in_parts(_draw_rows, len(sizes), *arrays)
+        _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
         return torch.from_numpy(rows), torch.from_numpy(segments), offsets
     return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
 
 
 @njit(nogil=True)
 def _draw_rows(
-    start: int,
-    stop: int,
     sizes: NDArray[np.int64],
     offsets: NDArray[np.int64],
     keys: NDArray[np.uint64],
     rows: NDArray[np.int64],
     segments: NDArray[np.int64],
 ) -> None:
-    """Write the drawn rows of some repertoires, one from each stratum of consecutive rows, and their repertoires."""
-    for b in range(start, stop):
+    """Write the drawn rows, one from each stratum of consecutive rows, and the index of the repertoire of each."""
+    for b in range(len(sizes)):
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
             continue
@@ -138,7 +137,7 @@ def select_top_rows(
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
         arrays = logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows
-        run_in_parts(_select_top_rows, len(kept), *arrays)
+        run_in_blocks(_select_top_rows, len(kept), _BLOCK, *arrays)
         return torch.from_numpy(rows), bounds
     return _select_top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
 

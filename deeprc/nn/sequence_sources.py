@@ -29,7 +29,7 @@ __all__ = ["DeviceSource", "MappedSource", "SequenceSource", "SimulatedSource"]
 _UNSIGNED = 0xFFFFFFFF  # mask that restores the counts, which are unsigned, from the bits of int32
 _UNSIGNED_16 = 0xFFFF  # mask that restores the codes of genes from the bits of int16
 _NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
-_BLOCK = 8192  # number of sequences that one thread looks up at a time
+_BLOCK = 1 << 15  # number of sequences that one thread looks up at a time, if there are few threads
 _LENGTH_STEP = 8  # a batch's greatest length is rounded up to a multiple, so that few tables of positions are needed
 
 
