@@ -97,7 +97,7 @@ def count_clones_out_of_fold(
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, units, folds)
     rule = PassingRule.of(selections.left_out, repertoires, thresholds, test)
-    carriers = CarriersByClone(clones.offsets, clones.carriers, np.zeros(0, np.uint32) if forms is None else forms)
+    carriers = CarriersByClone.of(clones, forms)
     counts = np.zeros((len(repertoires.fold), len(selections.selection_of), len(thresholds)), np.int64)
     count = partial(_count_block, carriers, repertoires, rule, selections.selection_of)
     for block_counts in run_over_clones(count, len(clones)):
@@ -141,7 +141,7 @@ def find_passing_clones(
     tuple
         Indices of n clones, (n,), and number of thresholds that each passes in each selection, (n, S).
     """
-    carriers = CarriersByClone(clones.offsets, clones.carriers, np.zeros(0, np.uint32))
+    carriers = CarriersByClone.of(clones)
     blocks = [
         (np.zeros(0, np.int64), np.zeros((0, len(rule.left_out)), np.uint8)),
         *run_over_clones(partial(_find_passing_in_block, carriers, repertoires, rule), len(clones)),

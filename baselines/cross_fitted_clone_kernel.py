@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.association_tests import AssociationTest
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, CountedUnits
 from deeprc.compilation import njit
+from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
@@ -41,6 +42,16 @@ class CarriersByClone(NamedTuple):
     offsets: NDArray[np.int64]
     repertoires: NDArray[np.int32]
     forms: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, clones: CloneCarriers, forms: NDArray[np.uint32] | None = None) -> CarriersByClone:
+        """Return the carriers of clones, with their forms if these count.
+
+        Arrays from the cache are read-only. Here all are, because numba would compile a function for both kinds.
+        """
+        offsets, repertoires = clones.offsets.view(), clones.carriers.view()
+        offsets.flags.writeable = repertoires.flags.writeable = False
+        return cls(offsets, repertoires, np.zeros(0, np.uint32) if forms is None else forms)
 
 
 class FoldedRepertoires(NamedTuple):

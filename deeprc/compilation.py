@@ -9,8 +9,9 @@ import contextlib
 import functools
 import hashlib
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import pairwise
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
@@ -44,12 +45,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
     Of several processes that need the same code, one compiles it, and the others wait for it. numba itself would
     compile it in each. numba also compiles a function again if its file has changed, but not if that of a function that
-    it calls has.
+    it calls has. The names of the files end with `suffix`.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], suffix: str) -> None:
         super().__init__(function)
-        self._stamp_of_file = self._cache_file._source_stamp
+        self._stamp_of_file = self._impl.locator.get_source_stamp()
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base + suffix, self._stamp_of_file)
         self._lock: IO[bytes] | None = None  # held while this process compiles
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -142,18 +144,37 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     numba keeps the code in the folder of `NUMBA_CACHE_DIR`, beside the source, or in the user's home. If none of them
     can be written, the code goes to `deeprc.caches.make_private_folder`. If there is no such folder either, it is not
     kept, and every process compiles the function again.
+
+    Other compiled functions call a form without the wrapper by which Python calls the function. Otherwise the wrapper
+    would be compiled for the function, and once more for each of its callers.
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        settings = {"fastmath": False, **options}  # unset, numba takes those of the first caller that it compiles
-        compiled = numba.njit(no_cfunc_wrapper=True, **settings)(function)  # a wrapper for C is not needed
-        _ignore_literals(compiled)
-        cache = _make_cache(function)
-        if cache is not None:
-            compiled._cache = cache  # like `cache=True`, which would raise an error if there is no folder
-        return compiled
+        dispatcher = _make_dispatcher(function, "", **options)
+
+        @functools.cache
+        def make_inner() -> Any:
+            return _make_dispatcher(function, ".inner", no_cpython_wrapper=True, **options)
+
+        def get_call_template(args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            # without literals: calls with different numbers, such as 1 and 2, would each be compiled
+            return make_inner().get_call_template(list(map(unliteral, args)), {k: unliteral(v) for k, v in kws.items()})
+
+        dispatcher.get_call_template = get_call_template  # numba asks both functions for the code that a caller needs
+        dispatcher.get_overload = lambda signature: make_inner().get_overload(signature)
+        return dispatcher
 
     return compile_lazily
+
+
+def _make_dispatcher(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
+    """Return numba's object that compiles a function when it is called; the names of cached files end with `suffix`."""
+    settings = {"fastmath": False, **options}  # unset, numba takes those of the first caller that it compiles
+    dispatcher = numba.njit(no_cfunc_wrapper=True, **settings)(function)  # a wrapper for C is not needed
+    cache = _make_cache(function, suffix)
+    if cache is not None:
+        dispatcher._cache = cache  # like `cache=True`, which would raise an error if there is no folder
+    return dispatcher
 
 
 def open_threads() -> ThreadPoolExecutor:
@@ -170,14 +191,23 @@ def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *argument
     """Call `function(start, stop, *arguments)` for blocks of at most `size` of n items, on all cores.
 
     The results are in the order of the blocks. The function is compiled with `nogil=True`, so that threads run it at
-    the same time. numba's own threads (`parallel=True`, `prange`) start faster, but a function that uses them takes
-    three times as long to compile. Use them only for functions that are called in every update of a training.
+    the same time. numba's own threads (`parallel=True`, `prange`) are told faster what to do, but a function that uses
+    them takes three times as long to compile. Use them only where most of an update of a training is spent.
     """
     blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
         return [function(start, stop, *arguments) for start, stop in blocks]
-    with open_threads() as threads:
-        return list(threads.map(lambda block: function(*block, *arguments), blocks))
+    return list(_keep_threads(numba.get_num_threads()).map(lambda block: function(*block, *arguments), blocks))
+
+
+@functools.cache
+def _keep_threads(n: int) -> ThreadPoolExecutor:
+    """Return the n threads of `run_in_blocks`, which are started once: this takes longer than many a call."""
+    return ThreadPoolExecutor(n, initializer=numba.set_num_threads, initargs=(1,))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_threads.cache_clear)  # a forked process has no threads
 
 
 def run_in_parts(function: Callable[..., _Result], n: int, *arguments: Any) -> list[_Result]:
@@ -197,23 +227,11 @@ def _split_evenly(n: int, size: int) -> list[tuple[int, int]]:
     return list(pairwise(n * block // n_blocks for block in range(n_blocks + 1))) if n else []
 
 
-def _ignore_literals(compiled: Any) -> None:
-    """Let calls with different literal numbers, such as 1 and 2, use the same code; numba would compile it for each."""
-    find = compiled.get_call_template
-
-    def find_general(args: Any, kws: Any) -> Any:
-        return find(
-            [unliteral(argument) for argument in args], {name: unliteral(argument) for name, argument in kws.items()}
-        )
-
-    compiled.get_call_template = find_general
-
-
-def _make_cache(function: Callable[..., Any]) -> _Cache | None:
+def _make_cache(function: Callable[..., Any], suffix: str) -> _Cache | None:
     """Return the cache of a function; None if there is no folder for it."""
     if numba.config.CACHE_DIR or has_home():
         try:
-            return _Cache(function)
+            return _Cache(function, suffix)
         except RuntimeError:  # there is no folder that can be written to
             pass
     folder, before = make_private_folder(), numba.config.CACHE_DIR
@@ -221,7 +239,7 @@ def _make_cache(function: Callable[..., Any]) -> _Cache | None:
         return None
     numba.config.CACHE_DIR = str(folder / "numba")  # for this function only, not for other packages
     try:
-        return _Cache(function)
+        return _Cache(function, suffix)
     except RuntimeError:
         return None
     finally:
