@@ -47,7 +47,8 @@ class CarriersByClone(NamedTuple):
     def of(cls, clones: CloneCarriers, forms: NDArray[np.uint32] | None = None) -> CarriersByClone:
         """Return the carriers of clones, with their forms if these count.
 
-        Arrays from the cache are read-only. Here all are, because numba would compile a function for both kinds.
+        Offsets and carriers from the cache are read-only. Here they always are, because numba would compile a function
+        for both kinds.
         """
         offsets, repertoires = clones.offsets.view(), clones.carriers.view()
         offsets.flags.writeable = repertoires.flags.writeable = False

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -89,7 +89,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         Functions that call each other are locked from the caller to the called one, so no two processes wait for each
         other.
         """
-        if self._lock is not None:  # held already, if a function calls itself with other types
+        if self._lock is not None:  # held already, if the last compilation failed
             return False
         path, end = self._lock_path, time.monotonic() + _MAX_WAIT
         try:
@@ -145,8 +145,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     can be written, the code goes to `deeprc.caches.make_private_folder`. If there is no such folder either, it is not
     kept, and every process compiles the function again.
 
-    Other compiled functions call a form without the wrapper by which Python calls the function. Otherwise the wrapper
-    would be compiled for the function, and once more for each of its callers.
+    Compiled code calls a second version of the function, without the wrapper that Python needs. Otherwise the wrapper
+    would be compiled for the function, and once more for each of its callers. A function may not call itself.
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
@@ -197,7 +197,14 @@ def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *argument
     blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
         return [function(start, stop, *arguments) for start, stop in blocks]
-    return list(_keep_threads(numba.get_num_threads()).map(lambda block: function(*block, *arguments), blocks))
+    threads = _keep_threads(numba.get_num_threads())
+    futures = [threads.submit(function, start, stop, *arguments) for start, stop in blocks]
+    try:
+        return [future.result() for future in futures]
+    finally:  # no block may still write to the arguments after an error
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 @functools.cache

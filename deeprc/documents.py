@@ -216,7 +216,7 @@ def _count_nodes(node: yaml.Node, known: dict[int, float]) -> float:
     if id(node) not in known:
         known[id(node)] = math.inf  # until its parts are counted
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        children = (alternative for part in parts for alternative in (part if isinstance(part, tuple) else (part,)))
+        children = (child for part in parts for child in (part if isinstance(part, tuple) else (part,)))
         known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
     return known[id(node)]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numba
@@ -266,6 +267,25 @@ def test_an_error_in_a_block_is_raised() -> None:
 
     with pytest.raises(ValueError, match="a later block"):
         run_in_blocks(work, 9, 4)
+
+
+def test_no_block_runs_on_after_an_error() -> None:
+    """The last block waits until the error of the first one has been raised, or for half a second."""
+    failed, ends = threading.Event(), []
+
+    def work(start: int, _: int) -> None:
+        if start == 0:
+            failed.set()
+            raise ValueError("the first block")
+        failed.wait(10)
+        time.sleep(0.2)
+        ends.append(start)
+
+    with pytest.raises(ValueError, match="the first block"):
+        run_in_blocks(work, 8, 4)
+    n_ends = len(ends)
+    time.sleep(0.4)
+    assert len(ends) == n_ends
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked")

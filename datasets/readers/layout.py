@@ -121,9 +121,8 @@ class Layout:
     v_call: tuple[str, ...] = ()
     j_call: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
-    choose_status: Callable[[Mapping[str, str]], Status] = field(
-        default=_choose_unknown, repr=False
-    )  # its repr has an address
+    # its repr has an address
+    choose_status: Callable[[Mapping[str, str]], Status] = field(default=_choose_unknown, repr=False)
     repertoire: tuple[str, ...] = ()
     locus: str | None = None
     cell: str | None = None

@@ -205,7 +205,7 @@ def _digest_hashes(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> st
         return ""
     first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
     # Sums do not depend on the order of the sequences.
-    sums = [int(hashes.sum(dtype=np.uint64)) for hashes in (first, mix_hashes(first + _V))]
+    sums = [int(mixed.sum(dtype=np.uint64)) for mixed in (first, mix_hashes(first + _V))]
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 

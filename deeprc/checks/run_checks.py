@@ -113,8 +113,9 @@ def read_checks(run: Path) -> RunChecks | None:
     path = run / CHECKS_FILE
     if not path.exists():
         return None
-    stored: _StoredChecks = validate(read_json(path), _StoredChecks, str(path))
-    check_format((stored.format, stored.version), _FORMAT, _VERSION, str(path))
+    content: dict[str, Any] = validate(read_json(path), dict[str, Any], str(path))
+    check_format((content.pop("format", None), content.pop("version", None)), _FORMAT, _VERSION, str(path))
+    stored: _StoredChecks = validate(content, _StoredChecks, str(path))
     findings = tuple(
         Finding.from_dict(values, f"{path}: findings[{index}]") for index, values in enumerate(stored.findings)
     )
@@ -123,10 +124,8 @@ def read_checks(run: Path) -> RunChecks | None:
 
 @dataclass(frozen=True)
 class _StoredChecks:
-    """The content of `checks.json`; see `RunChecks`."""
+    """The content of `checks.json` besides its format and version; see `RunChecks`."""
 
-    format: str
-    version: int
     subject_column: str | None
     findings: tuple[Any, ...]
     shortcuts: tuple[Shortcut, ...]

@@ -133,10 +133,7 @@ def fit_power_laws(n: Floats, auc: Floats, weights: Floats) -> list[PowerLaw]:
     best = squares.argmin(axis=1)
     exponent = exponents[rows, best]
     best_parameters = ceiling[rows, best], deficit[rows, best] * scale**exponent, exponent
-    return [
-        PowerLaw(*values)
-        for values in zip(*(best_parameter.tolist() for best_parameter in best_parameters), strict=True)
-    ]
+    return [PowerLaw(*values) for values in zip(*(parameter.tolist() for parameter in best_parameters), strict=True)]
 
 
 def _fit_lines(exponents: Floats, n: Floats, auc: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:

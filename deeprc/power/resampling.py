@@ -111,9 +111,8 @@ def compute_p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, FoldSco
     if not n_permutations:
         return float("nan")
     permuted_aucs = [average_aucs([[tested]], plan.folds.labels)[0, 0] for plan, tested in permuted]
-    n_lower = sum(
-        permuted_auc < auc - 1e-12 for permuted_auc in permuted_aucs
-    )  # NaN, of folds with one class only, is not lower
+    # NaN, of folds with one class only, is not lower
+    n_lower = sum(permuted_auc < auc - 1e-12 for permuted_auc in permuted_aucs)
     return float(1 + n_permutations - n_lower) / (1 + n_permutations)
 
 

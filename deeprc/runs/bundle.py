@@ -150,7 +150,7 @@ def _check_directory_size(path: Path) -> None:
         record = file.read()
     signature, directory_size = _END.unpack(record) if len(record) == _END.size else (b"", 0)
     if signature != b"PK\5\6" or directory_size > _MAX_DIRECTORY:
-        raise zipfile.BadZipFile(f"expected a zip file with a directory of at most {_MAX_DIRECTORY:,} bytes at its end")
+        raise zipfile.BadZipFile(f"expected a zip file that ends with a directory of at most {_MAX_DIRECTORY:,} bytes")
 
 
 def _list_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

@@ -144,7 +144,7 @@ def _choose_strength(entropies: Floats, donors: NDArray[np.int64]) -> int:
     best = int(np.argmin(entropies.mean(axis=1)))
     excess = entropies - entropies[best]
     centred = excess - excess.mean(axis=1, keepdims=True)
-    donor_sums = np.array([np.bincount(donors, column) for column in centred])  # (S, number of donors)
+    donor_sums = np.array([np.bincount(donors, row) for row in centred])  # (S, number of donors)
     n_donors = donor_sums.shape[1]
     error = np.sqrt((donor_sums**2).sum(axis=1) * n_donors / max(n_donors - 1, 1)) / excess.shape[1]
     return int(np.flatnonzero(excess.mean(axis=1) <= error)[-1])

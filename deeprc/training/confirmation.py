@@ -41,7 +41,8 @@ def find_confirmed_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs of `find_start_motifs`, with weights of the residues at their gaps.
 
-    Doubtful motifs are among them only if the validation repertoires confirm them; then their variants are searched.
+    Doubtful motifs are among them only if the validation repertoires confirm them. The training repertoires are then
+    searched for their variants.
 
     Rank 0 decides; the other ranks count their parts of each pass over the repertoires, so the result is the same with
     any number of ranks.

@@ -38,31 +38,41 @@ class FalseDiscoveryTest:
         Weights of the repertoires, (B,).
     level
         Largest q-value of a significant k-mer.
+    signs
+        Direction in which each k-mer is tested: 1, -1, or 0 for both, (n,); None: all in both.
 
     Attributes
     ----------
     correlation
         Correlation of each k-mer with the label, (n,).
+    strength
+        The correlation in the tested direction, (n,); 0 if it has the other one.
     """
 
-    def __init__(self, frequencies: Floats, labels: Floats, weights: Floats, level: float) -> None:
+    def __init__(
+        self, frequencies: Floats, labels: Floats, weights: Floats, level: float, signs: Floats | None = None
+    ) -> None:
         self._n_labels = labels.shape[1]
         r = correlate_columns(frequencies, labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
-        observed, permuted = np.abs(self.correlation), np.abs(r[:, 1:])
+        strengths = np.abs(r)
+        if signs is not None:
+            strengths[np.sign(r) * signs[:, None] < 0] = 0
+        self.strength: Floats = strengths[:, 0]
+        observed, permuted = self.strength, strengths[:, 1:]
         self._observed, self._q_values_of_observed = np.sort(observed), np.ones(len(observed))
         significant = np.zeros(len(observed), np.bool_)
         while True:
             self._permuted = np.sort(permuted[~significant], axis=None)
             # stronger k-mers have no higher q-value
             self._q_values_of_observed = np.minimum.accumulate(self._compute_raw_q_values(self._observed))
-            now_significant = self.compute_q_values(self.correlation) <= level
+            now_significant = self.compute_q_values(self.strength) <= level
             if (significant == now_significant).all():
                 return
             significant = now_significant
 
     def compute_q_values(self, correlation: Floats) -> Floats:
-        """Return the q-values of k-mers with these correlations."""
+        """Return the q-values of k-mers with these correlations in their tested direction."""
         abs_r = np.abs(correlation)
         weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
         lowest = np.concatenate([[1.0], self._q_values_of_observed])[weaker]

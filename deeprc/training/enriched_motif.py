@@ -30,8 +30,8 @@ class EnrichedMotif:
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
-        discovery rate, if that is smaller; for a variant of another motif it is that among the
-        variants of its round, see `find_all_variants`.
+        discovery rate, if that is smaller; for a variant of another motif it is the false discovery
+        rate among the variants of its round, see `find_all_variants`.
     gap_weights
         For each gap (a position with any residue), in their order: how strongly the motif with each of the 20 residues
         there is associated with the output, as a share of the strongest, (20,); empty where the residues do not differ

@@ -140,9 +140,9 @@ class Dispersion:
         has at least half of the excess variance of its part, the part varies because of this k-mer, and the part is not
         returned.
 
-        The forms of one motif are in the same sequences. So each sequence counts only for the k-mer with the highest
-        z-score, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if it varies
-        because of fewer than four donors: it would be correlated with many labels by chance.
+        The pieces and variants of one motif are in the same sequences. So each sequence counts only for the k-mer with
+        the highest z-score, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if
+        it varies because of fewer than four donors: it would be correlated with many labels by chance.
         """
         listed = self._list_kmers()
         occurrences = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)

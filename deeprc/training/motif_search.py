@@ -21,7 +21,7 @@ from deeprc.training.output_search import OutputSearch
 from deeprc.training.permutations import N_PERMUTATIONS
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 
-__all__ = ["MOTIF_LEVEL", "MotifLimits", "find_enriched_motifs"]
+__all__ = ["MOTIF_LEVEL", "MotifLimits", "add_in_turn", "find_enriched_motifs"]
 
 MOTIF_LEVEL = 0.01
 """Largest p-value of a motif that needs no further evidence; see docs/experiments.md."""
@@ -111,7 +111,7 @@ def find_enriched_motifs(
         by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]
     chosen: dict[tuple[int, ...], EnrichedMotif] = {}
     for motifs_of_outputs in (by_output, variants_by_output):
-        _add_in_turn(chosen, motifs_of_outputs, limits.max_motifs)
+        add_in_turn(chosen, motifs_of_outputs, limits.max_motifs)
     return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
 
 
@@ -131,7 +131,7 @@ def _start_searches(
         yield OutputSearch(search_outputs.take([i]), spacings, level, strongest, overdispersed, rng)
 
 
-def _add_in_turn(
+def add_in_turn(
     chosen: dict[tuple[int, ...], EnrichedMotif], motifs_by_output: Sequence[Sequence[EnrichedMotif]], max_motifs: int
 ) -> None:
     """Add the best motif of each output, then the second best of each, and so on; each motif only once.

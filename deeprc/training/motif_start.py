@@ -24,7 +24,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.kmer_sets import enumerate_spacings
-from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
+from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, add_in_turn, find_enriched_motifs
 from deeprc.training.motif_variants import find_all_variants
 from deeprc.training.output_fit import fit_output
 from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_output, make_search_outputs
@@ -75,22 +75,27 @@ def find_start_variants(
     """Return the variants of doubtful motifs that other repertoires have confirmed, see `find_all_variants`.
 
     `motifs` are these motifs, and the other parameters those of `find_start_motifs`. All together are at most as many
-    as the kernels that may start from motifs.
+    as the kernels that may start from motifs, and all are different.
     """
     n_outputs = sum(len(outputs.outputs) for outputs in iterate_search_outputs(fold, tasks, MIN_DONORS))
-    variants: list[EnrichedMotif] = []
-    for motif in motifs:
-        search_output, _ = make_search_output(fold, tasks, motif.output)
-        variants += find_all_variants(
-            [motif],
-            search_output,
-            _list_spacings(config),
-            find_sequences_with_kmer(search_output.dataset, motif.spacing, motif.code),
-            max_variants=max(0, _count_start_kernels(config) - len(motifs) - len(variants)),
-            level=MOTIF_LEVEL / n_outputs,
-            rng=np.random.default_rng([seed, 2, motif.output]),
-        )
-    return [replace(variant, p_value=variant.p_value * n_outputs) for variant in variants]
+    n_kernels = _count_start_kernels(config)
+    chosen = {motif.letters: motif for motif in motifs}
+    variants_by_output: list[list[EnrichedMotif]] = []
+    if len(chosen) < n_kernels:
+        for motif in motifs:
+            search_output, _ = make_search_output(fold, tasks, motif.output)
+            variants = find_all_variants(
+                [motif],
+                search_output,
+                _list_spacings(config),
+                find_sequences_with_kmer(search_output.dataset, motif.spacing, motif.code),
+                max_variants=n_kernels - len(chosen),
+                level=MOTIF_LEVEL / n_outputs,
+                rng=np.random.default_rng([seed, 2, motif.output]),
+            )
+            variants_by_output.append([replace(variant, p_value=variant.p_value * n_outputs) for variant in variants])
+    add_in_turn(chosen, variants_by_output, n_kernels)
+    return list(chosen.values())[len(motifs) :]
 
 
 def _count_start_kernels(config: Config) -> int:

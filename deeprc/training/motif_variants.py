@@ -17,7 +17,6 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
 from deeprc.training.search_outputs import SearchOutputs
@@ -83,22 +82,28 @@ def find_all_variants(
     rng
         Random generator of the permutations.
     """
-    is_left_out = has_motif.copy()
+    is_left_out, variants = has_motif.copy(), list[EnrichedMotif]()
 
-    def find(latest: Sequence[EnrichedMotif], list_variants: ListVariants, room: int) -> list[EnrichedMotif]:
-        one_pass = list_variants is list_substitutions  # they are many
-        variants = find_variants(
-            latest, search_output, spacings, is_left_out, list_variants, level=level, rng=rng, one_pass=one_pass
-        )[:room]
-        for variant in variants:
+    def find_round(latest: Sequence[EnrichedMotif], list_variants: ListVariants) -> list[EnrichedMotif]:
+        new_variants = find_variants(
+            latest,
+            search_output,
+            spacings,
+            is_left_out,
+            list_variants,
+            level=level,
+            rng=rng,
+            known=[*motifs, *variants],
+            one_pass=list_variants is list_substitutions,  # they are many
+        )[: max_variants - len(variants)]
+        for variant in new_variants:
             is_left_out[:] |= find_sequences_with_kmer(search_output.dataset, variant.spacing, variant.code)
-        return variants
+        variants.extend(new_variants)
+        return new_variants
 
-    variants = find(motifs, list_length_variants, max_variants)
-    latest = [*motifs, *variants]
+    latest = [*motifs, *find_round(motifs, list_length_variants)]
     while latest and len(variants) < max_variants:
-        latest = find(latest, list_substitutions, max_variants - len(variants))
-        variants += latest
+        latest = find_round(latest, list_substitutions)
     return variants
 
 
@@ -111,15 +116,16 @@ def find_variants(
     *,
     level: float,
     rng: np.random.Generator,
+    known: Sequence[EnrichedMotif] = (),
     one_pass: bool = False,
 ) -> list[EnrichedMotif]:
     """Return the variants of motifs that are associated with the label in the same direction, strongest first.
 
     The frequency of a variant is the number of its occurrences in sequences without any of the motifs, divided by the
     number of all sequences. (The number of sequences without a motif depends on the label. Divided by it, a variant in
-    two repertoires of one class would be above every permutation.) Each frequency is correlated with the label.
-    Variants that have the direction of their motif are compared with permutations of the label. A variant is returned
-    if its false discovery rate among them is at most the level. This rate, at least 1 / 2001, is its p-value.
+    two repertoires of one class would be above every permutation.) Each frequency is correlated with the label, and
+    with permutations of it, in the direction of the motif. A variant is returned if its false discovery rate among all
+    variants is at most the level. This rate is its p-value.
 
     Parameters
     ----------
@@ -137,28 +143,29 @@ def find_variants(
         Largest false discovery rate.
     rng
         Random generator of the permutations.
+    known
+        Motifs and variants that were found before, besides `motifs`; they are not tested again.
     one_pass
-        Whether to test only variants that one pass over the repertoires can count, because their occurrences fit into
-        memory together; those of the first motifs come first.
+        Whether to test only variants that can be counted at once, because their occurrences fit into memory together;
+        those of the first motifs come first.
     """
     signs: dict[Letters, set[float]] = {}  # directions of the motifs of which each variant is one
     for motif in motifs:
         for variant in list_variants(motif.letters):
             signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
-    index_of, known = {spacing: i for i, spacing in enumerate(spacings)}, {motif.letters for motif in motifs}
-    searched = [variant for variant in signs if variant not in known and find_spacing(variant) in index_of]
+    index_of = {spacing: i for i, spacing in enumerate(spacings)}
+    known_letters = {motif.letters for motif in (*motifs, *known)}
+    searched = [variant for variant in signs if variant not in known_letters and find_spacing(variant) in index_of]
     if not searched or has_motif.all():
         return []
     spacing_index = np.array([index_of[find_spacing(variant)] for variant in searched], np.int64)
     kmers = KmerSet(spacings, spacing_index, np.array([compute_code(variant) for variant in searched], np.int64))
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
-    weights = search_output.compute_weights()
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / search_output.dataset.n_sequences[:, None]
-    (r,) = correlate_columns(labels[:, :1], frequencies, weights)
-    tested = {variant: i for i, variant in enumerate(searched) if float(np.sign(r[i])) in signs[variant]}
-    tests = FalseDiscoveryTest(frequencies[:, list(tested.values())], labels, weights, level)
-    numbers = zip(tested, tests.correlation, tests.compute_q_values(tests.correlation), strict=True)
+    directions = np.array([sum(signs[variant]) for variant in searched])  # 0 if it is one of motifs of both directions
+    tests = FalseDiscoveryTest(frequencies, labels, search_output.compute_weights(), level, directions)
+    numbers = zip(searched, tests.correlation, tests.compute_q_values(tests.strength), strict=True)
     output = search_output.outputs[0]
     variants = [
         EnrichedMotif(letters, output, float(correlation), float(rate))

@@ -30,7 +30,7 @@ def fit_branches_and_find_motifs(
 
     Motifs are searched among the sequences that match no stored clone of the branches. A doubtful motif is used only if
     the validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`), or if the
-    encoder cannot start from motifs. If each output has a motif, a doubtful branch is left out.
+    encoder cannot start from motifs. If each output has a motif and all branches are doubtful, they are removed.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ class PermutationNull:
 
     def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
         """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        self._strongest[k] = np.maximum(self._strongest[k], [self._root * correlations for correlations in largest])
+        self._strongest[k] = np.maximum(self._strongest[k], [self._root * correlation for correlation in largest])
 
     def compute_p_values(self, k: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).

@@ -81,9 +81,8 @@ class TrainingStep:
         own_labels = labels[ranks.take_share(len(labels))]
         loss = compute_multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
-        own_penalty = (
-            self._compute_penalty() / ranks.count_ranks()
-        )  # gradients are summed over ranks, so each adds its part
+        # gradients are summed over ranks, so each adds its part
+        own_penalty = self._compute_penalty() / ranks.count_ranks()
         (loss + own_penalty).backward()
         loss = loss.detach()
         gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]

@@ -73,3 +73,32 @@ def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: 
         found = discoveries(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
         reached += bool((found.compute_q_values(found.correlation) <= 0.1).any())
     assert 1 <= reached <= most
+
+
+@pytest.mark.slow
+def test_rare_kmers_of_a_small_class_are_as_rarely_significant_as_others() -> None:
+    """Ten of 200 repertoires are positive, so large positive correlations are rare, and small negative ones frequent.
+
+    A level of 5% is reached by chance in 6% of cohorts (of 200, with 1,000 permutations). If only k-mers whose
+    correlation is positive were compared with permutations, it would be 14%.
+    """
+    rng = np.random.default_rng(0)
+    labels = (np.arange(200) < 10).astype(np.float64)
+    donors, sizes, n_significant = np.arange(200), np.full(200, 100), 0
+    for _ in range(100):
+        frequencies = rng.poisson(rng.uniform(0.003, 0.05, 76), (200, 76)) / 100
+        own = permute_labels(labels[:, None], sizes, donors, 500, rng)[:, 0]
+        tests = FalseDiscoveryTest(frequencies, own, np.ones(200), 0.05, np.ones(76))
+        n_significant += bool((tests.compute_q_values(tests.strength) <= 0.05).any())
+    assert n_significant <= 12
+
+
+def test_a_kmer_of_the_other_direction_has_no_strength() -> None:
+    frequencies = np.stack([ALTERNATING, 1 - ALTERNATING, 1 - ALTERNATING], axis=1)
+    signs = np.array([1.0, 1.0, 0.0])
+    tests = FalseDiscoveryTest(frequencies, permuted(ALTERNATING), np.ones(60), 0.01, signs)
+    assert tests.correlation.tolist() == pytest.approx([1, -1, -1])
+    assert tests.strength.tolist() == pytest.approx([1, 0, 1])
+    q_values = tests.compute_q_values(tests.strength)
+    assert q_values[[0, 2]].tolist() == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
+    assert q_values[1] > 0.3

@@ -106,7 +106,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     assert np.count_nonzero(numbers) <= 3
 
 
-def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
+def test_variants_in_the_same_sequences_count_once(tmp_path: Path) -> None:
     """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences.
 
     A substitution of WHWM that chance put into two cases must not become significant because cases, of whose sequences
@@ -120,7 +120,7 @@ def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
     assert (len(of_first), len(of_second), len(found)) == (1, 1, 2)
 
 
-def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Path) -> None:
+def test_a_variant_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM", "WHM"] if label else [] for label in y])  # a residue is left out in half
     found = find_motifs(cohort, column(y), BINARY, spacings=[*enumerate_spacings(3, 3), (0, 1, 2, 3)], max_motifs=16)
@@ -269,7 +269,7 @@ def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 @pytest.mark.slow
-def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
+def test_a_weak_motif_behind_the_variants_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
     spacings = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 6)]
     found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, spacings=spacings, max_motifs=16)]

@@ -82,7 +82,7 @@ def find_patterns(fold: Fold) -> list[str]:
         ("SF.N", ["S.N", "SFN", "S.F.N", "SF..N"]),
     ],
 )
-def test_forms_lack_one_inner_position_or_have_one_more(whole: str, expected: list[str]) -> None:
+def test_variants_lack_one_inner_position_or_have_one_more(whole: str, expected: list[str]) -> None:
     assert [pattern_of(variant) for variant in list_length_variants(motif(whole).letters)] == expected
 
 
@@ -130,7 +130,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
+def test_only_variants_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
     """A variant of the other direction, however strong, does not make another one more certain."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
     _, search_output = open_search_output(tmp_path / "c.h5")
@@ -142,7 +142,7 @@ def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
+def test_a_variant_of_the_other_direction_is_none(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8}, {"WHM": 8})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
@@ -166,7 +166,7 @@ def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
+def test_variants_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8, "WHM": 8}, {})
     _, search_output = open_search_output(tmp_path / "c.h5")
     has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
@@ -227,7 +227,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_forms_that_fill_the_memory_are_counted_in_several_passes(
+def test_variants_that_fill_the_memory_are_counted_in_several_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WHM and WM are in 1,000 sequences; one of them fits at a time. With room for less, they are left out."""
@@ -258,7 +258,7 @@ def test_without_other_sequences_there_is_no_variant(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weak_variant_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One witness in fourteen lacks a residue, which makes 0.4 in a repertoire of 400."""
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     fold, _ = open_search_output(tmp_path / "c.h5")
@@ -268,7 +268,7 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.long
-def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
+def test_variants_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
     """The variant SEN of the first target comes after the motif of the second, and is left out if there is no place."""
     repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     for sequences in repertoires[: N // 2]:
@@ -347,3 +347,16 @@ def test_a_confirmed_motif_brings_its_variants(tmp_path: Path) -> None:
     assert all(each.p_value <= 0.01 and each.output == 0 for each in find(32))
     assert [[each.pattern for each in find(n)] for n in (4, 2)] == [["SEN"], []]
     assert find_start_variants(load_config("deeprc", {}), TASKS, fold, [], seed=0) == []
+
+
+@pytest.mark.slow
+def test_variants_of_two_confirmed_motifs_are_different(tmp_path: Path) -> None:
+    """SFDN is the motif of one target and a variant of that of the other; both lead to SFAN."""
+    write_with(tmp_path / "c.h5", {"SFEN": 5, "SFDN": 4, "SFAN": 3}, {})
+    dataset = open_dataset(tmp_path / "c.h5")
+    labels = (dataset.metadata["status"] == "case").to_numpy(np.float64)
+    tasks = [*TASKS, Task("again", "again", "binary", ("no", "yes"))]
+    confirmed = [motif("SFEN", p_value=0.2), motif("SFDN", output=1, p_value=0.2)]
+    fold = Fold(dataset, np.stack([labels, labels], axis=1))
+    found = find_start_variants(load_config("deeprc", {}), tasks, fold, confirmed, seed=0)
+    assert [each.pattern for each in found] == ["SFAN"]

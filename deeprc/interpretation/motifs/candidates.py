@@ -152,11 +152,9 @@ def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) 
         stop = first + member.network.embedding.out_features
         attributions = data.kernels[:, first:stop]
         searched = (data.sequences, data.samples, data.composition, data.residues, attributions)
-        for kernel, kernel_patterns in search_kernels(member.make_inference(dataset), *searched):
+        for kernel, pattern in search_kernels(member.make_inference(dataset), *searched):
             source = Source(kernel, number if len(model.members) > 1 else 0)
-            patterns.append(
-                FoundPattern(kernel_patterns.masks, kernel_patterns.score, (source,), kernel_patterns.masks)
-            )
+            patterns.append(FoundPattern(pattern.masks, pattern.score, (source,), pattern.masks))
         first = stop
     return patterns
 
