@@ -89,7 +89,7 @@ def test_runs_that_validate_on_each_fold() -> None:
         for v in (0, 2)
     }
     assert len(plan_validations(folds=3, test="batch=2")) == 3
-    with pytest.raises(InputError, match=r"^`folds=2` `fold=0`: expected at least 3 folds"):
+    with pytest.raises(InputError, match=r"^`folds=2` `fold=0`: expected 3 to 100,000 folds and a fold"):
         plan_validations(folds=2)
 
 
