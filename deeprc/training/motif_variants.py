@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deeprc.arrays import Flags, Floats
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
 from deeprc.training.search_outputs import SearchOutputs
@@ -121,11 +122,14 @@ def find_variants(
 ) -> list[EnrichedMotif]:
     """Return the variants of motifs that are associated with the label in the same direction, strongest first.
 
-    The frequency of a variant is the number of its occurrences in sequences without any of the motifs, divided by the
-    number of all sequences. (The number of sequences without a motif depends on the label. Divided by it, a variant in
-    two repertoires of one class would be above every permutation.) Each frequency is correlated with the label, and
-    with permutations of it, in the direction of the motif. A variant is returned if its false discovery rate among all
-    variants is at most the level. This rate is its p-value.
+    Variants are counted in the sequences without any of the motifs. Their frequencies are correlated with the label,
+    and with permutations of it, in the direction of their motif. A variant is returned if its false discovery rate
+    among all variants is at most the level. This rate is its p-value.
+
+    There are two tests, and the larger rate counts. One has frequencies among all sequences, the other one among those
+    without a motif, whose number depends on the label. Alone, the first would call each variant rarer in repertoires
+    with more motifs. The second would call a variant in two repertoires of one class significant: the number by which
+    the count is divided makes its correlation a little higher than those with permuted labels.
 
     Parameters
     ----------
@@ -156,16 +160,23 @@ def find_variants(
     index_of = {spacing: i for i, spacing in enumerate(spacings)}
     known_letters = {motif.letters for motif in (*motifs, *known)}
     searched = [variant for variant in signs if variant not in known_letters and find_spacing(variant) in index_of]
-    if not searched or has_motif.all():
+    sizes = search_output.dataset.n_sequences
+    n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
+    if not searched or not n_free.any():
         return []
     spacing_index = np.array([index_of[find_spacing(variant)] for variant in searched], np.int64)
     kmers = KmerSet(spacings, spacing_index, np.array([compute_code(variant) for variant in searched], np.int64))
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
-    frequencies = counts / search_output.dataset.n_sequences[:, None]
     directions = np.array([sum(signs[variant]) for variant in searched])  # 0 if it is one of motifs of both directions
-    tests = FalseDiscoveryTest(frequencies, labels, search_output.compute_weights(), level, directions)
-    numbers = zip(searched, tests.correlation, tests.compute_q_values(tests.strength), strict=True)
+    among_all, among_free = (
+        FalseDiscoveryTest(
+            counts / np.maximum(n, 1)[:, None], labels, search_output.compute_weights(n), level, directions
+        )
+        for n in (sizes, n_free)
+    )
+    rates = np.maximum(*(tests.compute_q_values(tests.strength) for tests in (among_all, among_free)))
+    numbers = zip(searched, among_free.correlation, rates, strict=True)
     output = search_output.outputs[0]
     variants = [
         EnrichedMotif(letters, output, float(correlation), float(rate))

@@ -112,8 +112,9 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     for own, row in zip(repertoires, frequencies, strict=True):
         free = [each for each in own if "WHWM" not in each and "YYCF" not in each]
         for f, variant in enumerate(variants):
-            row[f] = sum(len(re.findall(f"(?={variant})", each)) for each in free) / len(own)
-    weights = search_output.compute_weights()
+            row[f] = sum(len(re.findall(f"(?={variant})", each)) for each in free) / len(free)
+    n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
+    weights = search_output.compute_weights(n_free)
 
     def correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
@@ -247,6 +248,17 @@ def test_variants_that_fill_the_memory_are_counted_in_several_passes(
     assert find() == every
     monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 300)
     assert find() == []
+
+
+@pytest.mark.slow
+def test_motifs_of_the_other_direction_make_no_variant_more_frequent(tmp_path: Path) -> None:
+    """Half of the sequences of healthy repertoires have a motif; among the others, WHM is as frequent as in cases."""
+    repertoires = write_with(tmp_path / "c.h5", {"WHM": 20}, {"WHM": 20})
+    _, search_output = open_search_output(tmp_path / "c.h5")
+    rng = np.random.default_rng(0)
+    has_motif = np.concatenate([rng.random(len(own)) < (0.5 if b % 2 == 0 else 0) for b, own in enumerate(repertoires)])
+    arguments = [with_correlation("WHWM", 0.8)], search_output, SPACINGS, has_motif, BY_LENGTH
+    assert find_variants(*arguments, level=0.01, rng=rng) == []
 
 
 def test_without_other_sequences_there_is_no_variant(tmp_path: Path) -> None:
