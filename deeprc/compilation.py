@@ -9,10 +9,9 @@ import contextlib
 import functools
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -191,30 +190,14 @@ def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *argument
     """Call `function(start, stop, *arguments)` for blocks of at most `size` of n items, on all cores.
 
     The results are in the order of the blocks. The function is compiled with `nogil=True`, so that threads run it at
-    the same time. numba's own threads (`parallel=True`, `prange`) are told faster what to do, but a function that uses
-    them takes three times as long to compile. Use them only where most of an update of a training is spent.
+    the same time. numba's own threads (`parallel=True`, `prange`) start faster, but a function that uses them takes
+    three times as long to compile. Use them only for functions that are called in every update of a training.
     """
     blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
         return [function(start, stop, *arguments) for start, stop in blocks]
-    threads = _keep_threads(numba.get_num_threads())
-    futures = [threads.submit(function, start, stop, *arguments) for start, stop in blocks]
-    try:
-        return [future.result() for future in futures]
-    finally:  # no block may still write to the arguments after an error
-        for future in futures:
-            future.cancel()
-        wait(futures)
-
-
-@functools.cache
-def _keep_threads(n: int) -> ThreadPoolExecutor:
-    """Return the n threads of `run_in_blocks`, which are started once: this takes longer than many a call."""
-    return ThreadPoolExecutor(n, initializer=numba.set_num_threads, initargs=(1,))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_threads.cache_clear)  # a forked process has no threads
+    with open_threads() as threads:
+        return list(threads.map(lambda block: function(*block, *arguments), blocks))
 
 
 def run_in_parts(function: Callable[..., _Result], n: int, *arguments: Any) -> list[_Result]:

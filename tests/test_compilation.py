@@ -288,24 +288,6 @@ def test_no_block_runs_on_after_an_error() -> None:
     assert len(ends) == n_ends
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    program = """
-import os, numba
-numba.get_num_threads = lambda: 2
-from deeprc.compilation import run_in_blocks
-def list_blocks():
-    return run_in_blocks(lambda start, stop: (start, stop), 9, 5)
-assert list_blocks() == [(0, 4), (4, 9)]
-child = os.fork()
-if child == 0:
-    os._exit(7 if list_blocks() == [(0, 4), (4, 9)] else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout == "7\n"
-
-
 def test_a_function_has_a_form_for_python_and_one_for_compiled_code() -> None:
     @njit()
     def add(a: int, b: int) -> int:

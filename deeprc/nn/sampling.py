@@ -8,21 +8,25 @@ Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
 
 from __future__ import annotations
 
+import threading
+
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import index_segments
 
-__all__ = ["ROUNDING", "draw_rows", "select_top_rows"]
+__all__ = ["COMPILED_CODE", "ROUNDING", "draw_rows", "select_top_rows"]
+
+COMPILED_CODE = threading.Lock()
+"""Lock for parallel compiled code: not every threading layer of numba allows two threads to call it at once."""
 
 ROUNDING = 1e-6
 """Number that is added to the ends of strata, so that rounding does not cut off the last sequence."""
-
-_BLOCK = 2  # number of repertoires from which one thread selects at a time, if there are few threads
 
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,12 +57,13 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
     offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
     if sizes.device.type == "cpu":
         rows, segments = np.empty((2, int(offsets[-1])), np.int64)
-        _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
+        with COMPILED_CODE:
+            _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
         return torch.from_numpy(rows), torch.from_numpy(segments), offsets
     return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
 
 
-@njit(nogil=True)
+@njit(parallel=True, nogil=True)
 def _draw_rows(
     sizes: NDArray[np.int64],
     offsets: NDArray[np.int64],
@@ -67,7 +72,7 @@ def _draw_rows(
     segments: NDArray[np.int64],
 ) -> None:
     """Write the drawn rows, one from each stratum of consecutive rows, and the index of the repertoire of each."""
-    for b in range(len(sizes)):
+    for b in numba.prange(len(sizes)):
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
             continue
@@ -136,8 +141,8 @@ def select_top_rows(
         kept = _count_kept(offsets.diff(), fraction, max_rows)
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
-        arrays = logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows
-        run_in_blocks(_select_top_rows, len(kept), _BLOCK, *arrays)
+        with COMPILED_CODE:
+            _select_top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
         return torch.from_numpy(rows), bounds
     return _select_top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
 
@@ -172,40 +177,35 @@ def _select_kth_smallest(values: NDArray[np.float64], k: int) -> float:
     return float(values[k])
 
 
-@njit(nogil=True)
+@njit(parallel=True, nogil=True)
 def _select_top_rows(
-    start: int,
-    stop: int,
-    logits: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    bounds: NDArray[np.int64],
-    rows: NDArray[np.int64],
+    logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:
-    """Write the rows with the highest logits of some repertoires; of equal rows, the first are taken."""
+    """Write the rows with the highest logits of each repertoire; of equal rows, the first are taken."""
     H = logits.shape[1]
-    for b in range(start, stop):
-        first, size, keep = offsets[b], offsets[b + 1] - offsets[b], bounds[b + 1] - bounds[b]
+    for b in numba.prange(len(offsets) - 1):
+        first, stop, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
         if keep == 0:
             continue
-        rank_keys, work = np.empty(size), np.empty(size)
-        for n in range(size):
+        rank_keys, work = np.empty(stop - first), np.empty(stop - first)
+        for n in range(stop - first):
             rank_keys[n] = -np.inf
         for h in range(H):
             highest = -np.inf
-            for n in range(first, first + size):
+            for n in range(first, stop):
                 if logits[n, h] > highest or np.isnan(logits[n, h]):
                     highest = logits[n, h]  # NaN stays, because no number is above it
-            for n in range(size):
+            for n in range(stop - first):
                 above = logits[first + n, h] - highest
                 rank_keys[n] = np.inf if np.isnan(above) else max(rank_keys[n], above)  # comparisons with NaN are false
-        for n in range(size):
+        for n in range(stop - first):
             work[n] = rank_keys[n]
         threshold = _select_kth_smallest(work, len(rank_keys) - keep)
         # Rows at the threshold are taken from the first on, until `keep` is reached.
         n_at_threshold, target = keep, bounds[b]
-        for n in range(size):
+        for n in range(stop - first):
             n_at_threshold -= rank_keys[n] > threshold
-        for n in range(size):
+        for n in range(stop - first):
             is_at_threshold = rank_keys[n] == threshold
             if rank_keys[n] > threshold or (is_at_threshold and n_at_threshold > 0):
                 n_at_threshold -= is_at_threshold

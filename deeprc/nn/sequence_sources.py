@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
@@ -22,6 +23,7 @@ from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.nn.columns import CPU, Columns, DrawnRows, RepertoireTable, load_columns, load_gene_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, compute_abundance_scale, compute_inverse_std
 from deeprc.nn.genes import GeneNames
+from deeprc.nn.sampling import COMPILED_CODE
 from deeprc.nn.sequences import BatchArrays, SequenceBatch, join_sequences
 
 __all__ = ["DeviceSource", "MappedSource", "SequenceSource", "SimulatedSource"]
@@ -29,7 +31,6 @@ __all__ = ["DeviceSource", "MappedSource", "SequenceSource", "SimulatedSource"]
 _UNSIGNED = 0xFFFFFFFF  # mask that restores the counts, which are unsigned, from the bits of int32
 _UNSIGNED_16 = 0xFFFF  # mask that restores the codes of genes from the bits of int16
 _NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
-_BLOCK = 1 << 15  # number of sequences that one thread looks up at a time, if there are few threads
 _LENGTH_STEP = 8  # a batch's greatest length is rounded up to a multiple, so that few tables of positions are needed
 
 
@@ -107,8 +108,8 @@ class MappedSource:
         sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
         inputs = (drawn.column_rows, drawn.segments, columns.offsets, columns.counts, inverse_stds)
         input_arrays = (tensor.numpy() for tensor in inputs)
-        mode = ABUNDANCE_MODES.index(self._abundance)
-        run_in_blocks(_look_up, len(drawn.segments), _BLOCK, *input_arrays, mode, sequences.arrays())
+        with COMPILED_CODE:
+            _look_up(*input_arrays, ABUNDANCE_MODES.index(self._abundance), sequences.arrays())
         max_length = int(lengths.numpy().max(initial=0))
         genes = None if self._gene_columns is None else _take_genes(self._gene_columns[part], drawn.column_rows)
         return sequences._replace(max_length=_round_up_length(max_length)), genes
@@ -210,7 +211,8 @@ class SimulatedSource:
     def look_up(self, drawn: DrawnRows, inverse_stds: Tensor) -> tuple[SequenceBatch, Tensor | None]:
         """Make the drawn sequences, and return them."""
         position_scale = inverse_stds[drawn.segments]
-        table = self._dataset.container.take(drawn.column_rows.numpy())
+        with COMPILED_CODE:
+            table = self._dataset.container.take(drawn.column_rows.numpy())
         residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
         starts = lengths.cumsum(0) - lengths
         residue_scale = compute_abundance_scale(counts.long(), self._abundance) * position_scale
@@ -224,7 +226,8 @@ class SimulatedSource:
         """Return 1 / the standard deviation of the features of a whole repertoire, which its container keeps."""
         index, known_stds = int(self._dataset.repertoire_indices[position]), self._dataset.container.inverse_stds
         if (index, self._abundance) not in known_stds:
-            lengths, counts = self._dataset.cohort.draw_lengths_and_counts(index)
+            with COMPILED_CODE:
+                lengths, counts = self._dataset.cohort.draw_lengths_and_counts(index)
             known_stds[index, self._abundance] = compute_inverse_std(lengths, counts, self._abundance)
         return known_stds[index, self._abundance]
 
@@ -249,10 +252,8 @@ def _round_up_length(length: int) -> int:
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
 
 
-@njit(nogil=True)
+@njit(parallel=True, nogil=True)
 def _look_up(
-    start: int,
-    stop: int,
     rows: NDArray[np.int64],
     segments: NDArray[np.int64],
     offsets: NDArray[np.int64],
@@ -261,13 +262,13 @@ def _look_up(
     mode: int,
     sequences: BatchArrays,
 ) -> None:
-    """Write starts, lengths and scales of some sequences of a batch in one pass over memory.
+    """Write starts, lengths and scales of a batch in one pass over memory.
 
     The batch has the sequences at these rows, (N,), of columns with these offsets and counts.
     """
     starts, lengths = sequences.starts, sequences.lengths
     residue_scale, position_scale = sequences.residue_scale, sequences.position_scale
-    for n in range(start, stop):
+    for n in numba.prange(len(rows)):
         starts[n] = offsets[rows[n]]
         lengths[n] = offsets[rows[n] + 1] - starts[n]
         scale = np.float32(1)
