@@ -246,7 +246,7 @@ def put(name: str, data: bytes | None) -> Callable[[zipfile.ZipFile, dict[str, b
         (add("model.py"), "holds 'model.py'; a bundle has only"),
         (
             add("x" * 65_500),
-            r"\(expected a zip file with a directory of at most 65,536 bytes at its end",
+            r"\(expected a zip file that ends with a directory of at most 65,536 bytes",
         ),
         (add("checkpoint/state.pkl"), "a bundle has only"),
         (add("config.yaml", b"/etc/passwd", stat.S_IFLNK | 0o777), r"config\.yaml: is not a regular file"),
