@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+
+from deeprc.arrays import digest_buffers
 
 __all__ = ["digest_tensors"]
 
@@ -16,13 +17,13 @@ def digest_tensors(tensors: Mapping[str, Tensor], *, text: str = "") -> str:
 
     The order and the device of the tensors do not matter.
     """
-    content = hashlib.blake2b(text.encode(), digest_size=16)
-    for name in sorted(tensors):
-        content.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
-        content.update(_copy_elements(tensors[name]).view(torch.uint8).numpy().data)
-    return content.hexdigest()
+    buffers = (
+        (f"{name} {tensors[name].dtype} {list(tensors[name].shape)}", _copy_bytes(tensors[name]))
+        for name in sorted(tensors)
+    )
+    return digest_buffers(buffers, text)
 
 
-def _copy_elements(tensor: Tensor) -> Tensor:
+def _copy_bytes(tensor: Tensor) -> memoryview:
     """Return the elements of a tensor in new memory, end to end; a single element may otherwise have the stride 0."""
-    return tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
+    return tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().data

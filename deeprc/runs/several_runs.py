@@ -249,9 +249,8 @@ def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: b
     tasks = parse_tasks(options.targets, dataset.metadata, source=str(cohort))
     begun = [training for training in trainings if training.has_begun]
     if not begun:
-        unfinished = tuple(
-            f".{planned.name}." for planned in trainings
-        )  # hidden folders of first runs that were killed
+        # hidden folders of first runs that were killed
+        unfinished = tuple(f".{planned.name}." for planned in trainings)
         if not (output.is_dir() and all(path.name.startswith(unfinished) for path in output.iterdir())):
             check_new_folder(output)
     else:
