@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.labelled_folds import LabelledFolds
@@ -34,8 +35,7 @@ from deeprc.training.motif_start import MIN_DONORS
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
-# smallest correlation of a clear motif, times the square root of the number of training repertoires: rare-signals.md
-_MIN_CLEAR = 5.0
+_MIN_CLEAR = 5.3  # smallest test statistic of a clear motif, in standard errors: rare-signals.md
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
@@ -137,10 +137,11 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class SearchRule:
-    """The rule of the search for motifs, without a simulation: a motif is clear if its correlation is at least 5 / √n.
+    """The rule of the search for motifs, without a simulation: a motif is clear if its correlation is high enough.
 
-    n is the number of training repertoires. The correlation is that between the label and the share of sequences with
-    the motif, if repertoires differ only by chance and by the signal.
+    The correlation is that between the label and the share of sequences with the motif, if repertoires differ only by
+    chance and by the signal. It is high enough if Student's t test of it is as significant as 5.3 standard errors of a
+    normal distribution; with n training repertoires, this is about 5 / √n.
 
     Attributes
     ----------
@@ -163,7 +164,7 @@ class SearchRule:
     @property
     def needed_correlation(self) -> float:
         """Smallest correlation with which a motif is clear."""
-        return float(_MIN_CLEAR / self.n_training**0.5)
+        return _compute_needed_correlation(self.n_training)
 
     @property
     def is_clear(self) -> bool:
@@ -173,8 +174,16 @@ class SearchRule:
     @property
     def min_repertoires(self) -> int:
         """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
-        n_training = max((_MIN_CLEAR / self.correlation) ** 2, MIN_DONORS)
-        return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
+        too_few, enough = MIN_DONORS - 1, MIN_DONORS
+        while _compute_needed_correlation(enough) > self.correlation:
+            too_few, enough = enough, 2 * enough
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            if _compute_needed_correlation(middle) > self.correlation:
+                too_few = middle
+            else:
+                enough = middle
+        return math.ceil(enough * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
 
     @property
     def min_witness_rate(self) -> float:
@@ -198,7 +207,7 @@ class SearchRule:
         else:
             verdict = (
                 f"With {n:.0f} training repertoires, the search finds a motif whose correlation is at least "
-                f"{self.needed_correlation:.2f} (5 / √n): it "
+                f"{self.needed_correlation:.2f}: it "
                 f"{'should find' if self.is_clear else 'will hardly find'} this one"
             )
         lines = [
@@ -212,6 +221,12 @@ class SearchRule:
             rate = f"it takes a witness rate of at least {self.min_witness_rate:.2g}"
             lines.append(f"With {study.n_repertoires:,} repertoires, {rate}")
         return lines
+
+
+def _compute_needed_correlation(n_training: float) -> float:
+    """Return the smallest correlation with the label with which a motif is clear."""
+    t = stats.t.isf(stats.norm.sf(_MIN_CLEAR), float(n_training - 2))
+    return float(t / math.sqrt(n_training - 2 + t**2))
 
 
 def _compute_correlation(study: PlannedStudy) -> float:

@@ -25,8 +25,8 @@ class FalseDiscoveryTest:
     number with the true labels (the false discovery rate of Benjamini and Hochberg). If several k-mers are
     associated with the label, each needs less evidence than if it were alone. k-mers with a q-value of at most the
     level are significant. Then the number that is expected by chance is counted again, only among the other k-mers
-    (the adaptive rate of Benjamini, Krieger and Yekutieli). Without any signal, the probability that some k-mer
-    reaches the level is about the level.
+    (the adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became
+    significant. Without any signal, the probability that some k-mer reaches the level is about the level.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FalseDiscoveryTest:
     def __init__(
         self, frequencies: Floats, labels: Floats, weights: Floats, level: float, signs: Floats | None = None
     ) -> None:
-        self._n_labels = labels.shape[1]
+        self._n_labels, self._level = labels.shape[1], level
         r = correlate_columns(frequencies, labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
         strengths = np.abs(r)
@@ -60,12 +60,13 @@ class FalseDiscoveryTest:
             strengths[np.sign(r) * signs[:, None] < 0] = 0
         self.strength: Floats = strengths[:, 0]
         observed, permuted = self.strength, strengths[:, 1:]
-        self._observed, self._q_values_of_observed = np.sort(observed), np.ones(len(observed))
+        self._observed = np.sort(observed)
+        self._permuted_of_rounds: list[
+            Floats
+        ] = []  # sorted strengths with permuted labels, of the k-mers of each round
         significant = np.zeros(len(observed), np.bool_)
         while True:
-            self._permuted = np.sort(permuted[~significant], axis=None)
-            # stronger k-mers have no higher q-value
-            self._q_values_of_observed = np.minimum.accumulate(self._compute_raw_q_values(self._observed))
+            self._permuted_of_rounds.append(np.sort(permuted[~significant], axis=None))
             now_significant = self.compute_q_values(self.strength) <= level
             if (significant == now_significant).all():
                 return
@@ -75,11 +76,17 @@ class FalseDiscoveryTest:
         """Return the q-values of k-mers with these correlations in their tested direction."""
         abs_r = np.abs(correlation)
         weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
-        lowest = np.concatenate([[1.0], self._q_values_of_observed])[weaker]
-        return np.asarray(np.minimum(lowest, self._compute_raw_q_values(abs_r)))
+        q_values = np.ones(len(abs_r))
+        for permuted in self._permuted_of_rounds:
+            # stronger k-mers have no higher q-value
+            of_observed = np.minimum.accumulate(self._compute_raw_q_values(self._observed, permuted))
+            lowest = np.concatenate([[1.0], of_observed])[weaker]
+            of_round = np.minimum(lowest, self._compute_raw_q_values(abs_r, permuted))
+            q_values = np.where(q_values > self._level, of_round, q_values)
+        return q_values
 
-    def _compute_raw_q_values(self, abs_r: Floats) -> Floats:
+    def _compute_raw_q_values(self, abs_r: Floats, permuted: Floats) -> Floats:
         """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
-        n_by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
+        n_by_chance = len(permuted) - np.searchsorted(permuted, abs_r - _ROUNDING)
         n_observed = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)
         return np.asarray((1 + n_by_chance) / self._n_labels / np.maximum(n_observed, 1))

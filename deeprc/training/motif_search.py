@@ -37,7 +37,7 @@ class MotifLimits:
         Largest number of motifs of all outputs together.
     min_donors
         Smallest number of donors with a label: a task with fewer has no motifs. A class also has no motifs if fewer
-        than 10 donors belong to it, or fewer than 10 do not.
+        than 6 donors belong to it, or fewer than 6 do not.
     level
         Largest p-value of a motif.
     doubtful_level

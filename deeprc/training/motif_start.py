@@ -31,7 +31,7 @@ from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, 
 
 __all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "find_start_variants", "start_network"]
 
-MIN_DONORS = 20
+MIN_DONORS = 12
 """Smallest number of training donors with a label for which motifs are searched.
 
 With fewer, even a motif that separates the classes is hardly significant.
@@ -50,7 +50,7 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     """Return the motifs from which `start_network` may start a network, best first; the list may be empty.
 
     Motifs have 2 to 4 fixed residues within 6 positions, or within a kernel if it is narrower; see
-    `find_enriched_motifs`. A target with labels for fewer than 20 donors has no motifs. If there is no significant
+    `find_enriched_motifs`. A target with labels for fewer than 12 donors has no motifs. If there is no significant
     motif, each output may have a doubtful one: its p-value is above `MOTIF_LEVEL` and at most 0.5, and other
     repertoires have to confirm it.
 

@@ -23,7 +23,7 @@ from deeprc.training.permutations import permute_labels
 __all__ = ["MIN_MEMBERS", "SearchOutputs", "iterate_search_outputs", "make_search_output", "make_search_outputs"]
 
 
-MIN_MEMBERS = 10
+MIN_MEMBERS = 6
 """Smallest number of donors of a class, and of the other classes together."""
 
 _MAX_OUTPUTS = 4  # outputs whose correlations are computed together
@@ -112,8 +112,8 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
     tasks
         Tasks of the labels.
     min_donors
-        Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 10
-        donors belong to it, or fewer than 10 do not.
+        Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 6
+        donors belong to it, or fewer than 6 do not.
     """
     for task, part, column in zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True):
         outputs_of_task = make_search_outputs(fold, task, part, column)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
@@ -15,26 +16,35 @@ STUDY = PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-3)
 def test_the_rule_by_hand() -> None:
     """0.6 of the repertoires are for training; r by the variance between and within the classes."""
     rule = SearchRule(STUDY)
-    assert rule.needed_correlation == pytest.approx(5 / 60**0.5)
+    t = 6.0429  # Student's t with 58 degrees of freedom is above it as rarely as a normal number is above 5.3
+    assert stats.t.sf(t, 58) == pytest.approx(stats.norm.sf(5.3), rel=1e-3)
+    assert rule.needed_correlation == pytest.approx(t / (58 + t**2) ** 0.5, abs=1e-5)
     chance = 12.5 * 2631 * 1903 * 2732 / 65536**3
     assert STUDY.background_rate == pytest.approx(chance)
     within = (chance + 0.0005) / 50_000
     assert rule.correlation == pytest.approx((0.0005**2 / (0.0005**2 + within)) ** 0.5)
     assert rule.is_clear
-    assert rule.min_repertoires == int(np.ceil((5 / rule.correlation) ** 2 / 0.6)) == 46
+    assert rule.min_repertoires == 24
     weak = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-4))
     assert not weak.is_clear
-    assert weak.min_repertoires == int(np.ceil((5 / weak.correlation) ** 2 / 0.6))
+    n_training = 0.6 * weak.min_repertoires
+    t = weak.correlation * np.sqrt((n_training - 2) / (1 - weak.correlation**2))
+    assert stats.t.sf(t, n_training - 2) == pytest.approx(stats.norm.sf(5.3), rel=0.1)
     at_limit = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=rule.min_witness_rate))
     assert at_limit.correlation == pytest.approx(rule.needed_correlation, rel=1e-6)
 
 
 def test_no_rate_suffices_for_few_repertoires() -> None:
-    few = SearchRule(PlannedStudy(n_repertoires=30, depth=1000, witness_rate=0.01))
+    few = SearchRule(PlannedStudy(n_repertoires=15, depth=1000, witness_rate=0.01))
     assert np.isnan(few.min_witness_rate)
     assert not few.is_clear
-    assert "18 training repertoires are too few" in "\n".join(few.to_lines())
+    assert "9 training repertoires are too few" in "\n".join(few.to_lines())
     assert "it takes a witness rate of at least" not in "\n".join(few.to_lines())
+
+
+def test_a_rate_of_almost_nothing_takes_any_number_of_repertoires() -> None:
+    nothing = SearchRule(PlannedStudy(n_repertoires=100, depth=1000, witness_rate=1e-12))
+    assert nothing.min_repertoires == pytest.approx((5.3 / nothing.correlation) ** 2 / 0.6, rel=1e-3)
 
 
 def test_the_correlation_is_that_of_simulated_cohorts() -> None:

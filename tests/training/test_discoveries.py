@@ -63,6 +63,15 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     assert among_others == pytest.approx(0.008, abs=0.004)
 
 
+def test_a_significant_kmer_keeps_its_q_value() -> None:
+    """A k-mer that is tested alone has its p-value, also if it is significant and no other k-mer is left."""
+    q_values = [
+        discoveries(carried_by_six(1), level=level).compute_q_values(np.array([1 / 3])) for level in (0, 0.005, 0.05)
+    ]
+    assert q_values[0] == pytest.approx(0.024, abs=0.01)
+    assert q_values[1] == q_values[2] == q_values[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_cohorts", "most"), [(30, 9), pytest.param(100, 20, marks=pytest.mark.long)])
 def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: int, most: int) -> None:

@@ -489,7 +489,7 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     ("n_positive", "reason"),
     [
         (15, None),
-        (5, "the search needs 10 training repertoires in a class of target 'status', and 10 in the others"),
+        (5, "the search needs 6 training repertoires in a class of target 'status', and 6 in the others"),
     ],
 )
 def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_positive: int, reason: str | None) -> None:
