@@ -20,9 +20,9 @@ from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError, format_count
 from deeprc.evaluation.donors import DonorColumn
+from deeprc.permutations import permute_labels
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
-from deeprc.training.permutations import permute_labels
 
 __all__ = ["DonorsByClass", "find_donors_by_class"]
 

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from deeprc.arrays import Integers, find_first_occurrences
+from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.datasets.clones.grouping import CloneCarriers
+from deeprc.groups import index_groups
 from deeprc.labels import find_canonical_order
+from deeprc.permutations import permute_labels
 
 __all__ = ["exceeds_permutations"]
 
@@ -31,6 +33,7 @@ _MIN_SPREAD = 0.5  # smallest standard deviation that a number of clones is comp
 def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
     """Return whether more clones are associated with the labels than with each of 200 permutations of them.
 
+    Donors exchange labels with donors that have about as many sequences, because larger repertoires share more clones.
     What is compared is the largest standardised number of associated clones over `THRESHOLDS`. The result does not
     depend on the order of the repertoires. It is False if there are more than 300 units.
 
@@ -62,16 +65,17 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
     return bool(largest[0] > largest[1:].max())
 
 
-def _permute_labels(search: CloneSearch) -> Integers:
-    """Return the labels of the units, and permutations of them, (U, 1 + P)."""
-    units = search.units
+def _permute_labels(search: CloneSearch) -> Floats:
+    """Return the labels of the units, and permutations of them between donors of about the same size, (U, 1 + P)."""
     rows = find_canonical_order(search.dataset, search.values[:, None])
-    unit_of_row = units.unit_of[search.dataset.repertoire_indices[rows]]
-    order = unit_of_row[find_first_occurrences(unit_of_row)]
-    rng = np.random.default_rng(0)
-    ordered = units.label_sum[order]
-    labels = np.empty((len(order), 1 + _N_PERMUTATIONS), np.int64)
-    labels[order] = np.stack([ordered, *(rng.permutation(ordered) for _ in range(_N_PERMUTATIONS))], axis=1)
+    unit_of_row = search.units.unit_of[search.dataset.repertoire_indices[rows]]
+    firsts = find_first_occurrences(unit_of_row)
+    order = unit_of_row[firsts]
+    sizes = np.bincount(unit_of_row, search.dataset.n_sequences[rows]).astype(np.int64)[order]
+    donors = np.arange(len(order)) if search.groups is None else index_groups(search.groups[rows][firsts])
+    labels = np.empty((len(order), 1 + _N_PERMUTATIONS))
+    ordered = search.units.label_sum[order, None].astype(np.float64)
+    labels[order] = permute_labels(ordered, sizes, donors, _N_PERMUTATIONS, np.random.default_rng(0))[:, 0]
     return labels
 
 

@@ -26,8 +26,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import choose_bin_ends, compute_excess_shares, find_tie_ends
 from deeprc.groups import index_groups
 from deeprc.interpretation.motifs.carriers import find_new_donors, split_by_direction
+from deeprc.permutations import permute_labels
 from deeprc.training.model import Model
-from deeprc.training.permutations import permute_labels
 
 __all__ = ["FalseDiscoveryReference", "HighestScores"]
 

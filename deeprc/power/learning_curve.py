@@ -39,6 +39,7 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import assign_folds
 from deeprc.groups import index_groups
+from deeprc.permutations import permute_labels
 from deeprc.power.curve import LearningCurve
 from deeprc.power.extrapolation import LateCurve, PowerLaw, fit_late_curves, fit_power_law, fit_power_laws
 from deeprc.power.resampling import (
@@ -52,7 +53,6 @@ from deeprc.power.resampling import (
 )
 from deeprc.power.subsampling import Fit, SubsampledPlan, make_header, run_fits
 from deeprc.tasks import parse_tasks
-from deeprc.training.permutations import permute_labels
 
 __all__ = ["SHARES", "PowerOptions", "measure_learning_curve"]
 

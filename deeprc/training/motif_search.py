@@ -18,7 +18,7 @@ from deeprc.training.kmer_dispersion import Dispersion
 from deeprc.training.kmer_sets import Spacing
 from deeprc.training.kmer_summaries import summarise_spacings
 from deeprc.training.output_search import OutputSearch
-from deeprc.training.permutations import N_PERMUTATIONS
+from deeprc.training.permutation_null import N_PERMUTATIONS
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 
 __all__ = ["MOTIF_LEVEL", "MotifLimits", "add_in_turn", "find_enriched_motifs"]

@@ -22,7 +22,7 @@ from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find
 from deeprc.training.kmer_sets import KmerSet, Spacing
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
 from deeprc.training.motif_variants import find_all_variants
-from deeprc.training.permutations import PermutationNull
+from deeprc.training.permutation_null import PermutationNull
 from deeprc.training.search_outputs import SearchOutputs
 
 __all__ = ["OutputSearch"]

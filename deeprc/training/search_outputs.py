@@ -15,10 +15,10 @@ from scipy.stats import rankdata
 from deeprc.arrays import Floats
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import get_output_slices
+from deeprc.permutations import permute_labels
 from deeprc.tasks import Task
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
-from deeprc.training.permutations import permute_labels
 
 __all__ = ["MIN_MEMBERS", "SearchOutputs", "iterate_search_outputs", "make_search_output", "make_search_outputs"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -82,3 +84,16 @@ def test_repertoires_of_a_donor_have_one_label_in_each_permutation(dataset: Repe
 def test_large_cohorts_are_not_permuted(dataset: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clone_permutations, "_MAX_UNITS", B - 1)
     assert not exceeds(dataset, find_search(dataset, Y))
+
+
+def test_labels_are_exchanged_between_repertoires_of_about_the_same_size(tmp_path: Path) -> None:
+    """Thirty large and thirty small repertoires: whatever the labels, each half keeps its number of positive ones."""
+    clones = [(f"CASS{a}{b}F", "TRBV1", "TRBJ1") for a in "ADEGHK" for b in "ADEGHK"]
+    rng = np.random.default_rng(3)
+    drawn = [[clones[k] for k in rng.permutation(36)[: 30 if i < 30 else 5]] for i in range(B)]
+    dataset = write_repertoires(tmp_path / "c.h5", drawn)
+    search = find_search(dataset, (np.arange(B) < 24).astype(int))
+    labels = _permute_labels(search)
+    unit_of = search.units.unit_of[dataset.repertoire_indices]
+    assert (labels[unit_of[:30]].sum(axis=0) == 24).all()
+    assert (labels[unit_of[30:]] == 0).all()

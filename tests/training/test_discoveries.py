@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from deeprc.permutations import permute_labels
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
-from deeprc.training.permutations import permute_labels
 from tests.training.test_motif_search import Floats
 
 ALTERNATING = np.arange(60) % 2.0

@@ -1,26 +1,20 @@
-"""Permutations of labels, and the null distribution of the strongest k-mer in a search for motifs.
+"""Permutations of labels between donors with similar numbers of sequences.
 
 Repertoires of one donor are not independent, so labels are permuted between donors, not between repertoires.
 
-Letters: B repertoires, D donors, S repertoires of a donor, T outputs, M k-mers of one spacing, P permutations, n
-k-mers. The strength of a k-mer is |r| times the square root of the number of donors, where r is its correlation with
-the label.
+Letters: B repertoires, D donors, S repertoires of a donor, T outputs, P permutations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
 
-__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels"]
+__all__ = ["permute_labels"]
 
-N_PERMUTATIONS = 100
-_MIN_SPREAD = 1e-6  # a smaller standard deviation of the highest strengths, relative to their mean, is rounding
 _MAX_STRATA = 6  # largest number of groups of donors with similar sizes, within which labels are permuted
 _MIN_STRATUM = 10
 
@@ -117,37 +111,3 @@ def _permute_within_sizes(sizes: Integers, rng: np.random.Generator) -> Integers
     for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // _MIN_STRATUM))):
         order[stratum] = rng.permutation(stratum)
     return order
-
-
-class PermutationNull:
-    """Null distribution of the strength of the strongest k-mer, for each k, if labels are independent of sequences.
-
-    Parameters
-    ----------
-    ks
-        Values of k, the number of residues of a k-mer.
-    n_donors
-        Number of donors.
-    """
-
-    def __init__(self, ks: Iterable[int], n_donors: int) -> None:
-        self._root = n_donors**0.5
-        self._strongest = {k: np.zeros(N_PERMUTATIONS) for k in ks}
-
-    def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
-        """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        self._strongest[k] = np.maximum(self._strongest[k], [self._root * correlation for correlation in largest])
-
-    def compute_p_values(self, k: int, correlation: Floats) -> Floats:
-        """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
-
-        It is computed from a Gumbel distribution with the mean and the variance of the highest strengths in the
-        permutations. It is at least the share of permutations that reach the strength, and is multiplied by the number
-        of values of k (Bonferroni).
-        """
-        highest, strength = self._strongest[k], np.abs(correlation) * self._root
-        scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
-        beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
-        gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
-        share_reached = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
-        return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel, share_reached), 1))
