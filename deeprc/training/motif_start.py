@@ -174,7 +174,9 @@ def start_network(
     key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
     feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
     residues. A linear output of a standardised representation starts as the regression of the training labels on these
-    features and on the scores of the branches alone. Without motifs and branches nothing changes.
+    features and on the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside
+    motifs towards 0, like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs
+    and branches nothing changes.
 
     Parameters
     ----------
@@ -203,7 +205,7 @@ def start_network(
             letters, _compute_median_scale(inference.collator), **options
         )
         _start_attention(network, len(motifs), match_value, base_value)
-    fit_output(inference, labels, tasks, n_features=n_features)
+    fit_output(inference, labels, tasks, n_features=n_features, expected_gain=0.0 if motifs else 1.0)
 
 
 def _compute_median_scale(collator: Collator) -> float:

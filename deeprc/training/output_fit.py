@@ -28,7 +28,12 @@ _MAX_STEPS = 200  # largest number of steps of the optimiser of the output weigh
 
 @torch.no_grad()
 def fit_output(
-    inference: Inference, labels: NDArray[np.float64], tasks: Sequence[Task], *, n_features: int | None = None
+    inference: Inference,
+    labels: NDArray[np.float64],
+    tasks: Sequence[Task],
+    *,
+    n_features: int | None = None,
+    expected_gain: float = 1.0,
 ) -> None:
     """Set a linear output, and the gains of the branches, to the regression of labels on whole repertoires.
 
@@ -44,6 +49,9 @@ def fit_output(
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     n_features
         Only the first `n_features` of the H * S features take part; None: all.
+    expected_gain
+        Gain towards which the penalty pulls the gains of the branches: 1, since cross-fitted scores have about the
+        right scale, or 0 if features and branches are to be treated alike.
     """
     network, collator = inference.network, inference.collator
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
@@ -56,7 +64,7 @@ def fit_output(
         if collator.branches is not None:
             scores = collator.branches.take(torch.from_numpy(filled)).double()
         x = moments.eval()(representation)[:, :n_features]
-        weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks)
+        weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks, expected_gain)
         if network.branches is not None:
             network.branches.gains.copy_(gains)
         _write_output(network, weight, bias, moments)
@@ -102,12 +110,13 @@ def _write_output(network: DeepRC, weight: Tensor, bias: Tensor, moments: Runnin
 
 
 @torch.enable_grad()
-def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
+def _fit_regression(
+    x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task], expected_gain: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Fit the outputs as a regression on standardised features, (B, n), and on the scores of branches, (B, Q, T).
 
-    The penalty pulls weights towards 0, and gains towards 1, because cross-fitted scores already have about the right
-    scale. The penalty of a gain equals that of the weight of a standardised feature with the same effect on the
-    outputs.
+    The penalty pulls weights towards 0, and gains towards `expected_gain`. The penalty of a gain equals that of the
+    weight of a standardised feature with the same effect on the outputs.
 
     Returns
     -------
@@ -127,7 +136,7 @@ def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[T
     def compute_loss() -> Tensor:
         optimizer.zero_grad()
         outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
-        penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
+        penalty = weight.square().sum(dim=1) + ((gains - expected_gain) * spread).square().sum(dim=0)  # (T,)
         value = compute_multitask_loss(outputs, labels, tasks) + penalty_weights @ penalty
         value.backward()
         return value

@@ -31,6 +31,7 @@ from deeprc.training import branch_start
 from deeprc.training.branch_start import leave_out_clones
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
@@ -147,6 +148,23 @@ def test_the_start_is_the_branch_alone_with_a_gain_that_is_pulled_to_one(
     assert gain != 1
     for step in ((1e-3, 0), (-1e-3, 0), (0, 1e-3), (0, -1e-3)):
         assert loss(gain + step[0], bias + step[1]) > loss(gain, bias)
+
+
+def test_beside_a_motif_the_start_is_a_regression_on_motif_and_branch_alike(cohort: RepertoireDataset) -> None:
+    """The penalty is the squared weights of standardised columns: C = 0.5 in scikit-learn."""
+    network = build_network(config(), TASKS, seed=0, device=CPU)
+    network.attach_branches([ShareBranch("W", [0.5])], identify_repertoires(cohort))
+    assert network.branches is not None
+    scores = 5 * (label(cohort) + np.random.default_rng(0).normal(size=label(cohort).shape))
+    network.branches.store_known_scores(cohort, scores[:, None])
+    inference = Inference(network, Collator(cohort, "none", branches=BranchScores(network.branches, cohort)))
+    start_network(inference, [EnrichedMotif((0, 2), 0, 0.9, 0.001)], label(cohort), TASKS)
+    network.eval()
+    motif = torch.stack([pooled.detach() for pooled in inference.iterate_pooled()]).flatten(1)[:, :1].numpy()
+    columns = np.concatenate([motif, scores], axis=1)
+    z = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    expected = LogisticRegression(C=0.5, tol=1e-8).fit(z, label(cohort)[:, 0]).decision_function(z)
+    np.testing.assert_allclose(inference.compute_outputs()[:, 0].numpy(), expected, atol=2e-3)
 
 
 def test_without_a_pull_the_start_is_logistic_regression(
