@@ -200,9 +200,8 @@ class OutputSearch:
         n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
-            weights = self._search_output.compute_weights(n_free)
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
-            (r,) = correlate_columns(self._labels, counts / np.maximum(n_free, 1)[:, None], weights)
+            r = self._correlate(counts, n_free)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
             p = self._test.compute_p_values(candidates, r)
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
@@ -214,6 +213,22 @@ class OutputSearch:
             has_motif[new] = True
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
         return chosen, bool(occurrences.was_searched.all())
+
+    def _correlate(self, counts: Floats, n_free: Integers) -> Floats:
+        """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).
+
+        It is the weaker one of two, or 0 if their signs differ: of the counts as a share of the `n_free` sequences
+        without a motif, (B,), and as a share of all sequences. Where motifs are frequent, the first alone would depend
+        on the label even for a k-mer that does not, because the label determines `n_free`.
+        """
+        (among_free, among_all) = (
+            correlate_columns(
+                self._labels, counts / np.maximum(n, 1)[:, None], self._search_output.compute_weights(n)
+            ).ravel()
+            for n in (n_free, self._dataset.n_sequences)
+        )
+        weaker = np.where(np.abs(among_free) <= np.abs(among_all), among_free, among_all)
+        return np.where(np.sign(among_free) == np.sign(among_all), weaker, 0.0)
 
     def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._test.compute_p_values(candidates.take(np.array([i])), correlation[[i]])

@@ -246,6 +246,28 @@ def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: f
     assert [motif.pattern for motif in found] == ["WHWM"]
 
 
+def test_a_kmer_that_shares_no_sequence_with_a_frequent_motif_is_no_motif(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each repertoire has about as many CYFC in short sequences; half of the others have WHWM in positive ones.
+
+    As a share of the sequences without WHWM, there would be more of CYFC in positive repertoires. WHWM is too common to
+    be compared with others, so the repertoires are searched again without it.
+    """
+    monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 1000)
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    repertoires = []
+    for label in y:
+        others = random_sequences(rng, 160)
+        with_motif = [text[:1] + "WHWM" + text[1:5] for text in others[:80]] if label else others[:80]
+        n = int(rng.integers(11, 14))
+        repertoires.append([*with_motif, *others[80:], *["ACYFC"] * n, *["AAAAA"] * (14 - n)])
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(40)}), 0)
+    found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8)
+    assert [motif.pattern for motif in found] == ["WHWM"]
+
+
 def weak(folder: Path, *, strong: float = 0.0, common: float = 0.0) -> RepertoireDataset:
     """CYFC in about 3 of 300 sequences, 0.8 by chance, of every second repertoire; WHWM and K.A in shares of them."""
     rng = np.random.default_rng(3)
