@@ -38,7 +38,6 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
-from deeprc.labels import find_canonical_order
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
@@ -227,8 +226,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
     """
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        order = find_canonical_order(X, positive.astype(np.int64))
-        self._learn(X[order], positive[order].astype(np.float64), is_number=False)
+        self._learn(X, positive.astype(np.float64), is_number=False)
 
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._compute_outputs(X)
