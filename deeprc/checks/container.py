@@ -25,7 +25,7 @@ from deeprc.checks.profile import (
     Fingerprints,
     RepertoireProfile,
     compute_gene_factors,
-    encode_locus,
+    find_chain_codes,
     is_contradicting,
     mix_hashes,
 )
@@ -216,12 +216,12 @@ def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, .
         genes = repertoire.genes.get(field)
         if genes is None:
             used[field] = ([], [])
-            loci.append(np.zeros(len(counts), np.int64))
+            loci.append(np.zeros(len(counts), np.int8))
             continue
         n_of = genes.count_occurrences()
         present = np.flatnonzero(n_of)
         used[field] = (_index_vocabulary(genes.vocabulary, names[field])[present], n_of[present])
-        loci.append(_find_chain_codes(genes.vocabulary)[genes.codes])
+        loci.append(find_chain_codes(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
         "total": counts.sum(dtype=np.int64),
@@ -240,12 +240,6 @@ def _index_vocabulary(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> ND
     """Return the index of each name of a vocabulary among all names, (G,)."""
     index_of = {name: index for index, name in enumerate(names)}
     return np.array([index_of[name] for name in vocabulary], np.int64)
-
-
-@lru_cache(maxsize=1 << 6)
-def _find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return the chain, as `encode_locus` has it, of each name of a vocabulary, (G,)."""
-    return np.array([encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int64)
 
 
 def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:

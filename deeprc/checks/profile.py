@@ -31,7 +31,7 @@ __all__ = [
     "Fingerprints",
     "RepertoireProfile",
     "compute_gene_factors",
-    "encode_locus",
+    "find_chain_codes",
     "hash_with_gene_names",
     "is_contradicting",
     "mix_hashes",
@@ -50,7 +50,7 @@ N_LOCI = len(LOCI) + 1
 """The number of chains, and one more for an unknown chain, whose code is 0."""
 
 _LONGEST = 256
-_DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # whether two chains differ, by their codes
+_DIFFERENT: NDArray[np.bool_] = ~np.eye(N_LOCI, dtype=np.bool_)  # whether two chains differ, by their codes
 _DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
 _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
 
@@ -246,33 +246,30 @@ def _count_gene_usage(calls: Categorical) -> dict[str, int]:
 def _count_contradicting(table: Sequences, report: RepertoireReport) -> int:
     """Return the number of kept sequences whose genes belong to two chains, or to another chain than the file says."""
     v, j = (
-        np.zeros(len(table), np.int8)
-        if calls is None
-        else np.array([encode_locus(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
+        np.zeros(len(table), np.int8) if calls is None else find_chain_codes(calls.vocabulary)[calls.codes]
         for calls in (table.v_call, table.j_call)
     )
     return int(is_contradicting(v, j, report).sum())
 
 
-def encode_locus(locus: str) -> int:
+def _encode_locus(locus: str) -> int:
     """Return the code of a chain: its index in `LOCI` plus 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
+
+
+@lru_cache(maxsize=1 << 6)
+def find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
+    """Return the code of the chain of each gene of a vocabulary, (G,); TRA is 1, and 0 is unknown."""
+    return np.array([_encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int8)
 
 
 def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
     """Return whether the chains of V and J genes contradict each other or the chain in the report, (N,).
 
-    `v` and `j` are codes of `encode_locus`, (N,).
+    `v` and `j` are codes of `find_chain_codes`, (N,).
     """
     loci = [name for name in report.loci if name]
-    stated_locus = encode_locus(report.locus or (loci[0] if len(loci) == 1 else ""))
+    stated_locus = _encode_locus(report.locus or (loci[0] if len(loci) == 1 else ""))
     wrong_j = (j != 0) & (stated_locus != 0) & (j != stated_locus)
-    contradicting: NDArray[np.bool_] = (
-        wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, stated_locus))
-    )
+    contradicting: NDArray[np.bool_] = wrong_j | _DIFFERENT[v, j] | _DIFFERENT[v, stated_locus]
     return contradicting
-
-
-def _are_different_chains(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return whether the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
-    return np.asarray(_DIFFERENT[v, other])
