@@ -131,15 +131,14 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
     """Yield findings about sequences whose genes belong to a different chain than the file says."""
     contradicting = [profile for profile in profiles if profile.contradicting > max(_SOME * profile.kept, 1)]
     mostly_contradicting = [profile for profile in contradicting if profile.contradicting > _MANY * profile.kept]
-    for severity, affected in (
-        ("error", mostly_contradicting),
-        ("warning", [profile for profile in contradicting if profile not in mostly_contradicting]),
-    ):
+    others = [profile for profile in contradicting if profile not in mostly_contradicting]
+    severities: tuple[Severity, Severity] = ("error", "warning")
+    for severity, affected in zip(severities, (mostly_contradicting, others), strict=True):
         if affected:
             n, kept = sum(profile.contradicting for profile in affected), sum(profile.kept for profile in affected)
             yield _make_finding(
                 affected,
-                "error" if severity == "error" else "warning",
+                severity,
                 "chain-contradiction",
                 f"{n:,} of {kept:,} sequences have a V or J gene of a different chain than the locus column, `locus` "
                 "or the other gene says,",
@@ -300,10 +299,8 @@ def _find_rounded_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
     """Yield a finding about counts that were no whole numbers of at least 1."""
     rounded = [profile for profile in profiles if profile.report.counts_rounded]
     if rounded:
-        n, rows = (
-            sum(profile.report.counts_rounded for profile in rounded),
-            sum(profile.report.rows_read for profile in rounded),
-        )
+        n = sum(profile.report.counts_rounded for profile in rounded)
+        rows = sum(profile.report.rows_read for profile in rounded)
         yield _make_finding(
             rounded,
             "warning" if n > _MANY * rows else "note",
