@@ -27,12 +27,12 @@ from deeprc.checks.profile import (
     compute_gene_factors,
     find_chain_codes,
     is_contradicting,
-    mix_hashes,
 )
 from deeprc.checks.sheet import SheetDonors, find_targets
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.counters import mix_words
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import find_mouse_genes, normalise_gene
 from deeprc.datasets.linked_container import SequenceContainer
@@ -258,7 +258,7 @@ def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = _FIE
             terms += [compute_gene_factors(field, genes.vocabulary), codes]
     residues = np.ascontiguousarray(repertoire.residues)
     _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)
-    return mix_hashes(hashes)
+    return mix_words(hashes)
 
 
 @njit(nogil=True)

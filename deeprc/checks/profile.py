@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
-from deeprc.datasets.counters import MIX_1, MIX_2
+from deeprc.datasets.counters import GOLDEN, mix_words
 from deeprc.datasets.file_reading import FileToRead
 from deeprc.datasets.genes import LOCI, normalise_gene
 from deeprc.datasets.report import RepertoireReport
@@ -34,7 +34,6 @@ __all__ = [
     "find_chain_codes",
     "hash_with_gene_names",
     "is_contradicting",
-    "mix_hashes",
     "sample_hashes",
 ]
 
@@ -57,8 +56,7 @@ _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] =
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
 """A random number for each position and residue; the hash of a sequence begins as their sum."""
 
-_MIX = np.uint64(MIX_1), np.uint64(MIX_2)  # multipliers of splitmix64
-_V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
+_V, _J, _COUNT = np.uint64(GOLDEN), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True)
@@ -178,20 +176,13 @@ def hash_with_gene_names(table: Sequences) -> NDArray[np.uint64]:
     hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
     for field, calls in table.genes.items():
         hashes += compute_gene_factors(field, calls.vocabulary)[calls.codes]
-    return mix_hashes(hashes)
+    return mix_words(hashes)
 
 
 @lru_cache(maxsize=1 << 6)
 def compute_gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
     """Return the number that each name of a V or J gene adds to a hash, (G,) uint64; 0 for an unknown gene."""
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
-
-
-def mix_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return hashes that are spread evenly over all 64 bits, one to one (the last step of splitmix64)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
-    return hashes ^ (hashes >> np.uint64(31))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -203,9 +194,9 @@ def _digest_hashes(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> st
     """Return a text that is equal for repertoires with the same sequences and counts, in any order; "" without any."""
     if not len(hashes):
         return ""
-    first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
+    first = mix_words(hashes + counts.astype(np.uint64) * _COUNT)
     # Sums do not depend on the order of the sequences.
-    sums = [int(mixed.sum(dtype=np.uint64)) for mixed in (first, mix_hashes(first + _V))]
+    sums = [int(mixed.sum(dtype=np.uint64)) for mixed in (first, mix_words(first + _V))]
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 
