@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from deeprc.datasets.cleaning import Cleaning
-from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_header import refuse_other_file
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.linked_container import open_parts
 from deeprc.datasets.linked_writer import write_linked
@@ -121,8 +122,7 @@ def _check_paths(paths: Sequence[Path], target: Path) -> None:
             raise InputError(f"{paths[position]}: is given twice")
     if Path(os.path.realpath(target)) in real_paths:
         raise InputError(f"{target}: is one of the containers to join; choose another `output`")
-    if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is not a container; choose another `output`")
+    refuse_other_file(target)
 
 
 def _check_parts_fit(parts: Sequence[Container]) -> None:
