@@ -24,10 +24,8 @@ from deeprc.baselines.diversity import (
 )
 from deeprc.baselines.gapped import list_gapped_offsets
 from deeprc.baselines.gene_usage import (
-    GENE_FIELDS,
     compute_centred_log_ratios,
     count_genes_by_field,
-    has_genes,
     learn_gene_names,
     list_genes,
 )
@@ -122,9 +120,8 @@ class _BoostedTrees(RepertoireEstimator):
             compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
         for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
             compute_kmer_matrix(X[:0], offsets)
-        for field in GENE_FIELDS:
-            if has_genes(X, field):
-                list_genes(X[:0], field)
+        for field in X.gene_fields:
+            list_genes(X[:0], field)
         _compute_length_features(X[:0])
         prepare_abundances(X)
 

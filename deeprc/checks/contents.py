@@ -12,6 +12,7 @@ from deeprc.checks.findings import Finding, Severity, list_few, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import cut_name, format_count
 
 __all__ = ["find_content_problems"]
@@ -153,7 +154,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
     others = [
         profile
         for profile in profiles
-        if profile not in mouse_profiles and max(map(profile.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
+        if profile not in mouse_profiles and max(map(profile.count_named, GENE_FIELDS)) >= _MIN_ROWS
     ]
     single = [profile for profile in others if profile.of_mice]
     if mouse_profiles:
@@ -194,7 +195,7 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         if unread:
             with_odd.append(profile)
             odd.update(unread)
-        n_named += sum(map(profile.count_named, ("v_call", "j_call")))
+        n_named += sum(map(profile.count_named, GENE_FIELDS))
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
@@ -205,7 +206,7 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
             f"{n:,} of {n_named:,} gene names are not recognised ({examples}),",
             "Check that these columns hold gene names. Each of these names is stored as it is, as a gene of its own.",
         )
-    for column in ("v_call", "j_call"):
+    for column in GENE_FIELDS:
         shares = [profile.count_named(column) / profile.kept for profile in profiles]
         without = [profile for profile, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
