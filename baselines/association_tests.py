@@ -97,7 +97,7 @@ def find_critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires
     return np.asarray(_find_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
 
 
-def compute_double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def compute_double_ranks(values: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
     """Return twice the rank of each value, (B,); equal values have their mean rank, so that this is a whole number."""
     return np.asarray(np.rint(2 * rankdata(values)), np.int64)
 

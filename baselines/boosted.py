@@ -24,10 +24,8 @@ from deeprc.baselines.diversity import (
 )
 from deeprc.baselines.gapped import list_gapped_offsets
 from deeprc.baselines.gene_usage import (
-    GENE_FIELDS,
     compute_centred_log_ratios,
     count_genes_by_field,
-    has_genes,
     learn_gene_names,
     list_genes,
 )
@@ -38,7 +36,6 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
-from deeprc.labels import find_canonical_order
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
@@ -123,9 +120,8 @@ class _BoostedTrees(RepertoireEstimator):
             compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
         for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
             compute_kmer_matrix(X[:0], offsets)
-        for field in GENE_FIELDS:
-            if has_genes(X, field):
-                list_genes(X[:0], field)
+        for field in X.gene_fields:
+            list_genes(X[:0], field)
         _compute_length_features(X[:0])
         prepare_abundances(X)
 
@@ -227,8 +223,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
     """
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        order = find_canonical_order(X, positive.astype(np.int64))
-        self._learn(X[order], positive[order].astype(np.float64), is_number=False)
+        self._learn(X, positive.astype(np.float64), is_number=False)
 
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._compute_outputs(X)

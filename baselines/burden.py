@@ -85,7 +85,7 @@ class BurdenTest(BinaryClassifier):
         """Learn as `fit` does, but without calibration."""
         check_whole_number("n_features", self.n_features)
         positive, donors = self._start_fit(X, y), validate_groups(X, groups, several=False)
-        order = find_canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive)
         self._select_features(X[order], positive[order], None if donors is None else donors[order])
         return self
 

@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import (
-    GENE_FIELDS,
     compute_centred_log_ratios,
     count_genes_by_field,
-    has_genes,
     learn_gene_names,
     list_genes,
 )
@@ -23,6 +21,7 @@ from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 from deeprc.progress import track
@@ -161,14 +160,13 @@ class _GeneFeatures(RepertoireEstimator):
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if the container has no V genes."""
-        if not has_genes(X, "v_call"):
+        if "v_call" not in X.gene_fields:
             raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Count and cache the genes of the container's repertoires."""
-        for field in GENE_FIELDS:
-            if has_genes(X, field):
-                list_genes(X[:0], field)
+        for field in X.gene_fields:
+            list_genes(X[:0], field)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("v_call", "both"))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 
-from deeprc.baselines.gene_usage import GENE_FIELDS, count_genes_by_field, has_genes, learn_gene_names, list_genes
+from deeprc.baselines.gene_usage import count_genes_by_field, learn_gene_names, list_genes
 from deeprc.baselines.linear import Matrix, PenalisedClassifier
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
@@ -85,9 +85,8 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         """Compute and cache the k-mer counts, for each pattern of gaps, and the gene counts of the container."""
         for offsets in list_gapped_offsets(self.k, self.max_gap):
             compute_kmer_matrix(X[:0], offsets, weighted=self.weighted)
-        for field in GENE_FIELDS:
-            if self.genes == "auto" and has_genes(X, field):
-                list_genes(X[:0], field)
+        for field in X.gene_fields if self.genes == "auto" else ():
+            list_genes(X[:0], field)
 
     def _compute_features(self, X: RepertoireDataset) -> Matrix:
         patterns = list_gapped_offsets(self.k, self.max_gap)

@@ -14,27 +14,18 @@ from numpy.typing import NDArray
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import count_genes
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
 
 __all__ = [
-    "GENE_FIELDS",
     "compute_centred_log_ratios",
     "count_genes_by_field",
     "count_named_genes",
-    "has_genes",
     "learn_gene_names",
     "list_genes",
 ]
 
-GENE_FIELDS = ("v_call", "j_call")
-"""Fields whose genes are counted, in the order of the features."""
-
 _PSEUDOCOUNT = 0.5
-
-
-def has_genes(X: RepertoireDataset, field: str) -> bool:
-    """Return whether the container has a column of gene calls, `v_call` or `j_call`."""
-    return field in X.gene_fields
 
 
 def list_genes(X: RepertoireDataset, field: str) -> list[str]:
@@ -105,7 +96,7 @@ def compute_centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 def _load_gene_counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:
     """Return the number of sequences with each gene, (B, G), and the names of the genes."""
-    if not has_genes(X, field):
+    if field not in X.gene_fields:
         raise InputError(f"{X.container.path}: has no {field}")
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:

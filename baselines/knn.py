@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, compute_dataset_kernel
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["KNN", "KNNRegressor", "average_nearest"]
 
@@ -43,7 +42,7 @@ class _NearestNeighbours(KernelMethod):
         kernel = self._compute_kernel_to_kept(X)
         return np.asarray(average_nearest(kernel, np.broadcast_to(labels, kernel.shape), [self.n_neighbors])[0])
 
-    def _average_path(
+    def _path(
         self, X: RepertoireDataset, labels: NDArray[Any], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the mean labels, (V, A), for each number of neighbours; each row's neighbours are sorted once."""
@@ -82,19 +81,11 @@ class KNN(_NearestNeighbours, KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)
-        order = find_canonical_order(X, positive.astype(np.int64))
-        self._keep(X[order])
-        self.positive_ = positive[order]
+        self._keep(X)
+        self.positive_ = positive
 
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._average_nearest(X, self.positive_)
-
-    def decision_path(
-        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
-    ) -> Floats:
-        """Return the scores, (V, A), for each number of neighbours; see `BinaryClassifier.decision_path`."""
-        _, positive = encode_two_classes(X, y)
-        return self._average_path(X, positive, X_new, values)
 
 
 class KNNRegressor(_NearestNeighbours, KernelRegressor):
@@ -122,9 +113,6 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
 
     def _predict(self, X: RepertoireDataset) -> Floats:
         return self._average_nearest(X, self.numbers_)
-
-    def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        return self._average_path(X, numbers, X_new, values)
 
 
 def average_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[int]) -> Floats:

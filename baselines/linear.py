@@ -5,13 +5,12 @@ Letters: B repertoires, M features, n features with a coefficient, V values of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from sklearn.base import clone
 
 from deeprc.arrays import Floats
 from deeprc.baselines.columns import Scale
@@ -24,7 +23,6 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import to_plain, validate
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
-from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
 
@@ -67,7 +65,7 @@ class LinearModel(RepertoireEstimator):
         """
         raise NotImplementedError
 
-    def _solve(self, X: RepertoireDataset, labels: NDArray[Any]) -> None:
+    def _fit(self, X: RepertoireDataset, labels: NDArray[Any]) -> None:
         """Compute and keep the solution for the model's own value of `path_parameter`."""
         for solution in self._fit_path(X, labels, [getattr(self, self.path_parameter)]):
             self.features_, self.coef_ = solution.columns, solution.coefficients
@@ -81,8 +79,11 @@ class LinearModel(RepertoireEstimator):
         check_coefficients(self.features_, self.coef_)
         self.intercept_ = float(validate(to_plain(self.intercept_), float, "intercept"))
 
-    def _score_path(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
-        """Return the score of each new repertoire by each solution, (V, B)."""
+    def _path(
+        self, X: RepertoireDataset, labels: NDArray[Any], X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> Floats:
+        """Return the score of each new repertoire, (V, B), for each value of `path_parameter`."""
+        solutions = self._fit_path(X, labels, values)
         rows = self._compute_features(X_new)
         return np.array(
             [_score_rows(rows, solution.columns, solution.coefficients, solution.intercept) for solution in solutions]
@@ -92,26 +93,8 @@ class LinearModel(RepertoireEstimator):
 class LinearClassifier(LinearModel, BinaryClassifier):
     """A classifier with a linear score."""
 
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        order = find_canonical_order(X, positive.astype(np.int64))
-        self._solve(X[order], positive[order])
-
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self._compute_scores(X)
-
-    def decision_path(
-        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
-    ) -> Floats:
-        """Return the scores of new repertoires, (V, B), for each value of `path_parameter`; see the base class."""
-        _, positive = encode_two_classes(X, y)
-        self.check_cohort(X)
-        if len(X_new) == 0 or len(values) == 0:
-            return np.zeros((len(values), len(X_new)))
-        self.check_cohort(X_new)
-        order = find_canonical_order(X, positive.astype(np.int64))
-        model = clone(self)
-        scores: Floats = model._score_path(X_new, model._fit_path(X[order], positive[order], list(values)))
-        return scores
 
 
 class PenalisedClassifier(LinearClassifier):
@@ -148,14 +131,8 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
         self._learn_columns(X)
         return fit_ridge_path(self._compute_features(X), labels, values, scale=self.scale)
 
-    def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
-        self._solve(X, numbers)
-
     def _predict(self, X: RepertoireDataset) -> Floats:
         return self._compute_scores(X)
-
-    def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        return self._score_path(X_new, self._fit_path(X, numbers, values))
 
 
 def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:

@@ -22,7 +22,6 @@ from deeprc.baselines.restored import check_dtype, check_numbers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.estimators import BinaryClassifier
-from deeprc.labels import find_canonical_order
 
 __all__ = ["LogisticMIL"]
 
@@ -110,11 +109,10 @@ class LogisticMIL(BinaryClassifier):
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         self._check_ranges()
         self.prior_ = float(np.log(positive.sum() / (~positive).sum()))
-        order = find_canonical_order(X, positive.astype(np.int64))
-        parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
+        parameters, losses = self._train(X, positive, self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
         carrier_classes = np.repeat(self._list_carrier_classes(), self.n_restarts)[best]
-        self._path = parameters[np.arange(len(parameters)), best], carrier_classes
+        self._parameter_path = parameters[np.arange(len(parameters)), best], carrier_classes
         self.weights_, self.bias_ = parameters[-1, best[-1], :-1], float(parameters[-1, best[-1], -1])
         self.carrier_, self.training_loss_ = int(carrier_classes[-1]), losses[-1]
 
@@ -142,7 +140,7 @@ class LogisticMIL(BinaryClassifier):
         epochs = sorted({int(value) for value in values})
         model = clone(self).set_params(n_epochs=epochs[-1])
         model._checkpoints = epochs
-        scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._path)
+        scores = model.fit_uncalibrated(X, y)._compute_scores(X_new, *model._parameter_path)
         return np.asarray(scores[np.searchsorted(epochs, values)])
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:

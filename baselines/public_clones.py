@@ -127,7 +127,7 @@ class PublicClones(BinaryClassifier):
     def fit_uncalibrated(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> PublicClones:
         """Learn as `fit` does. No inner fold separates a group; if there are groups, at least two are needed."""
         positive, donors = self._start_fit(X, y), validate_groups(X, groups)
-        order = find_canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive)
         self._learn(X[order], positive[order], None if donors is None else donors[order])
         return self
 

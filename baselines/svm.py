@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
@@ -21,7 +21,6 @@ from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, compute_
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.baselines.restored import check_numbers
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.labels import encode_two_classes, find_canonical_order
 
 __all__ = ["SVM", "SVMRegressor", "score_path"]
 
@@ -76,24 +75,18 @@ class SVM(KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         cost = check_positive("C", self.C)
-        order = find_canonical_order(X, positive.astype(np.int64))
-        kernel, positive = self._gram(X[order]), positive[order]
-        solution = _solve_for_cost(kernel, positive, cost)
-        self._keep(X[order[solution.rows]])
+        solution = _solve_for_cost(self._gram(X), positive, cost)
+        self._keep(X[solution.rows])
         self.dual_coef_ = solution.coefficients
         self.intercept_ = np.array([solution.intercept])
 
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return np.asarray(self._compute_kernel_to_kept(X) @ self.dual_coef_ + self.intercept_)
 
-    def decision_path(
-        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
+    def _path(
+        self, X: RepertoireDataset, positive: NDArray[np.bool_], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
-        """Return the scores, (V, B), that each C gives new repertoires; see `BinaryClassifier.decision_path`."""
-        _, positive = encode_two_classes(X, y)
         costs = np.array([check_positive("C", value) for value in values], np.float64)
-        order = find_canonical_order(X, positive.astype(np.int64))
-        X, positive = X[order], positive[order]
         new = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         return score_path(self._gram(X), positive, new, costs)
 

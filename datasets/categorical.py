@@ -41,6 +41,11 @@ class Categorical:
         code_of: dict[str, int] = {}
         return cls(extend_vocabulary(code_of, names).astype(dtype), tuple(code_of))
 
+    @classmethod
+    def unknown(cls, n: int) -> Categorical:
+        """Return n unknown names."""
+        return cls(np.zeros(n, np.uint16), ("",))
+
     def names(self) -> NDArray[np.object_]:
         """Return the N names as text, (N,) object."""
         names: NDArray[np.object_] = np.asarray(self.vocabulary, dtype=object)[self.codes]

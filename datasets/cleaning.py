@@ -7,8 +7,7 @@ Letters: N rows, R residues.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -174,11 +173,8 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
     n = int(counted.sum())
     if n < _MIN_CDR3S:
         return False
-    first, last = rows.sequences.offsets[:-1][counted], rows.sequences.offsets[1:][counted] - 1
-    first, last = (
-        rows.sequences.letters[first] & 0xDF,
-        rows.sequences.letters[last] & 0xDF,
-    )  # ASCII letters in upper case
+    ends = rows.sequences.offsets[:-1][counted], rows.sequences.offsets[1:][counted] - 1
+    first, last = (rows.sequences.letters[end] & 0xDF for end in ends)  # ASCII letters in upper case
     n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
     if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
         raise InputError(
@@ -208,14 +204,13 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
     rows, keep = examined.rows, examined.reason == KEPT
     encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
     sequences, n_capped = _merge_equal_rows(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
-    sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
     is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
         dropped={name: int(np.sum(examined.reason == code)) for code, name in enumerate(DROP_REASONS)},
         merged=int(keep.sum()) - len(sequences),
-        counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
+        counts_from=_count_names(rows.count_sources, rows.count_source[keep]),
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
         sequences_from=_count_names(examined.sequences_from, rows.kinds[keep]),
@@ -374,9 +369,5 @@ def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, index: NDAr
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
 
 
-def _count_names(names: list[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:
-    counter: Counter[str] = Counter()
-    for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True):
-        if n:
-            counter[name] += n
-    return dict(counter)
+def _count_names(names: Sequence[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:
+    return {name: n for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True) if n}

@@ -37,7 +37,7 @@ from deeprc.datasets.hdf5 import (
     open_hdf5,
     read_text,
 )
-from deeprc.datasets.legacy_texts import read_legacy_texts
+from deeprc.datasets.legacy_texts import read_texts_in_subprocess
 from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
@@ -101,7 +101,7 @@ class Container(SingleStoreContainer):
         self.version = read_version(file, self.path)
         if self.version == LINKED_VERSION:
             raise InputError(f"{self.path}: names other containers; expected one that holds its sequences itself")
-        texts = Texts(read_legacy_texts(self.path) if self.version == LEGACY_VERSION else None)
+        texts = Texts(read_texts_in_subprocess(self.path) if self.version == LEGACY_VERSION else None)
         origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
             file, members, texts, self.path
         )

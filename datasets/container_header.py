@@ -43,6 +43,7 @@ __all__ = [
     "is_container",
     "read_header",
     "read_version",
+    "refuse_other_file",
 ]
 
 FORMAT = "deeprc-repertoires"
@@ -125,6 +126,12 @@ def is_container(path: Path) -> bool:
             return has_attribute(file, "format") and has_attribute(file, "alphabet") and "repertoire_ids" in file
     except (InputError, OSError, RuntimeError):
         return False
+
+
+def refuse_other_file(output: Path) -> None:
+    """Raise InputError if a file would be replaced that is not a container."""
+    if output.exists() and not is_container(output):
+        raise InputError(f"{output}: exists and is not a container; choose another `output`")
 
 
 def read_version(file: h5py.File, path: Path) -> int:

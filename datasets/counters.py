@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["GOLDEN", "MIX_1", "MIX_2", "derive_key", "draw_uniform", "draw_uniforms", "draw_word", "draw_words"]
+__all__ = [
+    "GOLDEN",
+    "MIX_1",
+    "MIX_2",
+    "derive_key",
+    "draw_uniform",
+    "draw_uniforms",
+    "draw_word",
+    "draw_words",
+    "mix_words",
+]
 
 GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64."""
@@ -38,11 +48,14 @@ def _mix_bits(z: int) -> int:
 def draw_words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return 64 random bits for each counter; there is one key for all, or one for each."""
     with np.errstate(over="ignore"):
-        z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
-        bits: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-    return bits
+        return mix_words(np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN))
+
+
+def mix_words(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers that are spread evenly over all 64 bits, one to one: the last step of splitmix64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
+    return z ^ (z >> np.uint64(31))
 
 
 def draw_uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float64]:

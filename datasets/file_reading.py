@@ -117,13 +117,11 @@ def read_file(file: FileToRead) -> ReadResult:
     return ReadResult(repertoires, key)
 
 
-def note_failure(failed: dict[str, str], file: FileToRead, error: str) -> bool:
-    """Add an error to the errors by file (and by repertoire if a file has several); return whether it is new."""
-    if error in failed.values():  # an error of the whole file, which each of its repertoires raises
-        return False
-    path = str(file.path)
-    failed[path if path not in failed else f"{path}: {', '.join(file.repertoires)}"] = error
-    return True
+def note_failure(failed: dict[str, str], file: FileToRead, error: str) -> None:
+    """Add a new error to the errors by file (and by repertoire if a file has several)."""
+    if error not in failed.values():  # an error of the whole file is raised by each of its repertoires
+        path = str(file.path)
+        failed[path if path not in failed else f"{path}: {', '.join(file.repertoires)}"] = error
 
 
 def choose_workers(files: Sequence[FileToRead], jobs: int | None, scheduler: str | None = None) -> Workers:

@@ -222,7 +222,7 @@ def _expand_short_tie(text: str) -> tuple[str, ...]:
     if gene is not None:
         return (gene,)
     head, *others = text.split("/")
-    start = _GROUP.match(head)
+    start = _LOCUS.match(head)
     if start is None or any(("-" in other) != ("-" in head) for other in others):
         return ()
     genes = [_find_imgt_name(head), *(_find_imgt_name(start[0] + other) for other in others)]
@@ -308,7 +308,6 @@ _CALL = re.compile(
     r"(?:\*[^\s()*/]*)?"  # the allele
     r"(?:\s+[\[(]?(?:F|ORF|P)[\])]?)?"  # whether the allele is functional
 )
-_GROUP = re.compile(r"(?:TC?R[ABGD]|IG[HKL])[VDJ]")
 _LOCUS = re.compile(r"(TC?R[ABGD]|IG[HKL])[VDJ]")
 
 # Letters that look like Latin ones are written by their number.

@@ -120,14 +120,10 @@ def _concatenate_repertoires(repertoires: Sequence[Sequences]) -> Sequences:
     genes = {}
     for name in GENE_FIELDS:
         if any(name in sequences.genes for sequences in repertoires):
-            calls = [sequences.genes.get(name, _make_unknown_genes(len(sequences))) for sequences in repertoires]
-            joint = Categorical.concatenate([_make_unknown_genes(0), *calls])
+            calls = [sequences.genes.get(name, Categorical.unknown(len(sequences))) for sequences in repertoires]
+            joint = Categorical.concatenate([Categorical.unknown(0), *calls])
             genes[name] = Categorical(joint.codes.astype(np.uint16), joint.vocabulary)
     return joined.with_genes(genes)
-
-
-def _make_unknown_genes(n: int) -> Categorical:
-    return Categorical(np.zeros(n, np.uint16), ("",))
 
 
 def from_frame(

@@ -13,12 +13,13 @@ from typing import Any
 import pandas as pd
 
 from deeprc.datasets.cleaning import Cleaning
-from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_header import refuse_other_file
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.linked_container import open_parts
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.provenance import check_values
-from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.documents import CONTROL_CHARACTERS, abbreviate
 from deeprc.errors import InputError, join_names
@@ -99,7 +100,7 @@ def join(
             for row, name in enumerate(part.repertoire_ids):
                 start, stop = part.repertoire_offsets[row : row + 2].tolist()
                 sequences = part.sequences.slice(start, stop)
-                writer.append(str(name), sequences if recipe is not None else _drop_witness(sequences))
+                writer.append(str(name), sequences if recipe is not None else replace(sequences, witness=None))
             if FileStamp.of(part.path) != part.stamp:
                 raise InputError(f"{part.path}: was changed while it was read; try again")
         writer.finish(metadata, source=source, preprocessing=preprocessing, simulation=recipe)
@@ -109,10 +110,6 @@ def join(
 def _get_part_name(part: Container) -> str:
     """Return the name of a part's file as text that a container can hold: a name may be any bytes."""
     return CONTROL_CHARACTERS.sub("?", part.path.name).encode(errors="replace").decode()
-
-
-def _drop_witness(sequences: Sequences) -> Sequences:
-    return replace(sequences, witness=None)
 
 
 def _check_paths(paths: Sequence[Path], target: Path) -> None:
@@ -125,8 +122,7 @@ def _check_paths(paths: Sequence[Path], target: Path) -> None:
             raise InputError(f"{paths[position]}: is given twice")
     if Path(os.path.realpath(target)) in real_paths:
         raise InputError(f"{target}: is one of the containers to join; choose another `output`")
-    if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is not a container; choose another `output`")
+    refuse_other_file(target)
 
 
 def _check_parts_fit(parts: Sequence[Container]) -> None:

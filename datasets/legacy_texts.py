@@ -23,7 +23,7 @@ import numpy as np
 
 from deeprc.errors import InputError
 
-__all__ = ["read_legacy_texts", "read_texts_in_subprocess"]
+__all__ = ["read_texts_in_subprocess"]
 
 _SECONDS = 60
 _MAX_BYTES = 64 << 20
@@ -46,37 +46,29 @@ _PROGRAM = (
 )
 
 
-def read_legacy_texts(path: Path) -> dict[str, Any]:
-    """Return all texts of a container of version 1.
+def read_texts_in_subprocess(
+    path: Path, locations: Mapping[str, tuple[int, int] | None] | None = None
+) -> dict[str, Any]:
+    """Return texts of an HDF5 file, read by a separate process.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    locations
+        Range of rows to read of each dataset, by its location in the file; None for all its rows. If there are no
+        locations, all texts of a container of version 1 are read.
 
     Returns
     -------
-    A dictionary from the location of a dataset to its texts, and from `location@name` to the text, or list of texts, of
-    an attribute; the root's location is "".
+    A dictionary from the location of a dataset to its texts. For a container of version 1 also from `location@name` to
+    the text, or list of texts, of an attribute; the root's location is "".
 
     Raises
     ------
     InputError
         If they cannot be read.
     """
-    return _read_texts(path, None)
-
-
-def read_texts_in_subprocess(path: Path, rows_of: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
-    """Return texts of an HDF5 file, read by a separate process, by the location of their dataset in the file.
-
-    `rows_of` has the range of rows to read of each dataset, None for all rows.
-
-    Raises
-    ------
-    InputError
-        If they cannot be read.
-    """
-    return _read_texts(path, rows_of)
-
-
-def _read_texts(path: Path, locations: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
-    """Return the texts at the locations, or all texts of a container of version 1 if there are none."""
     name = "its texts" if locations is not None else "the texts of its version 1"
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     environment = {**os.environ, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}  # threads take address space
@@ -86,9 +78,8 @@ def _read_texts(path: Path, locations: Mapping[str, tuple[int, int] | None] | No
             written = _read_output(process, path, name)
         if process.returncode:
             error_output.seek(max(error_output.tell() - _LAST_WORDS, 0))
-            reason = (error_output.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[
-                -1
-            ]
+            lines = error_output.read().decode(errors="replace").split("\n")[:-1]
+            reason = lines[-1] if lines else "it crashes the HDF5 library"
             kind = "container" if locations is None else "file"
             raise InputError(f"{path}: the {kind} is damaged: {name} cannot be read: {reason[:200]}")
     texts: dict[str, Any] = {}

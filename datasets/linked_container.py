@@ -132,7 +132,7 @@ class LinkedContainer:
         )
         for store in self.stores:
             sequences, n = store.sequences, len(store.sequences)
-            genes = {name: sequences.genes.get(name, Categorical(np.zeros(n, np.uint16), ("",))) for name in fields}
+            genes = {name: sequences.genes.get(name, Categorical.unknown(n)) for name in fields}
             witness = sequences.witness if self.has_witness else None
             if witness is None and self.has_witness:
                 witness = np.zeros(n, np.uint8)

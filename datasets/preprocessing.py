@@ -10,7 +10,7 @@ from operator import index as as_integer
 from pathlib import Path
 
 from deeprc.datasets.appending import Progress, RepertoireAppender
-from deeprc.datasets.container import is_container
+from deeprc.datasets.container_header import refuse_other_file
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import SourceFiles, find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
@@ -118,8 +118,7 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
 def check_container_output(output: Path) -> None:
     """Refuse a path to which no container can be written, and the path of a file that is not a container."""
     check_output_path(output)
-    if output.exists() and not is_container(output):
-        raise InputError(f"{output}: exists and is not a container; choose another `output`")
+    refuse_other_file(output)
 
 
 def _check_jobs(jobs: int | None) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from deeprc.datasets.container import Container, is_container
+from deeprc.datasets.container import Container
 from deeprc.datasets.container_file import rewrite_metadata
+from deeprc.datasets.container_header import refuse_other_file
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import list_stems, match_files
@@ -119,8 +120,7 @@ def relabel(
         raise InputError("`keep_columns` and `drop_columns` contradict each other; choose one")
     source = open_container(container)
     target = Path(container if output is None else output)
-    if target.exists() and not is_container(target):
-        raise InputError(f"{target}: exists and is not a container; choose another `output`")
+    refuse_other_file(target)
     ids = [str(name) for name in source.repertoire_ids]
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")

@@ -225,7 +225,8 @@ class BinaryClassifier(RepertoireClassifier):
         """
         positive = self._start_fit(X, y)
         validate_groups(X, groups, several=False)
-        self._fit(X, positive)
+        order = find_canonical_order(X, positive)
+        self._fit(X[order], positive[order])
         return self
 
     def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
@@ -243,7 +244,7 @@ class BinaryClassifier(RepertoireClassifier):
         """
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups, several=False)
-        order = find_canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive)
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
         training_scores = self.decision_function(X)
         mean, spread = (moment.item() for moment in compute_mean_and_sd(training_scores))
@@ -296,13 +297,27 @@ class BinaryClassifier(RepertoireClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is the same as from `fit_uncalibrated(X, y).decision_function(X_new)` with each value. Subclasses
-        share work between the values. `self` does not change.
+        The result is the same as from `fit_uncalibrated(X, y).decision_function(X_new)` with each value. `_path` shares
+        work between the values. `self` does not change.
+        """
+        model = clone(self)
+        positive = model._start_fit(X, y)
+        if len(X_new) == 0 or len(values) == 0:
+            return np.zeros((len(values), len(X_new)))
+        model.check_cohort(X_new)
+        order = find_canonical_order(X, positive)
+        return np.asarray(model._path(X[order], positive[order], X_new, list(values)), np.float64)
+
+    def _path(
+        self, X: RepertoireDataset, positive: NDArray[np.bool_], X_new: RepertoireDataset, values: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Return the scores of new repertoires, (V, B), for each value of `path_parameter`; by default by one fit each.
+
+        X and `positive` are as for `_fit`.
         """
         assert self.path_parameter is not None
-        models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
-        scores = [model.fit_uncalibrated(X, y).decision_function(X_new) for model in models]
-        return np.array(scores).reshape(len(values), len(X_new))
+        models = [clone(self).set_params(**{self.path_parameter: value}) for value in values]
+        return np.array([model.fit_uncalibrated(X, positive).decision_function(X_new) for model in models])
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]

@@ -6,11 +6,9 @@ The format is recognised from the header alone. A new format is one module with 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from deeprc.datasets.numeric_text import is_number
 from deeprc.datasets.readers.airr import AirrReader
@@ -37,9 +35,6 @@ from deeprc.datasets.readers.text import read_header
 from deeprc.datasets.readers.vdjtools import VdjtoolsReader
 from deeprc.errors import InputError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
     "COUNT_CELLS",
     "COUNT_ONE",
@@ -60,7 +55,6 @@ __all__ = [
     "make_rows",
     "match_reader",
     "read_header",
-    "read_repertoire",
     "read_rows",
 ]
 
@@ -188,11 +182,3 @@ def _is_data(columns: Sequence[str]) -> bool:
     known = {"cdr3", "junction", "sequence", "count"}
     has_known = any(name in column.casefold() for column in columns for name in known)
     return any(map(_JUNCTION.fullmatch, columns)) or (2 * n_numbers > len(columns) and not has_known)
-
-
-def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:
-    """Read one repertoire file, whatever its format; see `to_frame` for the columns of the result."""
-    from deeprc.datasets.readers.frame import to_frame  # pandas, which reading a cohort does not need
-
-    header = read_header(Path(path))
-    return to_frame(read_rows(header, match_reader(header, reader).layout))

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.compilation import open_threads
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.recombination import load_model
 from deeprc.progress import track
 
@@ -39,7 +40,7 @@ def compute_generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     if importlib.util.find_spec("righor") is None or chain is None:
         return None
     model = load_model("human", chain)
-    genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in ("v_call", "j_call")]
+    genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in GENE_FIELDS]
     rows = list(zip(clones["junction_aa"], *genes, strict=True))
     with open_threads() as threads:
         probabilities = threads.map(partial(_compute_probability, model), rows)
@@ -49,7 +50,7 @@ def compute_generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
 
 def _find_chain(clones: pd.DataFrame) -> str | None:
     """Return the chain of most genes; None if there is no model of it."""
-    names = pd.concat([clones[name] for name in ("v_call", "j_call") if name in clones] or [pd.Series([], dtype=str)])
+    names = pd.concat([clones[name] for name in GENE_FIELDS if name in clones] or [pd.Series([], dtype=str)])
     loci = names.astype(str).str.extract(_LOCUS.pattern)[0].str.lower().value_counts()
     return next((str(locus) for locus in loci.index if locus in _CHAINS), None)
 

@@ -17,13 +17,14 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import apply_setting, remove_path_parameter
 from deeprc.benchmarking.store import ResultStore
+from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.strata import find_strata_columns
-from deeprc.jobs import HERE
+from deeprc.jobs import HERE, Workers
 
-__all__ = ["Execution", "Progress"]
+__all__ = ["Execution", "JobRunner", "Progress"]
 
 Progress = Callable[[int, int, float | None], None]
 """Function of the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
@@ -31,18 +32,73 @@ Progress = Callable[[int, int, float | None], None]
 _logger = logging.getLogger(__name__)
 
 
-class Execution:
+class JobRunner:
+    """A runner of the jobs that have no outcome yet. A job that fails ends the call, unless a subclass notes it.
+
+    Attributes
+    ----------
+    done
+        The jobs that have an outcome, each with it, by their keys.
+    n_total
+        The number of all jobs, for the progress.
+    """
+
+    def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
+        self.store, self.workers, self.progress = store, workers, progress
+        self.remaining_time = RemainingTime(workers)
+        self.done: dict[str, tuple[Job, Outcome]] = {}
+        self.n_total = 0
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs that have no stored outcome, and store their outcomes."""
+        waiting: dict[str, Job] = {}
+        for job in jobs:
+            stored = self.store.get(job)
+            if stored is None or not self._is_usable(job, stored):
+                waiting[job.key] = job
+            else:
+                self.done[job.key] = (job, stored)
+        self._prepare(list(waiting.values()))
+        self._report_progress(waiting)
+        # closed at once if anything goes wrong here, so that no worker continues
+        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
+            for job, outcome in ended:
+                self.remaining_time.count_job()
+                self.store.put(job, outcome)
+                self.done[job.key] = (job, outcome)
+                del waiting[job.key]
+                if "error" in outcome:
+                    self._note_failure(job, outcome["error"])
+                self._report_progress(waiting)
+
+    def _is_usable(self, job: Job, outcome: Outcome) -> bool:  # noqa: ARG002 (for subclasses)
+        """Return whether a stored outcome can be used."""
+        return True
+
+    def _prepare(self, jobs: Sequence[Job]) -> None:
+        """Do what is useful before jobs are run."""
+
+    def _note_failure(self, job: Job, error: str) -> None:
+        """Raise an error, or note that a job has failed."""
+        raise InputError(f"{job.method}: fold {job.fold}: {error}")
+
+    def _report_progress(self, waiting: Mapping[str, Job]) -> None:
+        if self.progress is not None:
+            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
+            self.progress(len(self.done), self.n_total, left)
+
+
+class Execution(JobRunner):
     """The execution of a benchmark: it runs the jobs that have no outcome yet, and collects all outcomes."""
 
     def __init__(
         self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
     ) -> None:
-        self.plan, self.store, self.progress = plan, store, progress
+        super().__init__(store, options.workers, progress)
+        self.plan = plan
         self.scoring = choose_scoring(plan.folds.task.kind, plan.folds.task.classes)
-        self.workers = options.workers
-        self.remaining_time = RemainingTime(options.workers)
-        self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}
+        self.failed_methods: set[str] = set()
         searches = {(m.name, f): plan.make_search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
         self.searches = searches
         self.n_total = sum(map(len, searches.values())) + len(searches)
@@ -84,38 +140,18 @@ class Execution:
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
     def _run_jobs(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs that have no stored outcome, store their outcomes, and note failures."""
-        waiting: dict[str, Job] = {}
-        for job in jobs:
-            stored = self.store.get(job)
-            if stored is None or not self._is_of_cohort(job, stored):
-                waiting[job.key] = job
-            else:
-                self.done[job.key] = (job, stored)
-        self._fill_caches(list(waiting.values()))
-        self._report_progress(waiting)
-        failed = set(self.failures)
-        # closed at once if anything goes wrong here, so that no worker continues
-        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
-            for job, outcome in ended:
-                self.remaining_time.count_job()
-                self.store.put(job, outcome)
-                self.done[job.key] = (job, outcome)
-                del waiting[job.key]
-                if "error" in outcome and job.method not in failed:
-                    failed.add(job.method)
-                    _logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
-                self._report_progress(waiting)
+        """Run the jobs that have no stored outcome, and note the first failure of each method."""
+        self.run(jobs)
         for job in jobs:  # in the order of the jobs, not in that in which they ended
             if "error" in self.done[job.key][1]:
                 self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
 
-    def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
+    def _is_usable(self, job: Job, outcome: Outcome) -> bool:
         """Return whether stored predictions are for the repertoires of the cohort."""
         ids = self.plan.dataset.repertoire_ids[job.split.test]
         return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(repertoire_id) for repertoire_id in ids]
 
-    def _fill_caches(self, jobs: Sequence[Job]) -> None:
+    def _prepare(self, jobs: Sequence[Job]) -> None:
         """Compute the shared cache with all cores, before several processes need it."""
         if self.workers == HERE:
             return
@@ -130,10 +166,10 @@ class Execution:
                 except Exception as error:  # the job will raise and report it again
                     _logger.debug("%s: cannot be prepared: %s", job.method, error)
 
-    def _report_progress(self, waiting: Mapping[str, Job]) -> None:
-        if self.progress is not None:
-            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
-            self.progress(len(self.done), self.n_total, left)
+    def _note_failure(self, job: Job, error: str) -> None:
+        if job.method not in self.failed_methods:
+            self.failed_methods.add(job.method)
+            _logger.warning("%s failed: fold %d: %s", job.method, job.fold, error)
 
     def _find_final_job(self, name: str, fold: int) -> Job | None:
         """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""

@@ -25,25 +25,25 @@ from deeprc.checks.profile import (
     Fingerprints,
     RepertoireProfile,
     compute_gene_factors,
-    encode_locus,
+    find_chain_codes,
     is_contradicting,
-    mix_hashes,
 )
 from deeprc.checks.sheet import SheetDonors, find_targets
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.counters import mix_words
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import find_mouse_genes, normalise_gene
 from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.metadata import Metadata, find_file_column
 from deeprc.datasets.report import RepertoireReport
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.progress import track
 from deeprc.tasks import Task
 
 __all__ = ["check_dataset", "hash_repertoire", "profile_container"]
 
-_FIELDS = ("v_call", "j_call")
 _UNCHECKED = ("locus", "genes")  # keys of a report: locus may be None, genes are not in containers
 _VERSION = 1  # version of the profiles in the cache beside the container
 _NO_CODES = np.zeros(0, np.uint16)
@@ -106,7 +106,7 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping)
     }
-    genes = _GeneNames.of({field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS})
+    genes = _GeneNames.of({field: tuple(arrays[f"{field}_names"].tolist()) for field in GENE_FIELDS})
     profiles = []
     for row, name in zip(dataset.repertoire_indices.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _restore_report(name, int(arrays["kept"][row]), known.get(name))
@@ -133,7 +133,7 @@ class _GeneNames:
 def _make_profile(arrays: Arrays, row: int, report: RepertoireReport, genes: _GeneNames) -> RepertoireProfile:
     """Return the profile of the repertoire at a row."""
     usage = {}
-    for field in _FIELDS:
+    for field in GENE_FIELDS:
         if genes.by_field[field]:
             part = slice(*arrays[f"{field}_offsets"][row : row + 2].tolist())
             pairs = zip(arrays[f"{field}_codes"][part].tolist(), arrays[f"{field}_counts"][part].tolist(), strict=True)
@@ -177,15 +177,15 @@ def _list_values(counts: object) -> list[object]:
 
 def _make_profile_arrays(all_repertoires: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
-    names = {field: _collect_gene_names(all_repertoires, field) for field in _FIELDS}
+    names = {field: _collect_gene_names(all_repertoires, field) for field in GENE_FIELDS}
     profiled = all_repertoires.map_repertoires(partial(_profile_repertoire, names=names))
     parts = list(track(profiled, "checking repertoires", len(all_repertoires)))
-    arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
+    arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in GENE_FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
         arrays[name] = np.array([part[name] for part in parts], np.int64)
     arrays["digest"] = np.array([part["digest"] for part in parts], "S64")
     arrays["loci"] = np.array([part["loci"] for part in parts], np.int64).reshape(len(parts), N_LOCI**2)
-    ragged = {"sketch": ("hashes",), "top": ("hashes",), **dict.fromkeys(_FIELDS, ("codes", "counts"))}
+    ragged = {"sketch": ("hashes",), "top": ("hashes",), **dict.fromkeys(GENE_FIELDS, ("codes", "counts"))}
     for name, columns in ragged.items():
         arrays[f"{name}_offsets"] = compute_offsets(np.array([len(part[name][0]) for part in parts], np.int64))
         for index, column in enumerate(columns):
@@ -212,16 +212,16 @@ def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, .
     fingerprints = Fingerprints.of(hash_repertoire(repertoire), counts)
     used: dict[str, Any] = {}
     loci = []
-    for field in _FIELDS:
+    for field in GENE_FIELDS:
         genes = repertoire.genes.get(field)
         if genes is None:
             used[field] = ([], [])
-            loci.append(np.zeros(len(counts), np.int64))
+            loci.append(np.zeros(len(counts), np.int8))
             continue
         n_of = genes.count_occurrences()
         present = np.flatnonzero(n_of)
         used[field] = (_index_vocabulary(genes.vocabulary, names[field])[present], n_of[present])
-        loci.append(_find_chain_codes(genes.vocabulary)[genes.codes])
+        loci.append(find_chain_codes(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
         "total": counts.sum(dtype=np.int64),
@@ -242,20 +242,14 @@ def _index_vocabulary(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> ND
     return np.array([index_of[name] for name in vocabulary], np.int64)
 
 
-@lru_cache(maxsize=1 << 6)
-def _find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return the chain, as `encode_locus` has it, of each name of a vocabulary, (G,)."""
-    return np.array([encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int64)
-
-
-def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
+def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = GENE_FIELDS) -> NDArray[np.uint64]:
     """Return the hash of each sequence, (N,): what `hash_with_gene_names` returns, compiled for containers.
 
     Only the genes of `gene_fields` are hashed with the residues.
     """
     hashes = np.zeros(len(repertoire), np.uint64)
     terms: list[NDArray[Any]] = []
-    for field in _FIELDS:
+    for field in GENE_FIELDS:
         genes = repertoire.genes.get(field) if field in gene_fields else None
         if genes is None:
             terms += [_NO_HASHES, _NO_CODES]
@@ -264,7 +258,7 @@ def hash_repertoire(repertoire: Repertoire, *, gene_fields: Sequence[str] = _FIE
             terms += [compute_gene_factors(field, genes.vocabulary), codes]
     residues = np.ascontiguousarray(repertoire.residues)
     _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)
-    return mix_hashes(hashes)
+    return mix_words(hashes)
 
 
 @njit(nogil=True)

@@ -12,6 +12,7 @@ from deeprc.checks.findings import Finding, Severity, list_few, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import cut_name, format_count
 
 __all__ = ["find_content_problems"]
@@ -131,15 +132,14 @@ def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
     """Yield findings about sequences whose genes belong to a different chain than the file says."""
     contradicting = [profile for profile in profiles if profile.contradicting > max(_SOME * profile.kept, 1)]
     mostly_contradicting = [profile for profile in contradicting if profile.contradicting > _MANY * profile.kept]
-    for severity, affected in (
-        ("error", mostly_contradicting),
-        ("warning", [profile for profile in contradicting if profile not in mostly_contradicting]),
-    ):
+    others = [profile for profile in contradicting if profile not in mostly_contradicting]
+    severities: tuple[Severity, Severity] = ("error", "warning")
+    for severity, affected in zip(severities, (mostly_contradicting, others), strict=True):
         if affected:
             n, kept = sum(profile.contradicting for profile in affected), sum(profile.kept for profile in affected)
             yield _make_finding(
                 affected,
-                "error" if severity == "error" else "warning",
+                severity,
                 "chain-contradiction",
                 f"{n:,} of {kept:,} sequences have a V or J gene of a different chain than the locus column, `locus` "
                 "or the other gene says,",
@@ -154,7 +154,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
     others = [
         profile
         for profile in profiles
-        if profile not in mouse_profiles and max(map(profile.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
+        if profile not in mouse_profiles and max(map(profile.count_named, GENE_FIELDS)) >= _MIN_ROWS
     ]
     single = [profile for profile in others if profile.of_mice]
     if mouse_profiles:
@@ -195,7 +195,7 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         if unread:
             with_odd.append(profile)
             odd.update(unread)
-        n_named += sum(map(profile.count_named, ("v_call", "j_call")))
+        n_named += sum(map(profile.count_named, GENE_FIELDS))
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
@@ -206,7 +206,7 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
             f"{n:,} of {n_named:,} gene names are not recognised ({examples}),",
             "Check that these columns hold gene names. Each of these names is stored as it is, as a gene of its own.",
         )
-    for column in ("v_call", "j_call"):
+    for column in GENE_FIELDS:
         shares = [profile.count_named(column) / profile.kept for profile in profiles]
         without = [profile for profile, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
@@ -300,10 +300,8 @@ def _find_rounded_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
     """Yield a finding about counts that were no whole numbers of at least 1."""
     rounded = [profile for profile in profiles if profile.report.counts_rounded]
     if rounded:
-        n, rows = (
-            sum(profile.report.counts_rounded for profile in rounded),
-            sum(profile.report.rows_read for profile in rounded),
-        )
+        n = sum(profile.report.counts_rounded for profile in rounded)
+        rows = sum(profile.report.rows_read for profile in rounded)
         yield _make_finding(
             rounded,
             "warning" if n > _MANY * rows else "note",

@@ -21,7 +21,6 @@ __all__ = [
     "Pair",
     "compute_median_overlap",
     "find_overlaps",
-    "find_sampled_overlaps",
     "iterate_overlap_blocks",
     "shorten_sketches",
 ]
@@ -78,11 +77,6 @@ def shorten_sketches(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArra
     sketches = [profile.fingerprints.sketch for profile in profiles]
     is_sampled = [profile.fingerprints.is_sampled or len(profile.fingerprints.sketch) > size for profile in profiles]
     return [sketch[:size] for sketch in sketches], is_sampled
-
-
-def find_sampled_overlaps(profiles: Sequence[RepertoireProfile], *, with_disjoint: bool = False) -> list[Pair]:
-    """Return the pairs of repertoires that share a sampled sequence (junction and genes); see `find_overlaps`."""
-    return find_overlaps(*shorten_sketches(profiles), with_disjoint=with_disjoint)
 
 
 def find_overlaps(

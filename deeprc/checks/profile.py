@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
-from deeprc.datasets.counters import MIX_1, MIX_2
+from deeprc.datasets.counters import GOLDEN, mix_words
 from deeprc.datasets.file_reading import FileToRead
 from deeprc.datasets.genes import LOCI, normalise_gene
 from deeprc.datasets.report import RepertoireReport
@@ -31,10 +31,9 @@ __all__ = [
     "Fingerprints",
     "RepertoireProfile",
     "compute_gene_factors",
-    "encode_locus",
+    "find_chain_codes",
     "hash_with_gene_names",
     "is_contradicting",
-    "mix_hashes",
     "sample_hashes",
 ]
 
@@ -50,15 +49,14 @@ N_LOCI = len(LOCI) + 1
 """The number of chains, and one more for an unknown chain, whose code is 0."""
 
 _LONGEST = 256
-_DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # whether two chains differ, by their codes
+_DIFFERENT: NDArray[np.bool_] = ~np.eye(N_LOCI, dtype=np.bool_)  # whether two chains differ, by their codes
 _DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
 _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
 
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
 """A random number for each position and residue; the hash of a sequence begins as their sum."""
 
-_MIX = np.uint64(MIX_1), np.uint64(MIX_2)  # multipliers of splitmix64
-_V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
+_V, _J, _COUNT = np.uint64(GOLDEN), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True)
@@ -178,20 +176,13 @@ def hash_with_gene_names(table: Sequences) -> NDArray[np.uint64]:
     hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
     for field, calls in table.genes.items():
         hashes += compute_gene_factors(field, calls.vocabulary)[calls.codes]
-    return mix_hashes(hashes)
+    return mix_words(hashes)
 
 
 @lru_cache(maxsize=1 << 6)
 def compute_gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
     """Return the number that each name of a V or J gene adds to a hash, (G,) uint64; 0 for an unknown gene."""
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
-
-
-def mix_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return hashes that are spread evenly over all 64 bits, one to one (the last step of splitmix64)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
-    return hashes ^ (hashes >> np.uint64(31))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -203,9 +194,9 @@ def _digest_hashes(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> st
     """Return a text that is equal for repertoires with the same sequences and counts, in any order; "" without any."""
     if not len(hashes):
         return ""
-    first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
+    first = mix_words(hashes + counts.astype(np.uint64) * _COUNT)
     # Sums do not depend on the order of the sequences.
-    sums = [int(mixed.sum(dtype=np.uint64)) for mixed in (first, mix_hashes(first + _V))]
+    sums = [int(mixed.sum(dtype=np.uint64)) for mixed in (first, mix_words(first + _V))]
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 
@@ -246,33 +237,30 @@ def _count_gene_usage(calls: Categorical) -> dict[str, int]:
 def _count_contradicting(table: Sequences, report: RepertoireReport) -> int:
     """Return the number of kept sequences whose genes belong to two chains, or to another chain than the file says."""
     v, j = (
-        np.zeros(len(table), np.int8)
-        if calls is None
-        else np.array([encode_locus(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
+        np.zeros(len(table), np.int8) if calls is None else find_chain_codes(calls.vocabulary)[calls.codes]
         for calls in (table.v_call, table.j_call)
     )
     return int(is_contradicting(v, j, report).sum())
 
 
-def encode_locus(locus: str) -> int:
+def _encode_locus(locus: str) -> int:
     """Return the code of a chain: its index in `LOCI` plus 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
+
+
+@lru_cache(maxsize=1 << 6)
+def find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
+    """Return the code of the chain of each gene of a vocabulary, (G,); TRA is 1, and 0 is unknown."""
+    return np.array([_encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int8)
 
 
 def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
     """Return whether the chains of V and J genes contradict each other or the chain in the report, (N,).
 
-    `v` and `j` are codes of `encode_locus`, (N,).
+    `v` and `j` are codes of `find_chain_codes`, (N,).
     """
     loci = [name for name in report.loci if name]
-    stated_locus = encode_locus(report.locus or (loci[0] if len(loci) == 1 else ""))
+    stated_locus = _encode_locus(report.locus or (loci[0] if len(loci) == 1 else ""))
     wrong_j = (j != 0) & (stated_locus != 0) & (j != stated_locus)
-    contradicting: NDArray[np.bool_] = (
-        wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, stated_locus))
-    )
+    contradicting: NDArray[np.bool_] = wrong_j | _DIFFERENT[v, j] | _DIFFERENT[v, stated_locus]
     return contradicting
-
-
-def _are_different_chains(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return whether the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
-    return np.asarray(_DIFFERENT[v, other])

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from deeprc.checks.findings import Finding, name_few
-from deeprc.checks.overlaps import MIN_SHARED, Pair, find_sampled_overlaps
+from deeprc.checks.overlaps import MIN_SHARED, Pair, find_overlaps, shorten_sketches
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import SheetDonors
 from deeprc.datasets.metadata import Metadata
@@ -135,7 +135,7 @@ def _iterate_comparisons(
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
-    for pair in find_sampled_overlaps(members, with_disjoint=True):
+    for pair in find_overlaps(*shorten_sketches(members), with_disjoint=True):
         if members[pair.first].fingerprints.digest != members[pair.second].fingerprints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, own_pairs) in enumerate(zip(members, pairs_of, strict=True)):

@@ -76,10 +76,9 @@ def cohort(
     show: bool,
 ) -> None:
     """Simulate a cohort."""
-    from deeprc.datasets.container import is_container
+    from deeprc.datasets.preprocessing import check_container_output
     from deeprc.datasets.simulation import list_recipes, load_recipe, write_airr, write_container
     from deeprc.datasets.simulation.write import check_airr_folder
-    from deeprc.files import check_output_path
 
     if show:
         width = max(map(len, list_recipes()))
@@ -89,9 +88,7 @@ def cohort(
     if recipe is None or (output is None and as_airr is None):
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
     if output is not None:
-        check_output_path(output)
-        if output.exists() and not is_container(output):
-            raise InputError(f"{output}: exists and is not a container; choose another --output")
+        check_container_output(output)
     if as_airr is not None:
         check_airr_folder(as_airr)
     simulated, mapping = load_recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -133,11 +134,7 @@ def read_run_predictions(path: Path) -> pd.DataFrame:
         As in `read_table`; or if a repertoire has two predictions of a target, or a label beside a probability is not
         0 or 1.
     """
-    table = read_table(path, _RUN_PREDICTIONS)
-    _refuse_rows(table, table.duplicated(["repertoire_id", "target"]), path, "a second prediction of the same target")
-    wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
-    _refuse_rows(table, wrong, path, "expected the label 0 or 1 with a probability")
-    return table
+    return _read_predictions(path, _RUN_PREDICTIONS, ["repertoire_id", "target"])
 
 
 def read_out_of_fold(path: Path) -> pd.DataFrame:
@@ -149,9 +146,13 @@ def read_out_of_fold(path: Path) -> pd.DataFrame:
         As in `read_table`; or if a repertoire has two predictions of a target in a repeat, or a label beside a
         probability is not 0 or 1.
     """
-    table = read_table(path, _OUT_OF_FOLD)
-    repeated = table.duplicated(["repertoire_id", "repeat", "target"])
-    _refuse_rows(table, repeated, path, "a second prediction of the same target")
+    return _read_predictions(path, _OUT_OF_FOLD, ["repertoire_id", "repeat", "target"])
+
+
+def _read_predictions(path: Path, columns: Mapping[str, Column], key: list[str]) -> pd.DataFrame:
+    """Read predictions; there is one for each combination of values in the columns of the key."""
+    table = read_table(path, columns)
+    _refuse_rows(table, table.duplicated(key), path, "a second prediction of the same target")
     wrong = table["probability"].notna() & table["label"].notna() & ~table["label"].isin([0, 1])
     _refuse_rows(table, wrong, path, "expected the label 0 or 1 with a probability")
     return table

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deeprc.datasets.alphabet import invert_order
 from deeprc.nn.contributions import HeadAttention, average_head_weights, average_max_head_logits
 
 __all__ = ["RankedRows", "find_best_rows", "rank_repertoire", "rank_weights"]
@@ -70,6 +71,4 @@ def find_best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: i
 def rank_weights(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the rank of each sequence, from 1; if weights underflow to equal values, logits decide."""
     order = np.lexsort((-logit, -weight))  # a stable sort: among equal ones the first is first
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(1, len(order) + 1)
-    return rank
+    return 1 + invert_order(order)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from deeprc.branches.clones import CloneBranch
 from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.interpretation.attention import RepertoireAttention
 from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.directions import Direction, list_directions
@@ -31,8 +32,7 @@ POSITION, ROW = "position in the dataset", "row in the repertoire"
 
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
-_FIELDS = ("v_call", "j_call")
-_CLONE = ("junction_aa", *_FIELDS)
+_CLONE = ("junction_aa", *GENE_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SurveyCollector:
         self.residues = ResidueCounts()
         self._best = _BestSequences(plan.directions, plan.top, has_branches=plan.has_branches)
         self.highest = self._best.highest
-        self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in _FIELDS}
+        self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in GENE_FIELDS}
         self._curves: list[pd.DataFrame] = []
         self.head_rows: list[tuple[str, int, int, int, str]] = []
         step, chosen = plan.witness_step, plan.directions if plan.witness_step else ()
@@ -155,7 +155,7 @@ class SurveyCollector:
     def make_genes_table(self) -> pd.DataFrame:
         """Return the table of genes."""
         return _concatenate_tables(
-            [self._usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]
+            [self._usage[field].table(field) for field in GENE_FIELDS], ["field", "name", "all", "attended"]
         )
 
     def make_witness_tables(self) -> list[pd.DataFrame]:

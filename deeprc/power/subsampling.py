@@ -1,4 +1,4 @@
-"""Cross-validations that learn from a part of the donors, and the runner of their jobs.
+"""Cross-validations that learn from a part of the donors, and the run of their jobs.
 
 Letters: B repertoires.
 """
@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from deeprc.arrays import Integers
-from deeprc.benchmarking.execution import Progress
-from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
+from deeprc.benchmarking.execution import JobRunner, Progress
+from deeprc.benchmarking.jobs import Job, Outcome, make_job_key
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting
 from deeprc.benchmarking.store import ResultStore
-from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
 from deeprc.jobs import HERE, Workers
 from deeprc.versions import package_version
@@ -110,64 +108,26 @@ def run_fits(
     InputError
         If a job fails.
     """
-    runner = _Runner(store, workers, progress)
+    runner = JobRunner(store, workers, progress)
     searches = [fit.plan.make_search_jobs(fit.method, fit.fold) for fit in fits]
     runner.n_total = len({job.key for jobs in searches for job in jobs}) + len(fits)
     runner.run([job for jobs in searches for job in jobs])
-    finals = [
-        fit.plan.make_final_job(fit.method, fit.fold, runner.choose(fit, jobs))
-        for fit, jobs in zip(fits, searches, strict=True)
-    ]
+    finals = []
+    for fit, jobs in zip(fits, searches, strict=True):
+        setting = _choose_setting(fit, [runner.done[job.key][1] for job in jobs])
+        finals.append(fit.plan.make_final_job(fit.method, fit.fold, setting))
     runner.run(finals)
     return [runner.done[job.key][1] for job in finals]
 
 
-class _Runner:
-    """A runner of the jobs that have no outcome yet."""
-
-    def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
-        self.store, self.workers, self.progress = store, workers, progress
-        self.remaining_time = RemainingTime(workers)
-        self.done: dict[str, tuple[Job, Outcome]] = {}
-        self.n_total = 0
-
-    def run(self, jobs: Sequence[Job]) -> None:
-        """Run jobs; an error ends the call, and the outcomes so far are kept."""
-        waiting: dict[str, Job] = {}
-        for job in jobs:
-            stored = self.store.get(job)
-            if stored is None:
-                waiting[job.key] = job
-            else:
-                self.done[job.key] = (job, stored)
-        self._report_progress(waiting)
-        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
-            for job, outcome in ended:
-                if "error" in outcome:
-                    raise InputError(f"{job.method}: fold {job.fold}: {outcome['error']}")
-                self.remaining_time.count_job()
-                self.store.put(job, outcome)
-                self.done[job.key] = (job, outcome)
-                del waiting[job.key]
-                self._report_progress(waiting)
-
-    def choose(self, fit: Fit, jobs: Sequence[Job]) -> Setting:
-        """Return the setting with the best validation AUC, the first of several equally good ones."""
-        settings = fit.plan.list_settings(fit.method, fit.fold) or [{}]
-        if not jobs:
-            return settings[0]
-        outcomes = [self.done[job.key][1] for job in jobs]
-        aucs = {
-            make_job_key(validation["setting"]): validation["auc"]
-            for outcome in outcomes
-            for validation in outcome["validation"]
-        }
-        return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
-
-    def _report_progress(self, waiting: dict[str, Job]) -> None:
-        if self.progress is not None:
-            seconds_left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
-            self.progress(len(self.done), self.n_total, seconds_left)
+def _choose_setting(fit: Fit, outcomes: Sequence[Outcome]) -> Setting:
+    """Return the setting with the best validation AUC, the first of several equally good ones."""
+    settings = fit.plan.list_settings(fit.method, fit.fold) or [{}]
+    if not outcomes:
+        return settings[0]
+    validated = [validation for outcome in outcomes for validation in outcome["validation"]]
+    aucs = {make_job_key(validation["setting"]): validation["auc"] for validation in validated}
+    return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
 
 
 def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:

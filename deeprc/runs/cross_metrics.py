@@ -28,7 +28,6 @@ from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metr
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.outputs import get_output_slices
 from deeprc.runs.out_of_fold import FoldPrediction
-from deeprc.tasks import Task
 
 __all__ = ["NOT_MEASURED", "make_folds_table", "measure_folds"]
 
@@ -108,14 +107,9 @@ def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
     return table[["repeat", "fold", "target", *(name for name in _NAMES if name in table)]]
 
 
-def _list_class_outputs(task: Task) -> range:
-    """Return the indices of the outputs of a task, each of which separates one class from all others."""
-    return range(task.n_outputs)
-
-
 def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return the AUC with its interval; for several classes, the mean over classes."""
-    by_class = [_compute_auc(folds, index, c, donors) for c in _list_class_outputs(folds[0].tasks[index])]
+    by_class = [_compute_auc(folds, index, c, donors) for c in range(folds[0].tasks[index].n_outputs)]
     aucs = [auc for auc in by_class if auc is not None]
     if not aucs:
         return {"auc": None, "auc_ci": None, "n_folds": 0}
@@ -135,7 +129,7 @@ def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[n
 
 def _average_fold_auc(fold: FoldPrediction, index: int) -> float | None:
     """Return the AUC of a fold, for several classes the mean over classes; None if no class has one."""
-    by_class = [_compute_auc([fold], index, c) for c in _list_class_outputs(fold.tasks[index])]
+    by_class = [_compute_auc([fold], index, c) for c in range(fold.tasks[index].n_outputs)]
     aucs = [float(auc.aucs[0]) for auc in by_class if auc is not None]
     return float(np.mean(aucs)) if aucs else None
 
@@ -143,7 +137,10 @@ def _average_fold_auc(fold: FoldPrediction, index: int) -> float | None:
 def _compute_auc(
     folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
 ) -> FoldAucs | None:
-    """Return the AUC of one output of a task over folds; None if no fold has both positive and negative repertoires."""
+    """Return the AUC of one output of a task, which separates a class from all others, over folds.
+
+    It is None if no fold has both positive and negative repertoires.
+    """
     labels, scores, donors_of, repeats = [], [], [], []
     for fold in folds:
         is_known = ~np.isnan(fold.labels[:, index])

@@ -129,7 +129,7 @@ def train_run(
         config=config,
     )
     prepared = PreparedRun(folder, settings, dataset, division, torch_device)
-    _check_training(prepared)
+    _make_trainer(prepared, checkpoint=None)  # raises what it cannot use before anything is written
     ranks.compute_once(partial(begin_run, prepared, keep_sketches), shared=[dataset.container])
     return _run_training(prepared, logger, progress)
 
@@ -188,11 +188,6 @@ def _log_donors_and_classes(dataset: RepertoireDataset, tasks: Sequence[Task], s
     for task in tasks:
         if task.kind == "binary":
             _logger.info("%s", describe_classes(task, dataset.metadata))
-
-
-def _check_training(prepared: PreparedRun) -> None:
-    """Raise the errors that the trainer will raise, before anything is written."""
-    _make_trainer(prepared, checkpoint=None)
 
 
 def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:

@@ -160,7 +160,7 @@ class Stack(BinaryClassifier):
         self.check_parameters()
         classes, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = find_canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive)
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
         training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
@@ -181,7 +181,7 @@ class Stack(BinaryClassifier):
         """Return the index of the fold into which `fit`, with the same arguments, puts each repertoire, (B,)."""
         _, positive = encode_two_classes(X, y)
         donors = validate_groups(X, groups)
-        order = find_canonical_order(X, positive.astype(np.int64))
+        order = find_canonical_order(X, positive)
         fold_of = np.empty(len(X), np.int64)
         fold_of[order] = self._assign_folds(X[order], positive[order], None if donors is None else donors[order])
         return fold_of

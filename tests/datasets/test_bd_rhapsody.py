@@ -3,8 +3,9 @@
 import pytest
 
 from deeprc.datasets.cleaning import Cleaning, clean
-from deeprc.datasets.readers import COUNT_CELLS, Status, match_reader, read_header, read_repertoire, read_rows
+from deeprc.datasets.readers import COUNT_CELLS, Status, match_reader, read_header, read_rows
 from deeprc.errors import InputError
+from tests.toys.repertoire_tables import read_repertoire
 
 BD_DOMINANT = (
     "Cell_Index Chain_Type Contig_ID Read_Count Molecule_Count V_gene_Dominant D_gene_Dominant J_gene_Dominant "

@@ -16,10 +16,10 @@ from deeprc.datasets import workbook as workbook_module
 from deeprc.datasets.emerson2017 import read_associated_sequences
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import read_metadata
-from deeprc.datasets.readers import read_repertoire
 from deeprc.datasets.readers.text import MAX_LINE_BYTES
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
+from tests.toys.repertoire_tables import read_repertoire
 
 ROWS = [["ID", "status"], ["a", "x"], ["b", "y"]]
 SHEET = "xl/worksheets/sheet1.xml"

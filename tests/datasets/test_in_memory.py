@@ -16,9 +16,10 @@ from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import MemoryDataset
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.readers import FORMATS, read_repertoire
+from deeprc.datasets.readers import FORMATS
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
+from tests.toys.repertoire_tables import read_repertoire
 
 
 def table_of(cohort: Path) -> pd.DataFrame:

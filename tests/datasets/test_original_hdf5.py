@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status, original_hdf5
-from deeprc.datasets.readers.frame import to_frame
 from deeprc.datasets.readers.original_hdf5 import (
     is_original_container,
     read_original_container,
     read_original_ids,
 )
 from deeprc.errors import InputError
+from tests.toys.repertoire_tables import to_frame
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 REPERTOIRES = {

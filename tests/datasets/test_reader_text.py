@@ -12,11 +12,12 @@ import pytest
 
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.readers import columns as columns_module
-from deeprc.datasets.readers import match_reader, read_header, read_repertoire
+from deeprc.datasets.readers import match_reader, read_header
 from deeprc.datasets.readers import text as text_module
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.text import MAX_LINE_BYTES, read_text
 from deeprc.errors import InputError
+from tests.toys.repertoire_tables import read_repertoire
 
 
 @pytest.fixture(params=["small", "large"], autouse=True)

@@ -16,10 +16,10 @@ from deeprc.datasets.readers import (
     choose_reader,
     match_reader,
     read_header,
-    read_repertoire,
     read_rows,
 )
 from deeprc.errors import InputError
+from tests.toys.repertoire_tables import read_repertoire
 
 IMMUNOSEQ_OLD = (
     "nucleotide aminoAcid COUNT frequencyCount_(%) cdr3Length vMaxResolved vFamilyName vGeneName vGeneNameTies "

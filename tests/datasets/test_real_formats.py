@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from deeprc.datasets.readers import match_reader, read_header, read_rows
-from deeprc.datasets.readers.frame import to_frame
 from deeprc.errors import InputError
+from tests.toys.repertoire_tables import to_frame
 
 MISSING = ("", "na", "NA", "None", "null", "unresolved", "unknown", "no data")
 # file: format; columns of sequence, count ("" where cells are counted) and V gene, the first that is filled; rows;

@@ -87,18 +87,12 @@ def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]
     }
     styles = choose_class_styles(list(rows_of_class), colour_of_class)
     _draw_sizes(panels[0, 0], cohort.sizes, rows_of_class, styles)
-    _draw_lengths(
-        panels[1, 0], cohort.lengths[cohort.sizes > 0], _select_chosen_rows(rows_of_class, cohort.sizes > 0), styles
-    )
+    has_sequences = cohort.sizes > 0
+    filled_rows = {name: rows[has_sequences[rows]] for name, rows in rows_of_class.items()}
+    _draw_lengths(panels[1, 0], cohort.lengths, has_sequences, filled_rows, styles)
     for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):
         if field in cohort.genes:
-            _draw_genes(
-                axis,
-                *cohort.genes[field],
-                _select_chosen_rows(rows_of_class, np.ones(len(cohort.sizes), bool)),
-                styles,
-                letter,
-            )
+            _draw_genes(axis, *cohort.genes[field], rows_of_class, styles, letter)
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
@@ -122,14 +116,6 @@ def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]
     return figure
 
 
-def _select_chosen_rows(
-    rows_of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]
-) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each class that are among the chosen repertoires."""
-    numbers = np.cumsum(chosen) - 1
-    return {name: numbers[rows[chosen[rows]]] for name, rows in rows_of_class.items()}
-
-
 def _draw_sizes(
     axis: Axes, sizes: NDArray[np.int64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
 ) -> None:
@@ -151,12 +137,16 @@ def _draw_sizes(
 
 
 def _draw_lengths(
-    axis: Axes, fractions: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
+    axis: Axes,
+    fractions: NDArray[np.float64],
+    has_sequences: NDArray[np.bool_],
+    rows_of_class: Mapping[str, Any],
+    styles: Mapping[str, Any],
 ) -> None:
     """Draw mean and quartiles of the fraction of sequences with each length over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
-    drawn = np.flatnonzero(fractions.mean(axis=0) >= _LEAST) if len(fractions) else np.arange(1)
+    drawn = np.flatnonzero(fractions[has_sequences].mean(axis=0) >= _LEAST) if has_sequences.any() else np.arange(1)
     lengths_shown = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in rows_of_class.items():
         if len(rows):

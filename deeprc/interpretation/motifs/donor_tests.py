@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import mannwhitneyu, rankdata, spearmanr, wilcoxon
+from scipy.stats import mannwhitneyu, spearmanr, wilcoxon
 
 from deeprc.arrays import Floats
+from deeprc.baselines.association_tests import compute_double_ranks
 
 __all__ = ["compute_class_p_value", "compute_donor_rates", "compute_spearman_p_value"]
 
 _MAX_EXACT = 60  # largest number of donors for which p-values are exact
 _ROUNDING = 1e-9
+_DIGITS = 12  # rates that differ only in later digits are equal
 
 
 def compute_donor_rates(
@@ -71,7 +73,7 @@ def _compute_rank_sum_p(first: Floats, second: Floats) -> float:
     n, n_all = len(first), len(first) + len(second)
     if n_all > _MAX_EXACT:
         return float(mannwhitneyu(first, second, alternative="greater", method="asymptotic").pvalue)
-    ranks = _compute_double_ranks(np.append(first, second))
+    ranks = compute_double_ranks(np.round(np.append(first, second), _DIGITS))
     n_ways = np.zeros((n + 1, int(ranks.sum()) + 1))  # number of ways to choose so many donors with this sum
     n_ways[0, 0] = 1.0
     for rank in ranks.tolist():
@@ -86,17 +88,12 @@ def _compute_signed_rank_p(differences: Floats) -> float:
         return 1.0
     if len(differences) > _MAX_EXACT:
         return float(wilcoxon(differences, alternative="greater", method="asymptotic").pvalue)
-    ranks = _compute_double_ranks(np.abs(differences))
+    ranks = compute_double_ranks(np.round(np.abs(differences), _DIGITS))
     n_ways = np.zeros(int(ranks.sum()) + 1)
     n_ways[0] = 1.0
     for rank in ranks.tolist():
         n_ways[rank:] += n_ways[: len(n_ways) - rank].copy()
     return _compute_upper_tail(n_ways, int(ranks[differences > 0].sum()))
-
-
-def _compute_double_ranks(values: Floats) -> NDArray[np.int64]:
-    """Return twice the ranks, which are whole numbers; rates that differ only by rounding are equal."""
-    return np.asarray(np.rint(2 * rankdata(np.round(values, 12))), np.int64)
 
 
 def _compute_upper_tail(n_ways: Floats, total: int) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from markupsafe import Markup
 
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.interpretation.report.page import Cell
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommonGene", "find_common_genes", "make_gene_cell", "make_gene_sentence"]
 
-_FIELDS = ("v_call", "j_call")
 _MOST, _TIMES = 0.5, 3  # share of the carriers, and ratio to all sequences, from which a gene stands out
 
 
@@ -62,7 +62,7 @@ def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFra
     junctions = top["junction_aa"].drop_duplicates()
     carriers = top.loc[junctions.index[[pattern.search(junction) is not None for junction in junctions]]]
     common_genes = []
-    for field in _FIELDS:
+    for field in GENE_FIELDS:
         if field not in top or genes.empty:
             continue
         names = carriers[field].fillna("")

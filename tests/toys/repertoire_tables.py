@@ -1,15 +1,21 @@
-"""Convert the rows of a file to a pandas table."""
+"""Rows of repertoire files as tables of pandas, which tests compare with expected ones."""
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.readers.table import RawRows
+from deeprc.datasets.readers import RawRows, Reader, match_reader, read_header, read_rows
 
-__all__ = ["to_frame"]
+
+def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = None) -> pd.DataFrame:
+    """Read one repertoire file, whatever its format; see `to_frame` for the columns of the result."""
+    header = read_header(Path(path))
+    return to_frame(read_rows(header, match_reader(header, reader).layout))
 
 
 def to_frame(rows: RawRows) -> pd.DataFrame:
