@@ -123,4 +123,4 @@ def attention(
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
-    click.echo(f"Wrote {make_heads_path(output)}: the number of sequences that each head averages over")
+    click.echo(f"Wrote {make_heads_path(output)}: how many sequences have 90% of the attention of each head")
