@@ -75,7 +75,7 @@ def attention(
     class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
 
     \b
-    Example:
+    Examples:
       deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz
       deeprc attention runs/cmv-1 runs/cmv-2 cohort.h5 -o attention.tsv.gz
       deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
