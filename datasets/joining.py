@@ -173,9 +173,10 @@ def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
     """Return the metadata of all parts, with all columns that one of them has."""
     names = list(dict.fromkeys(str(name) for part in parts for name in part.metadata.columns))
     for part in parts:
-        for name in names:
-            if name not in part.metadata:
-                _logger.warning("%s: has no metadata column %r: its values are missing", part.path, name)
+        missing = [name for name in names if name not in part.metadata]
+        if missing:
+            columns = f"metadata column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
+            _logger.warning("%s: has no %s: the values of its repertoires are missing", part.path, columns)
     return pd.DataFrame({name: _join_column(name, parts) for name in names})
 
 

@@ -91,7 +91,7 @@ def run_quickstart(
         "run directory": run.path,
         "predictions": run.path / "predictions.tsv",
         "attention of every repertoire's top sequences": folder / "attention.tsv",
-        "how many sequences each head averages": make_heads_path(folder / "attention.tsv"),
+        "how many sequences have 90% of the attention": make_heads_path(folder / "attention.tsv"),
         "test sequences that contribute most to the positive class": folder / "top_sequences.tsv",
     }
     summary = {

@@ -111,7 +111,7 @@ def _render_cell(cell: Cell) -> str:
 def _escape_text(text: str) -> str:
     """Return text in one line, with an escape where Markdown would read more than text; `a_b` and `<0.001` need none.
 
-    Names of parameters in backticks stay code.
+    Names of parameters and of commands in backticks stay code.
     """
-    marks = rf"{PARAMETER.pattern}|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
+    marks = rf"{PARAMETER.pattern}|`deeprc [a-z]+`|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
     return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", collapse_whitespace(text))

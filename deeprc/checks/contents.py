@@ -327,7 +327,7 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
             "warning",
             "small-repertoire",
             f"far fewer sequences than the median of {10**median:,.0f}: {shown}",
-            "Check whether the sample or its sequencing failed. If so, leave it out.",
+            "Check whether the sample or its sequencing failed. If so, empty its label in the sheet.",
             _list_files(small),
             _list_ids(small),
         )

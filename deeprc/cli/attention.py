@@ -75,7 +75,7 @@ def attention(
     class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
 
     \b
-    Example:
+    Examples:
       deeprc attention runs/cmv cohort.h5 -o attention.tsv.gz
       deeprc attention runs/cmv-1 runs/cmv-2 cohort.h5 -o attention.tsv.gz
       deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
@@ -123,4 +123,4 @@ def attention(
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
-    click.echo(f"Wrote {make_heads_path(output)}: the number of sequences that each head averages over")
+    click.echo(f"Wrote {make_heads_path(output)}: how many sequences have 90% of the attention of each head")

@@ -34,9 +34,7 @@ def runs_and_container(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError(f"expected a RUN before the CONTAINER {container}")
         if not runs:
             raise click.UsageError(f"expected a CONTAINER after {container}")
-        misplaced = next((path for path in runs if _is_hdf5(path)), None)
-        if misplaced is not None:
-            raise click.UsageError(f"expected RUN... CONTAINER, but {misplaced} is a container; give it last")
+        _refuse_misplaced_container(runs)
         command(runs=expand_runs(runs), container=container, **options)
 
     return run
@@ -52,6 +50,7 @@ def expand_runs(paths: Sequence[str]) -> tuple[str, ...]:
 def split_runs_and_container(paths: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the runs and the container of RUN... [CONTAINER]; the container is the last of several paths if no run."""
     _refuse_empty(paths)
+    _refuse_misplaced_container(paths[:-1])
     if len(paths) > 1 and not Path(paths[-1]).is_dir() and Path(paths[-1]).suffix != ".deeprc":
         return list(paths[:-1]), paths[-1]
     return list(paths), None
@@ -61,6 +60,13 @@ def _refuse_empty(paths: Sequence[str]) -> None:
     """Raise UsageError if a path is empty: `Path` would take it for the working directory."""
     if "" in paths:
         raise click.UsageError("expected a path, found an empty argument '', such as a shell variable without a value")
+
+
+def _refuse_misplaced_container(runs: Sequence[str]) -> None:
+    """Raise UsageError if a path in the place of a run is a container."""
+    misplaced = next((path for path in runs if _is_hdf5(path)), None)
+    if misplaced is not None:
+        raise click.UsageError(f"expected RUN... CONTAINER, but {misplaced} is a container; give it last")
 
 
 def _is_hdf5(path: str) -> bool:

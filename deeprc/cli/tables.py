@@ -66,7 +66,7 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
     seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
     parts = [table]
     if seen:
-        parts.append(f"Judge the model by the rows 'test' and 'new' only. It was {seen}, so their rows are too good.")
+        parts.append(f"Judge the model by the rows 'test' and 'new' only. It was {seen}: their rows may be too good.")
     parts += _format_variation(metrics)
     parts += _format_within(metrics)
     if controls:
@@ -81,7 +81,8 @@ def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
         for values in targets.values():
             for variation in values.get("variation", []):
                 shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in variation["shares"].items())
-                yield f"The output {variation['output']} varies between the {_name_repertoires(part)} by: {shares}"
+                outputs = f"outputs of the {_name_repertoires(part)} ({variation['output']})"
+                yield f"Differences between the {outputs} come from: {shares}"
 
 
 def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
@@ -120,12 +121,12 @@ def format_cautions(cautions: Sequence[Caution]) -> Iterator[str]:
 
 
 def format_heads(heads: Sequence[HeadSummary]) -> Iterator[str]:
-    """Yield a line for each head with the number of sequences over which it averages."""
+    """Yield a line for each head with the number of sequences that have 90% of its attention."""
     for head in heads:
         size, low, high = (f"{value:,.0f}" for value in (head.median_size, head.lower_quartile, head.upper_quartile))
         yield (
-            f"head {head.head}: averages over {size} sequences of a repertoire (median; quartiles {low} and {high}), "
-            f"{head.median_fraction:.1%}: operating class {head.operating_class}"
+            f"head {head.head}: 90% of the attention is on {size} sequences (median of the repertoires; quartiles "
+            f"{low} and {high}), {head.median_fraction:.1%} of a repertoire"
         )
 
 

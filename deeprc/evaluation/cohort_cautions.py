@@ -87,7 +87,8 @@ def find_donor_cautions(
     where
         Beginning of the text, which names the part that the repertoires are from, such as "test ".
     """
-    sizes = {name: (int(rows.sum()), len(np.unique(donors[rows]))) for name, rows in classes.items()}
+    donors_of = {name: np.unique(donors[rows]) for name, rows in classes.items() if rows.any()}
+    sizes = {name: (int(classes[name].sum()), len(found)) for name, found in donors_of.items()}
     if all(n_donors == n for n, n_donors in sizes.values()):
         return []
     few = any(are_few_donors(kind, n, n_donors) for n, n_donors in sizes.values())
@@ -98,7 +99,10 @@ def find_donor_cautions(
     )
     text = f"{where}{counted} ({column!r})".strip()
     text = text[:1].upper() + text[1:]
-    if few:
+    first, *others = donors_of.values()
+    if few and others and all(np.array_equal(first, found) for found in others):  # donors cannot separate the classes
+        text += ". The same few donors have all classes: the metrics are uncertain."
+    elif few:
         achievement = "predicts the number" if kind == "regression" else "separates the classes"
         text += f". What {achievement} may be these few donors, not the target: the metrics are uncertain."
     else:

@@ -61,6 +61,7 @@ _FOLD_NUMBERS = ("r2", "spearman", "mae", "loss", "loss_base_rate", "brier", "br
 _FOLD_METRICS = {
     "repeat": _COUNT,
     "fold": _COUNT,
+    "left_out": Column(optional=True),
     "target": Column(),
     "n": _COUNT,
     "n_positive": Column("integer", low=0, may_be_empty=True, optional=True),

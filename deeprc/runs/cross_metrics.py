@@ -86,8 +86,11 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     return metrics
 
 
-def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
-    """Return a table with a row for each fold and target: repeat, fold, target and metrics; empty if not defined."""
+def make_folds_table(folds: Sequence[FoldPrediction], left_out: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a table with a row for each fold and target: repeat, fold, target and metrics; empty if not defined.
+
+    If each fold is a value of a column, `left_out` has these values by the index of the fold, and so has the table.
+    """
     rows = []
     for fold in folds:
         for index, task in enumerate(fold.tasks):
@@ -102,9 +105,10 @@ def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
                 )
             elif len(label):
                 row |= {"auc": _average_fold_auc(fold, index), **_judge_calls([fold], index)}
-            rows.append({"repeat": fold.repeat, "fold": fold.fold, "target": task.name, **row})
+            value = {"left_out": left_out[fold.fold]} if left_out else {}
+            rows.append({"repeat": fold.repeat, "fold": fold.fold, **value, "target": task.name, **row})
     table = pd.DataFrame(rows)
-    return table[["repeat", "fold", "target", *(name for name in _NAMES if name in table)]]
+    return table[[name for name in ("repeat", "fold", "left_out", "target", *_NAMES) if name in table]]
 
 
 def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.evaluation.adjustment import to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
+from deeprc.evaluation.folds_from_column import list_left_out_values
 from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_start_motifs
@@ -218,7 +219,9 @@ def _write_results(
         {run: read_start_motifs(run_folder / "seeds.tsv") for run_folder, run in prepared.run_folders.items()}
     )
     predictions = make_out_of_fold_table(fold_predictions, prepared.dataset)
-    fold_table = make_folds_table(fold_predictions)
+    column, metadata = prepared.header.left_out, prepared.dataset.metadata
+    left_out = [] if column is None else list_left_out_values(metadata, column, prepared.header.cohort)
+    fold_table = make_folds_table(fold_predictions, left_out)
     with name_write_errors(folder):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)

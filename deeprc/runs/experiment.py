@@ -285,7 +285,7 @@ def _write_table(path: Path, table: pd.DataFrame) -> None:
 
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     """Return a sentence that says when a training ended, why, and which weights were kept."""
-    best = f"best at {state.best_update}"
+    best = f"best at {state.best_update or 'the start'}"
     if state.update >= settings.n_updates:
         return f"trained for all {settings.n_updates} updates, {best}{_describe_choice(state)}"
     if state.best_loss <= settings.least_gain:

@@ -119,7 +119,7 @@ def _explain_missing_settings(path: Path) -> str:
     if not path.exists():
         return f"{path}: no such file or folder; expected a run made by `deeprc train`"
     if (path / "cv.yaml").exists():
-        return f"{path}: is a cross-validation; give its runs: {path / 'runs' / '*'}"
+        return f"{path}: is a cross-validation; its runs are the folders in {path / 'runs'}"
     if (path / "benchmark.yaml").exists():
         return f"{path}: is a benchmark, which keeps no trained run; train one with `deeprc train`"
     runs = [run.name for run in find_runs(path)]

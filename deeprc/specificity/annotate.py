@@ -72,14 +72,14 @@ class Annotation:
         lines = [f"{n} different sequences match a database, with at most one substitution"]
         best = self.organisms.head(_MAX_NAMES).to_dict("records")
         if best and "p_exact" not in best[0]:
-            lines += [f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same" for row in best]
+            lines += [f"exact matches of {row['antigen_organism']}: {row['n_exact']:,}" for row in best]
             return [
                 *lines,
                 "No p-values, because they need the cohort: it says how many would match by chance",
             ]
         return lines + [
-            f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same, "
-            f"{row['expected_exact']:.1f} expected by chance, p = {row['p_exact']:.2g}, q = {row['q_exact']:.2g}"
+            f"exact matches of {row['antigen_organism']}: {row['n_exact']:,} "
+            f"({row['expected_exact']:.1f} expected by chance, p = {row['p_exact']:.2g}, q = {row['q_exact']:.2g})"
             for row in best
         ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from deeprc.datasets.container import is_container
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.readers.text import read_text
 from deeprc.errors import InputError, join_names
@@ -179,8 +180,10 @@ def read_sequences(path: str | Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If the file cannot be read as a table.
+        If the file is a container, or cannot be read as a table.
     """
+    if Path(path).is_file() and is_container(Path(path)):
+        raise InputError(f"{path}: is a container; expected a table of sequences, as `deeprc attention` writes it")
     return _read_table(Path(path))
 
 

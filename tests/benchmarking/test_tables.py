@@ -297,6 +297,7 @@ def test_markdown_escapes() -> None:
         r"a\|b \*c\* \`d e\` <0.001 \<b> my_method \_x\_ e\\f g"
     )
     assert _escape_text("Use `group_by='a_b'`") == "Use `group_by='a_b'`"  # a parameter is code
+    assert _escape_text("See `deeprc check`.") == "See `deeprc check`."  # and so is a command
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,13 @@ def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], co
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(
-    tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+    tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], cohort: RepertoireDataset
 ) -> None:
     (tmp_path / "own.tsv").write_text(OWN)
+    path = cohort.container.path
+    code, _, err = deeprc("annotate", path, "--database", tmp_path / "own.tsv", "-o", tmp_path / "out.tsv")
+    message = f"Error: {path}: is a container; expected a table of sequences, as `deeprc attention` writes it\n"
+    assert (code, err) == (2, message)
     (tmp_path / "table.tsv").write_text("sequence\nCASSF\n")
     arguments = ["annotate", tmp_path / "table.tsv", "--database", tmp_path / "own.tsv", "-o", tmp_path / "out.tsv"]
     code, _, err = deeprc(*arguments)

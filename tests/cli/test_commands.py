@@ -188,7 +188,7 @@ def test_attention(
         share = row.metastable_size / row.n_sequences
         expected = "I" if share > 1 / 2 else "II" if share > 1 / 8 else "III" if share > 1 / 32 else "IV"
         assert row.operating_class == expected
-    assert f"head 1: averages over {heads['metastable_size'].median():.0f} sequences" in out
+    assert f"head 1: 90% of the attention is on {heads['metastable_size'].median():.0f} sequences" in out
     deeprc(
         "attention",
         run,

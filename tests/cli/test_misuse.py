@@ -83,6 +83,16 @@ def test_an_empty_path_is_not_the_working_directory(deeprc: Call, arguments: lis
     assert "expected a path, found an empty argument '', such as a shell variable without a value" in error
 
 
+@pytest.mark.parametrize("arguments", [["report"], ["plot", "genes"]])
+def test_a_container_comes_after_the_folder_of_a_run(
+    deeprc: Call, arguments: list[str], cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    path, output = cohort.container.path, tmp_path / "a.png"
+    code, _, error = deeprc(*arguments, path, tmp_path, "-o", output)
+    assert (code, f"but {path} is a container; give it last" in error) == (2, True)
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("command", ["predict", "attention", "evaluate"])
 def test_a_container_comes_last(deeprc: Call, command: str, cohort: RepertoireDataset, tmp_path: Path) -> None:
     path, output = cohort.container.path, tmp_path / "a.tsv"

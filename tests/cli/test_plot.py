@@ -247,7 +247,7 @@ def test_a_cohort_before_training(
     code, _, err = deeprc("plot", "cohort", cohort.container.path, "-o", tmp_path / "a.svg", *options)
     assert (code, err) == (0, "")
     text = (tmp_path / "a.svg").read_text()
-    assert "Repertoires with like 3-mers are near" in text
+    assert "Repertoires with similar 3-mers are near" in text
     assert ("case: 15" in text) == bool(options)
     code, _, err = deeprc("plot", "cohort", cohort.container.path, "-o", tmp_path / "a.svg", "--class", "case")
     assert (code, err) == (2, "Error: cohort has no --class\n")

@@ -91,17 +91,17 @@ def test_the_same_as_one_container_of_all(write, tmp_path):
 
 def test_what_only_some_parts_have(write, tmp_path, caplog):
     one = write("1.h5", {"a": ["CAF"]}, {"y": [1], "age": [30], "site": ["x"]}, genes={"CAF": "TRBV1"})
-    two = write("2.h5", {"b": ["CW"]}, {"y": [0], "batch": ["q"], "site": [None]})
+    two = write("2.h5", {"b": ["CW"]}, {"y": [0], "batch": ["q"], "kit": ["k"], "site": [None]})
     join([one, two], tmp_path / "cohort.h5")
     cohort = open_dataset(tmp_path / "cohort.h5")
-    assert list(cohort.metadata) == ["y", "age", "site", "batch"]
+    assert list(cohort.metadata) == ["y", "age", "site", "batch", "kit"]
     np.testing.assert_equal(cohort.metadata["age"].tolist(), [30.0, np.nan])
     assert cohort.metadata["site"].tolist() == ["x", None]
     assert cohort.metadata["batch"].tolist() == [None, "q"]
     assert cohort.container.sequences.v_call.names().tolist() == ["TRBV1", ""]
     assert [record.getMessage() for record in caplog.records] == [
-        f"{one}: has no metadata column 'batch': its values are missing",
-        f"{two}: has no metadata column 'age': its values are missing",
+        f"{one}: has no metadata columns 'batch', 'kit': the values of its repertoires are missing",
+        f"{two}: has no metadata column 'age': the values of its repertoires are missing",
         f"{two}: has no v_call: its genes are unknown",
     ]
 

@@ -465,6 +465,7 @@ def test_command(
     for arguments, message in (
         ([compared, cohort.container.path], "the report of a benchmark takes no CONTAINER"),
         ([trained.path], "is a run, whose report needs a CONTAINER"),
+        ([cohort.container.path], f"{cohort.container.path}: is a container; expected a run before it"),
         ([tmp_path], "is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a benchmark"),
         ([tmp_path, cohort.container.path], "is not a run directory"),
     ):

@@ -215,13 +215,13 @@ def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:
 def test_broad_attention_counts_where_evidence_is_sought(trained: Run) -> None:
     (text,) = _texts(trained, _splits(20), heads=_heads(0.2, 0.3))
     assert text.startswith(
-        "Attention is broad: half of the case repertoires need more than 20% and half of the healthy repertoires need "
-        "more than 30% of their sequences to collect 90% of it."
+        "Attention is broad: in half of the repertoires, 90% of it is on more than 20% (case), 30% (healthy) of the "
+        "sequences."
     )
     (text,) = _texts(trained, _splits(20), heads=_heads(0.6, 0.9))
-    assert text.startswith("Attention is very broad: half of the case repertoires need more than 60% and half of ")
+    assert text.startswith("Attention is very broad: in half of the repertoires, 90% of it is on more than 60% (case)")
     (text,) = _texts(trained, _splits(20), heads=_heads(0.2, 0.001))
-    assert text.startswith("Attention is broad: half of the case repertoires need more than 20% of their sequences")
+    assert text.startswith("Attention is broad: in half of the repertoires, 90% of it is on more than 20% (case) of")
     assert _texts(trained, _splits(20), heads=_heads(0.003, 0.52)) == []  # negatives have nothing to gather on
     two_heads = pd.concat([_heads(0.9, 0.9), _heads(0.01, 0.9, head=2)])  # one of them is focused
     assert _texts(trained, _splits(20), heads=two_heads) == []
@@ -242,18 +242,19 @@ def test_broad_attention_of_several_classes_and_of_numbers() -> None:
     heads = _heads(0.3, 0.3)
     (caution,) = _warn_of_broad_attention(heads, performance, [three])
     assert caution.text.startswith(
-        "Attention is broad: half of the a repertoires need more than 30% and half of the b repertoires need more than "
-        "30% and half of the c repertoires need more than 30% of their sequences"
+        "Attention is broad: in half of the repertoires, 90% of it is on more than 30% (a), 30% (b), 30% (c) of the "
+        "sequences"
     )
     narrow = heads.assign(metastable_size=np.where(labels[:, 0] == 2, 3, 300))
     assert list(_warn_of_broad_attention(narrow, performance, [three])) == []
     number = Task("t", "t", "regression")
     (caution,) = _warn_of_broad_attention(heads, performance, [number])
-    assert caution.text.startswith("Attention is broad: half of the repertoires need more than 30% of their sequences")
+    everywhere = "Attention is broad: in half of the repertoires, 90% of it is on more than 30% of the sequences."
+    assert caution.text.startswith(everywhere)
     both = replace(performance, labels=np.hstack([labels, labels]))
     assert list(_warn_of_broad_attention(narrow, both, [number, three])) == []  # attention is one for all targets
     (caution,) = _warn_of_broad_attention(heads.assign(repertoire_id="unknown"), performance, [three])
-    assert caution.text.startswith("Attention is broad: half of the repertoires need")
+    assert caution.text.startswith("Attention is broad: in half of the repertoires, ")
 
 
 def test_training_that_was_cut_off(trained: Run) -> None:

@@ -107,7 +107,8 @@ def test_evaluate_says_through_what_outputs_vary(
     monkeypatch.setattr(fit, "_TYPES", {"composition": Composition, "clones": Clones})
     result = CliRunner().invoke(evaluate, [str(trained.path), str(cohort.container.path), "--device", "cpu"])
     assert result.exit_code == 0, result.output
-    assert "The output status=case varies between the test repertoires by: attention " in result.output
+    shares = "Differences between the outputs of the test repertoires (status=case) come from: attention "
+    assert shares in result.output
 
 
 def test_clones_are_stored(trained: Run) -> None:

@@ -71,10 +71,22 @@ def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> 
         "separates the classes may be these few donors"
     )
     assert found.details["classes"]["well"] == {"n_repertoires": 3, "n_subjects": 1}
+    classes |= {"asymptomatic": np.zeros(6, bool)}
+    (same,) = find_donor_cautions(donors, "donor", classes, kind="multiclass", where="test repertoires: ")
+    assert (same.text, same.details) == (found.text, found.details)  # a class without repertoires has no donors
     many = np.arange(80) // 2 * (np.arange(80) > 60) + 100 * np.arange(80) * (np.arange(80) <= 60)
     (found,) = find_donor_cautions(many, "donor", {"": np.ones(80, bool)}, kind="regression", where="")
     assert (found.level, found.text.split(". ")[0]) == ("note", "80 repertoires are of 71 donors ('donor')")
     assert find_donor_cautions(np.arange(6), "donor", classes, kind="binary", where="") == []
+
+
+def test_donors_with_samples_of_all_classes_do_not_separate_them() -> None:
+    donors, is_cd4 = np.array([0, 0, 1, 1, 1]), np.array([1, 0, 1, 0, 0], bool)
+    (found,) = find_donor_cautions(donors, "donor", {"cd8": ~is_cd4, "cd4": is_cd4}, kind="binary", where="")
+    assert found.text == (
+        "3 cd8 repertoires are of 2 donors, 2 cd4 repertoires are of 2 donors ('donor'). The same few donors have all "
+        "classes: the metrics are uncertain."
+    )
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -19,6 +19,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import compute_midrank_aucs
+from deeprc.evaluation.stored_tables import read_fold_metrics
 from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata
 from deeprc.interpretation.report import write_any_report
 from deeprc.runs.cross_plan import read_header
@@ -73,6 +74,8 @@ def test_each_site_is_a_test_fold(left_out: CrossValidation, cohort: RepertoireD
     header = read_header(left_out.path)
     assert (header.folds, header.left_out, header.members) == (4, "site", 1)
     assert left_out.metrics["status=sick"]["n_folds"] == 4
+    stored = read_fold_metrics(left_out.path / "folds.tsv")
+    assert stored["left_out"].tolist() == left_out.folds["left_out"].tolist() == [f"site {i}" for i in range(4)]
 
 
 def test_the_same_call_continues_and_another_is_refused(left_out: CrossValidation, cohort: RepertoireDataset) -> None:
@@ -189,6 +192,7 @@ def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidati
     assert "V gene usage" in pages[0]
     assert "--folds leave-one-out:site" in pages[1]
     assert "Each of the 4 values of &#39;site&#39; was left out for testing once" in pages[1]
+    assert [">site 2<" in page for page in pages] == [False, True]
 
 
 def test_results_that_may_be_chance_are_warned_of() -> None:

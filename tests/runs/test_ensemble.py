@@ -210,7 +210,7 @@ def test_runs_that_do_not_go_together(
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("cv.yaml", "is a cross-validation; give its runs: {folder}/runs/*"),
+        ("cv.yaml", "is a cross-validation; its runs are the folders in {folder}/runs"),
         ("benchmark.yaml", "is a benchmark, which keeps no trained run; train one with `deeprc train`"),
         ("validation-1/config.yaml", "is not a run directory (no config.yaml); expected one made by `deeprc train`"),
         ("other.txt", "is not a run directory (no config.yaml); expected one made by `deeprc train`"),

@@ -327,6 +327,7 @@ def test_the_python_interface(run: Run, cohort: RepertoireDataset) -> None:
             "stopped early at 750 of 1000 updates, best at 700: the validation loss cannot fall by",
         ),
         ((1000, 0.4, 950), {}, "trained for all 1000 updates, best at 950"),
+        ((1000, 0.4, 0), {}, "trained for all 1000 updates, best at the start"),
         ((1000, 0.4, 500), {"patience": None}, "trained for all 1000 updates, best at 500"),
     ],
 )
@@ -357,5 +358,5 @@ def test_a_run_says_how_its_training_began_and_ended(
     history = pd.read_csv(run.path / "history.tsv", sep="\t").iloc[-1]
     last, best = int(history["update"]), int(history["best_update"])
     end = f"stopped early at {last} of 30 updates" if last < 30 else "trained for all 30 updates"
-    assert f"{end}, best at {best}" in caplog.text
+    assert f"{end}, best at {best or 'the start'}" in caplog.text
     assert "training repertoires, and the search needs at least 20." in caplog.text

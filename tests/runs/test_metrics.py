@@ -43,7 +43,7 @@ def test_metrics_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_metrics(write(tmp_path, content)) == content
     text = format_metrics(read_metrics(tmp_path))
     assert "0.600-0.800" in text
-    assert "The output status varies between the test repertoires by: attention 100%" in text
+    assert "Differences between the outputs of the test repertoires (status) come from: attention 100%" in text
 
 
 @pytest.mark.parametrize(

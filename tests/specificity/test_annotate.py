@@ -150,7 +150,7 @@ def test_public_clones_are_compared_with_public_clones(public: tuple[RepertoireD
     assert row["n_exact"] == 40
     assert row["expected_exact"] < 8
     assert row["p_exact"] == row["q_exact"] < 1e-15
-    assert "X: 40 sequences are exactly the same, " in found.to_lines()[1]
+    assert "exact matches of X: 40 (" in found.to_lines()[1]
 
 
 def test_cdr3s_and_other_conserved_residues_are_found_in_the_cohort(

@@ -97,7 +97,7 @@ def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
     _draw_map(panels[0, 2], cohort.by_clones, rows_of_class, styles, "Repertoires that share clones are near")
-    _draw_map(panels[1, 2], cohort.by_kmers, rows_of_class, styles, "Repertoires with like 3-mers are near")
+    _draw_map(panels[1, 2], cohort.by_kmers, rows_of_class, styles, "Repertoires with similar 3-mers are near")
     panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
     panels[1, 2].set(
         xlabel=f"1st component ({cohort.variance[0]:.0%} of the variance)",

@@ -9,6 +9,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from deeprc.benchmarking.store import POWER, holds_benchmark
+from deeprc.datasets.container import is_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
@@ -24,6 +25,8 @@ from deeprc.runs.run import Run
 from deeprc.training.estimator import DeepRCEstimator
 
 __all__ = ["write_any_report"]
+
+_COMMAND = "deeprc report RUN CONTAINER -o FILE"
 
 Folder = str | os.PathLike[str]
 
@@ -118,8 +121,7 @@ def _load_runs(
     """Return the runs of some folders, which predict together, and the cohort."""
     if cohort is None:
         _check_are_runs(folders)
-        command = "deeprc report RUN CONTAINER -o FILE"
-        raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: {command}")
+        raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: {_COMMAND}")
     return load_ensemble(folders, device=device), _open_cohort(cohort)
 
 
@@ -159,6 +161,8 @@ def _check_are_runs(folders: Sequence[Path]) -> None:
     for folder in folders:
         if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
             raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its figure is power.png")
+        if folder.is_file() and is_container(folder):
+            raise InputError(f"{folder}: is a container; expected a run before it: {_COMMAND}")
         if not folder.is_file() and not (folder / "config.yaml").is_file():
             raise InputError(
                 f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "

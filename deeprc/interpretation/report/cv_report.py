@@ -187,14 +187,20 @@ def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
 
 def _make_folds_table(result: CrossValidation, name: str, table_index: int) -> Table:
     table = result.folds[result.folds["target"] == name]
+    value = {"left_out": str(result.header.left_out)}
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
     measures = _NUMBERS if result.is_regression(name) else {"auc": "AUC", **MEASURES}
-    shown = {measure: heading for measure, heading in (counts | measures).items() if measure in table}
+    shown = {measure: heading for measure, heading in (value | counts | measures).items() if measure in table}
     rows = [
-        [make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
+        [
+            make_text_cell(row[measure])
+            if measure in value
+            else make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f")
+            for measure in shown
+        ]
         for row in table.to_dict("records")
     ]
-    columns = [Column(heading) for heading in shown.values()]
+    columns = [Column(heading, measure not in value) for measure, heading in shown.items()]
     return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 

@@ -62,7 +62,7 @@ def make_contrast_figures(
         caption = (
             f"ROC curve{contrast.named}. Vertical axis: share of {contrast.positive} repertoires that are found. "
             f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
-            "the bold curve; the training curve is always too good."
+            "the bold curve; the training curve is often too good."
         )
         figure = draw_roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
         figures.append(render_figure(figure, f"ROC curve, {title}", description, caption))
