@@ -31,7 +31,7 @@ from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
-from deeprc.branches.linear_function import GeneKind, Kind, LinearFunction
+from deeprc.branches.linear_function import Kind, LinearFunction, SparseKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -55,15 +55,19 @@ class _KmerColumns:
     ----------
     centre
         Mean features of the longest k-mers, (20 ** k,).
+    shorter
+        Features of the k-mers with one residue fewer, (B, 20 ** (k - 1)) float32.
     products
         Inner products between repertoires, (B, B); None if no feature varies.
     """
 
     def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
         self._columns = [Columns(rows, scale="common", weights=weights)]
-        while rows.shape[1] > _N_LETTERS:
-            rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
+        self.shorter = _sum_last_residue(rows)
+        rows = self.shorter
+        while rows.shape[1] >= _N_LETTERS:
             self._columns.append(Columns(rows, scale="common", weights=weights))
+            rows = _sum_last_residue(rows)
         self.centre = self._columns[0].centre
         parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._columns]
         self._scales = [scale / len(parts) for scale, _ in parts]
@@ -158,28 +162,23 @@ class CompositionFeatures:
             weights[kind] = self._scales[kind] * columns.factor * columns.products(dual)
         return LinearFunction(**{kind: shares.get(kind, 0) * weights[kind] for kind in get_args(Kind)})
 
-    def centre_genes(self, kind: GeneKind, present: NDArray[np.bool_]) -> Floats:
-        """Return known_weights * (x - mean), (B, G), for features x of the genes.
+    def get_rows(self, kind: SparseKind) -> NDArray[Any]:
+        """Return the features of one kind, unscaled: of the genes, (B, G), or of 3-mers, (B, E)."""
+        return self._kmers.shorter if kind == "kmers" else self._rows[kind]
 
-        Parameters
-        ----------
-        kind
-            `genes`, the centred log-ratios, or `gene_expansion`.
-        present
-            Whether each repertoire counts for the mean, which has the same weights, (B,).
-        """
-        weights, rows = self.known_weights[kind], self._rows[kind]
-        centre = Columns(rows, weights=weights * present).centre
-        return np.asarray(weights[:, None] * (rows - centre))
-
-    def make_gene_function(self, kind: GeneKind, weights: Floats) -> LinearFunction:
-        """Return the linear function of weights of the genes, (G,), as of `centre_genes`."""
-        zeros = {kind: np.zeros_like(getattr(self.centre, kind)) for kind in get_args(Kind)}
-        return LinearFunction(**zeros | {kind: weights})
+    def make_sparse_function(self, kind: SparseKind, weights: Floats) -> LinearFunction:
+        """Return the linear function of weights of the features of `get_rows`, (G,) or (E,)."""
+        zeros = {other: np.zeros_like(getattr(self.centre, other)) for other in get_args(Kind)}
+        return LinearFunction(**zeros | {kind: np.repeat(weights, _N_LETTERS) if kind == "kmers" else weights})
 
     def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
         """Return the inner products, (B, B), of a mixture of kinds of features, which must vary."""
         return np.asarray(sum(share * self.products[kind] for kind, share in shares.items()))
+
+
+def _sum_last_residue(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the features of the k-mers without their last residue, (B, 20 ** (k - 1)), of (B, 20 ** k)."""
+    return np.asarray(rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2))
 
 
 def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:

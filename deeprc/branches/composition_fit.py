@@ -225,9 +225,12 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         )
         settings = [(models, C) for models in kinds for C in models.Cs]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
+        few_kmers = [i for i, (models, _) in enumerate(settings) if models.reads_few_kmers]
+        others = [i for i, (models, _) in enumerate(settings) if not models.reads_few_kmers]
         best, evidence = _choose_setting(
-            [models.kinds for models, _ in settings], loss_decreases, problem.groups, min_evidence
+            [settings[i][0].kinds for i in others], [loss_decreases[i] for i in others], problem.groups, min_evidence
         )
+        best, evidence = _consider_few_kmers(few_kmers, (others[best], evidence), loss_decreases, problem.groups)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_cases < _FEW_CASES else min_evidence):
             return None
         models, C = settings[best]
@@ -267,6 +270,33 @@ def _choose_setting(
         return best
     without = measure(int(np.argmax(np.where(reads_expansion, -np.inf, means))))
     return max(best, without, key=lambda setting_and_gain: setting_and_gain[1])
+
+
+def _consider_few_kmers(
+    few_kmers: Sequence[int],
+    best: tuple[int, float],
+    loss_decreases: Sequence[Floats],
+    groups: NDArray[np.int64] | None,
+) -> tuple[int, float]:
+    """Return the best setting with a few k-mers, and its evidence, if it is clearly better than the best of the others.
+
+    It is if it lowers the loss by more than one standard error more. Otherwise return the other one.
+
+    Parameters
+    ----------
+    few_kmers
+        Settings whose models use a few k-mers.
+    best
+        The best of the other settings, and its evidence.
+    loss_decreases, groups
+        As in `_choose_setting`, of all settings.
+    """
+    if not few_kmers:
+        return best
+    candidate = max(few_kmers, key=lambda setting: loss_decreases[setting].mean())
+    if count_standard_errors(loss_decreases[candidate] - loss_decreases[best[0]], groups) <= 1:
+        return best
+    return candidate, count_standard_errors(loss_decreases[candidate], groups)
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:

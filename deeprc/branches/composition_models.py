@@ -2,14 +2,14 @@
 
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
   as k-mers, or several kinds in equal parts.
-- `SparseGeneModels` have an l1 penalty (lasso): a few genes differ, the others do not. The features are the usage of
-  the genes or their expansion.
+- `SparseModels` have an l1 penalty (lasso): a few features differ, the others do not. The features are the usage of the
+  genes, their expansion, or the frequencies of 3-mers.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
 numbers 0 and 1: an l1 logistic regression was no better (docs/experiments.md, 2026-11-28), and compiles for seconds.
 
-Letters: B repertoires, l training and m left-out ones among them; G genes; V values of C.
+Letters: B repertoires, l training and m left-out ones among them; F features, n chosen ones; V values of C.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import lasso_path
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.columns import Columns
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.linear_function import GeneKind, Kind, LinearFunction
+from deeprc.branches.linear_function import Kind, LinearFunction, SparseKind
 
-__all__ = ["DenseModels", "FittedFunction", "Models", "SparseGeneModels", "list_models"]
+__all__ = ["DenseModels", "FittedFunction", "Models", "SparseModels", "list_models"]
 
 _MIXTURES: Sequence[tuple[Kind, ...]] = (
     ("kmers",),
@@ -46,8 +47,9 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
 )
 """Kinds of features that have equal shares of the inner products. Among equal settings, the first is chosen."""
 
-_MIN_SPREAD = 1e-9  # smallest standard deviation of a gene that is not constant but for rounding
-_MIN_SCALE = 0.1  # smallest scale of a gene in the lasso, relative to the root mean square of the standard deviations
+_MIN_SPREAD = 1e-9  # smallest standard deviation of a feature that is not constant but for rounding
+_MIN_SCALE = 0.1  # smallest scale of a feature in the lasso, relative to the root mean square of standard deviations
+_MAX_SPARSE = 500  # largest number of features among which the lasso chooses
 
 
 class FittedFunction(NamedTuple):
@@ -70,6 +72,11 @@ class Models(ABC):
 
     Cs: ClassVar[Sequence[float]]
     kinds: tuple[Kind, ...]
+
+    @property
+    def reads_few_kmers(self) -> bool:
+        """Whether the models use a few k-mers only."""
+        return False
 
     @abstractmethod
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
@@ -100,7 +107,7 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
     """
     varying = features.products.keys()
     models: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
-    return [*models, *(SparseGeneModels(features, (kind,)) for kind in get_args(GeneKind) if kind in varying)]
+    return [*models, *(SparseModels(features, (kind,)) for kind in get_args(SparseKind) if kind in varying)]
 
 
 @dataclass(frozen=True)
@@ -152,8 +159,10 @@ class DenseModels(Models):
 
 
 @dataclass(frozen=True)
-class SparseGeneModels(Models):
-    """Models with an l1 penalty on the weights of the genes, whose scale is their standard deviation.
+class SparseModels(Models):
+    """Models with an l1 penalty on the weights of features of one kind, whose scale is their standard deviation.
+
+    Of more than 500 features, those are used that are most associated with the target of the training repertoires.
 
     Attributes
     ----------
@@ -164,21 +173,56 @@ class SparseGeneModels(Models):
     """
 
     features: CompositionFeatures
-    kinds: tuple[GeneKind]
+    kinds: tuple[SparseKind]
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
+
+    @property
+    def reads_few_kmers(self) -> bool:
+        """See `Models`."""
+        return self.kinds == ("kmers",)
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        (kind,) = self.kinds
-        genes = self.features.centre_genes(kind, _mark_present(len(self.features.size_weights), left_out))
-        return _fit_lasso_path(genes[training], target, self.Cs) @ genes[left_out].T
+        present = _mark_present(len(self.features.size_weights), left_out)
+        columns = self._centre(self._choose(target, training), present)
+        return _fit_lasso_path(columns[training], target, self.Cs) @ columns[left_out].T
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         (kind,) = self.kinds
-        genes = self.features.centre_genes(kind, np.ones(len(self.features.size_weights), bool))
-        (weights,) = slope * _fit_lasso_path(genes[training], target, [C])
-        return FittedFunction(self.features.make_gene_function(kind, weights), genes @ weights)
+        chosen = self._choose(target, training)
+        columns = self._centre(chosen, np.ones(len(self.features.size_weights), bool))
+        weights = np.zeros(self.features.get_rows(kind).shape[1])
+        weights[chosen] = slope * _fit_lasso_path(columns[training], target, [C])[0]
+        return FittedFunction(self.features.make_sparse_function(kind, weights), columns @ weights[chosen])
+
+    def _choose(self, target: Floats, training: NDArray[np.int64]) -> Integers:
+        """Return the indices of the features among which the lasso chooses, (n,), ascending."""
+        (kind,) = self.kinds
+        rows = self.features.get_rows(kind)
+        if rows.shape[1] <= _MAX_SPARSE:
+            return np.arange(rows.shape[1])
+        weights, deviations = np.zeros((2, len(rows)))
+        weights[training] = self.features.known_weights[kind][training]
+        deviations[training] = target - target.mean()
+        columns = Columns(rows, weights=weights)
+        spread = np.divide(1, columns.factor, out=np.zeros(len(columns.factor)), where=columns.factor > 0)
+        association = np.abs(columns.products(deviations)) * spread / _bound_scales(spread)
+        return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
+
+    def _centre(self, chosen: Integers, present: NDArray[np.bool_]) -> Floats:
+        """Return known_weights * (x - mean), (B, n), for the chosen features x.
+
+        Parameters
+        ----------
+        chosen
+            Indices of the features, (n,).
+        present
+            Whether each repertoire counts for the mean, which has the same weights, (B,).
+        """
+        (kind,) = self.kinds
+        rows, weights = self.features.get_rows(kind)[:, chosen], self.features.known_weights[kind]
+        return np.asarray(weights[:, None] * (rows - Columns(rows, weights=weights * present).centre))
 
 
 def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -215,10 +259,14 @@ def _fit_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Itera
 
 
 def _fit_lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
-    """Return the weights of the genes by the lasso for each C, (V, G); scikit-learn's alpha is 1 / (C * l)."""
+    """Return the weights of n features by the lasso for each C, (V, n); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
-    least = max(_MIN_SPREAD, _MIN_SCALE * float(np.sqrt(np.mean(spread**2))))
-    factor = np.where(spread > _MIN_SPREAD, 1 / np.maximum(spread, least), 0)
+    factor = np.where(spread > _MIN_SPREAD, 1 / _bound_scales(spread), 0)
     alphas = [1 / (C * len(numbers)) for C in Cs]
     _, weights, _ = lasso_path((columns - columns.mean(axis=0)) * factor, numbers - numbers.mean(), alphas=alphas)
     return np.asarray(weights.T * factor)
+
+
+def _bound_scales(spread: Floats) -> Floats:
+    """Return the scales of features with these standard deviations, (F,): a rare feature has a larger one."""
+    return np.maximum(spread, max(_MIN_SPREAD, _MIN_SCALE * float(np.sqrt(np.mean(spread**2)))))

@@ -11,13 +11,13 @@ from typing import Literal
 
 from deeprc.arrays import Floats
 
-__all__ = ["KIND_NAMES", "GeneKind", "Kind", "LinearFunction"]
+__all__ = ["KIND_NAMES", "Kind", "LinearFunction", "SparseKind"]
 
 Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
 
-GeneKind = Literal["genes", "gene_expansion"]
-"""A kind of features, each of which belongs to a gene."""
+SparseKind = Literal["genes", "gene_expansion", "kmers"]
+"""A kind of features of which a model may use a few only; k-mers are then those of three residues."""
 
 KIND_NAMES: Mapping[Kind, str] = {
     "kmers": "k-mers",

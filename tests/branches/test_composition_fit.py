@@ -21,7 +21,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _choose_setting, fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseGeneModels
+from deeprc.branches.composition_models import DenseModels, SparseModels
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
@@ -102,7 +102,7 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
 def allow_dense_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
     """Leave one setting: inner products with this share of k-mers, and this C."""
     monkeypatch.setattr(DenseModels, "Cs", (C,))
-    monkeypatch.setattr(SparseGeneModels, "Cs", ())
+    monkeypatch.setattr(SparseModels, "Cs", ())
     kinds = {1.0: ("kmers",), 0.5: ("kmers", "genes")}[share]
     monkeypatch.setattr(composition_models, "_MIXTURES", (kinds,))
 

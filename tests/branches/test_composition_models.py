@@ -13,7 +13,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseGeneModels, list_models
+from deeprc.branches.composition_models import DenseModels, SparseModels, list_models
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -62,7 +62,7 @@ def test_which_models_there_are(two_genes: RepertoireDataset) -> None:
     kinds = list_models(CompositionFeatures(two_genes), is_number=False)
     assert [(type(models), models.kinds) for models in kinds] == [
         (DenseModels, ("genes",)),
-        (SparseGeneModels, ("genes",)),
+        (SparseModels, ("genes",)),
     ]
 
 
@@ -76,7 +76,7 @@ def fit_lasso(rows: Floats, target: Floats, C: float) -> Floats:
 def test_left_out_repertoires_are_scored_by_lassos_without_them(two_genes: RepertoireDataset) -> None:
     is_learned = np.arange(N) % 5 > 0
     learned, left_out, target = np.flatnonzero(is_learned), np.flatnonzero(~is_learned), POSITIVE.astype(float)
-    models = SparseGeneModels(CompositionFeatures(two_genes), ("genes",))
+    models = SparseModels(CompositionFeatures(two_genes), ("genes",))
     found = models.score_left_out(target[learned], learned, left_out)
     assert found.shape == (5, 12)
     rows = centred(two_genes, is_learned.astype(float))
@@ -88,7 +88,7 @@ def test_left_out_repertoires_are_scored_by_lassos_without_them(two_genes: Reper
 
 def test_a_fitted_sparse_model_is_a_function_of_genes(two_genes: RepertoireDataset) -> None:
     numbers = 0.7 * POSITIVE + np.linspace(-1, 1, N)
-    fitted = SparseGeneModels(CompositionFeatures(two_genes), ("genes",)).fit(numbers, np.arange(N), 0.3, slope=2.0)
+    fitted = SparseModels(CompositionFeatures(two_genes), ("genes",)).fit(numbers, np.arange(N), 0.3, slope=2.0)
     rows = centred(two_genes, np.ones(N))
     expected = 2 * fit_lasso(rows, numbers, 0.3)
     np.testing.assert_allclose(fitted.function.genes, expected, atol=1e-3 * np.abs(expected).max())

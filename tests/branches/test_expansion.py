@@ -19,7 +19,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _make_branch, _Model, fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseGeneModels
+from deeprc.branches.composition_models import DenseModels, SparseModels
 from deeprc.branches.expansion import (
     _compute_rows,
     compute_expansion_scores,
@@ -218,7 +218,7 @@ def test_the_score_is_the_linear_function_of_the_genes(one_gene: RepertoireDatas
     """Against a plain sum; the constant makes the mean of the training repertoires score 0."""
     labels = (np.arange(60) % 2).astype(np.float64)
     features = CompositionFeatures(one_gene)
-    function, scores = SparseGeneModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
+    function, scores = SparseModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
     assert not function.genes.any()
     branch = _make_branch(features, [(0, _Model(function, ("gene_expansion",), scores, 1.0, True))], 1)
     np.testing.assert_allclose([branch.score(each)[0] for each in one_gene], scores, atol=1e-9)
@@ -259,9 +259,9 @@ def test_genes_of_another_container_are_looked_up_by_name(
         compute_gene_expansion_table(expanded, {"v_call": ["TRBV1"]})
 
 
-@pytest.mark.parametrize("models", [DenseModels, SparseGeneModels])
+@pytest.mark.parametrize("models", [DenseModels, SparseModels])
 def test_a_gene_that_was_hardly_seen_cannot_decide(
-    one_gene: RepertoireDataset, models: type[DenseModels | SparseGeneModels], tmp_path: Path
+    one_gene: RepertoireDataset, models: type[DenseModels | SparseModels], tmp_path: Path
 ) -> None:
     """One training repertoire has one sequence with RARE; a new repertoire has 20, which have expanded."""
     names = (*(f"TRBV{number}" for number in range(1, 31)), "RARE")
