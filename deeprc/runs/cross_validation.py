@@ -219,7 +219,7 @@ def _write_results(
     )
     predictions = make_out_of_fold_table(fold_predictions, prepared.dataset)
     fold_table = make_folds_table(fold_predictions)
-    with name_write_errors(folder):
+    with name_write_errors(folder / "metrics.json"):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)
     write_text(folder / "folds.tsv", fold_table.to_csv(sep="\t", index=False))
