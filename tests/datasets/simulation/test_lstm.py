@@ -348,6 +348,12 @@ def test_bad_sources_give_one_line(tmp_path, toy_list):
     with pytest.raises(InputError) as error:
         train_lstm(toy_list, tmp_path / "nowhere" / "model.safetensors")
     one_line(error, "the folder", "does not exist")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(InputError) as error:
+        train_lstm(toy_list, notes, hidden=16, epochs=1, limit=100)
+    one_line(error, "notes.txt: exists and is not a model")
+    assert notes.read_text() == "mine"
     assert not list(tmp_path.glob("*model*"))
 
 
