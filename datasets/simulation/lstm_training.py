@@ -27,6 +27,7 @@ from deeprc.datasets.simulation.lstm_model import (
     save_model,
 )
 from deeprc.datasets.simulation.source import read_source
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.files import check_output_path
 from deeprc.optimizers import Adam
@@ -36,6 +37,7 @@ from deeprc.versions import package_version
 __all__ = ["NextResidue", "train_lstm"]
 
 _HELD_OUT = 100  # one sequence in a hundred is held out, so there must be at least a hundred
+_MAX_SEED = 2**32 - 1
 _PADDING = -100  # target of padding, which has no loss
 _PIECES = 4  # number of pieces into which a batch is divided by length
 _WARM_UP = 0.02  # share of all steps in which the learning rate rises
@@ -117,6 +119,8 @@ def train_lstm(
         raise InputError("expected at least one epoch, one sequence per batch and a learning rate above zero")
     if limit is not None and limit < _HELD_OUT:
         raise InputError(f"expected a limit of {_HELD_OUT} sequences or more, found {limit}")
+    if not 0 <= seed <= _MAX_SEED:
+        raise InputError(f"`seed={abbreviate(seed)}`: expected 0 to {_MAX_SEED}")
     _check_output(output)
     corpus = _read_corpus(source, limit)
     with torch.random.fork_rng(devices=[]):
