@@ -342,9 +342,10 @@ def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file under a temporary name, and rename it when it is complete; see `write_atomically`."""
+    """Write a text file, packed if its name ends in .gz; see `write_atomically`."""
+    content = text.encode()
     with write_atomically(path, durable=durable) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def check_table_output(path: Path, columns: Sequence[str]) -> None:

@@ -188,6 +188,13 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     assert (path.read_text(), len(steps)) == ("more text", 2)
 
 
+def test_a_text_is_packed_if_its_name_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv.gz"
+    write_text(path, "a\tb\n")
+    assert gzip.decompress(path.read_bytes()) == b"a\tb\n"
+    check_table_output(path, ["a"])  # so the same command may replace it
+
+
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSPC])
 def test_a_file_system_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     path = tmp_path / "a.tsv"

@@ -217,6 +217,8 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
             open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
             if open_line > MAX_LINE_BYTES:
                 raise _make_too_long_error(path)
+    if b"\0" in data:
+        raise InputError(f"{path}: not a text table (it holds binary data)")
     start, n_missing = _find_line(data, header.n_comments)
     return header, "" if n_missing else decode_name(data[start:])
 

@@ -20,7 +20,7 @@ from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground, draw_standard_normals, replace_rows
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
-from deeprc.datasets.simulation.cohort_settings import Batch, Counts, GeneShift, Sizes
+from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
 from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
@@ -109,8 +109,8 @@ class Cohort:
 
     def __post_init__(self) -> None:
         streams = {stream.name.lower() for stream in Stream}
-        if self.n_repertoires < 1:
-            raise InputError(f"n_repertoires: expected at least 1, found {self.n_repertoires}")
+        if not 1 <= self.n_repertoires <= MAX_REPERTOIRES:
+            raise InputError(f"n_repertoires: expected 1 to {MAX_REPERTOIRES:,}, found {self.n_repertoires:,}")
         for name in ("label_noise", "positive_share", "test_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected 0 to 1, found {getattr(self, name)}")

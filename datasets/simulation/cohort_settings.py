@@ -10,7 +10,10 @@ import numpy as np
 from deeprc.datasets.genes import normalise_gene
 from deeprc.errors import InputError
 
-__all__ = ["MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
+__all__ = ["MAX_REPERTOIRES", "MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
+
+MAX_REPERTOIRES = 1_000_000
+"""The largest number of simulated repertoires; their ids and labels are in memory."""
 
 MAX_SEQUENCES = 1_000_000_000
 """The largest number of sequences of a simulated repertoire."""

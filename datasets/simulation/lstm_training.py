@@ -17,9 +17,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (torch's custom)
 
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS, LstmModel, check_hidden, save_model
+from deeprc.datasets.simulation.lstm_model import (
+    BOUNDARY,
+    MAX_LENGTH,
+    N_TOKENS,
+    LstmModel,
+    check_hidden,
+    load_model,
+    save_model,
+)
 from deeprc.datasets.simulation.source import read_source
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
+from deeprc.files import check_output_path
 from deeprc.optimizers import Adam
 from deeprc.progress import open_step
 from deeprc.versions import package_version
@@ -27,6 +37,7 @@ from deeprc.versions import package_version
 __all__ = ["NextResidue", "train_lstm"]
 
 _HELD_OUT = 100  # one sequence in a hundred is held out, so there must be at least a hundred
+_MAX_SEED = 2**32 - 1
 _PADDING = -100  # target of padding, which has no loss
 _PIECES = 4  # number of pieces into which a batch is divided by length
 _WARM_UP = 0.02  # share of all steps in which the learning rate rises
@@ -80,7 +91,7 @@ def train_lstm(
         Path of a container, a table or a list of sequences, which `read_source` reads; sequences of more than 40
         residues are left out. Each row is one sequence, whatever its count.
     output
-        Path of the file to write; its folder exists.
+        Path of the file to write; its folder exists. An existing model is replaced, another file is not.
     hidden
         Number of units, a multiple of 16.
     epochs
@@ -108,8 +119,9 @@ def train_lstm(
         raise InputError("expected at least one epoch, one sequence per batch and a learning rate above zero")
     if limit is not None and limit < _HELD_OUT:
         raise InputError(f"expected a limit of {_HELD_OUT} sequences or more, found {limit}")
-    if not output.parent.is_dir():
-        raise InputError(f"{output}: the folder {output.parent} does not exist")
+    if not 0 <= seed <= _MAX_SEED:
+        raise InputError(f"`seed={abbreviate(seed)}`: expected 0 to {_MAX_SEED}")
+    _check_output(output)
     corpus = _read_corpus(source, limit)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -120,6 +132,16 @@ def train_lstm(
     about = {"source": source.name, "sequences": len(corpus), "epochs": epochs, "seed": seed}
     save_model(output, network.to_model(**about, held_out_loss=losses[-1], deeprc=package_version("deeprc")))
     return losses
+
+
+def _check_output(path: Path) -> None:
+    """Raise InputError if a model cannot be written, or if another file than a model would be replaced."""
+    check_output_path(path)
+    if path.exists():
+        try:
+            load_model(path)
+        except InputError as error:
+            raise InputError(f"{path}: exists and is not a model of an LSTM; choose another `output`") from error
 
 
 @dataclass(frozen=True)

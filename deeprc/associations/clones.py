@@ -31,6 +31,7 @@ from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError, show_parameters, suggest_nearest
 
 __all__ = ["COLUMNS", "CloneAssociations", "associate_clones"]
@@ -40,6 +41,7 @@ COLUMNS = ("junction_aa", "class", "odds_ratio", "p_value", "q_value", "p_neighb
 
 _LEVEL = 0.05
 _SEED = 0
+_MAX_PERMUTATIONS = 1_000_000
 _MIN_PERMUTATIONS = 20  # a donor that can exchange its label hardly ever keeps it in so many permutations
 _MAX_METACLONES = 20_000  # number of clones, those with the smallest p-values, whose neighbours are looked for
 
@@ -160,8 +162,9 @@ def associate_clones(
     """
     if not 0 < max_p <= 1:
         raise InputError(f"`max_p={max_p}`: expected a number above 0, up to 1")
-    if n_permutations < 0:
-        raise InputError(f"`n_permutations={n_permutations}`: expected at least 0")
+    if not 0 <= n_permutations <= _MAX_PERMUTATIONS:
+        found = abbreviate(n_permutations)
+        raise InputError(f"`n_permutations={found}`: expected 0 to {_MAX_PERMUTATIONS:,}")
     donors = find_donors_by_class(dataset, target, group_by=group_by, stratify=stratify)
     codes = _select_class_codes(donors.class_names, classes)
     fields = dataset.gene_fields

@@ -23,7 +23,12 @@ __all__ = ["annotate"]
     " and 'antigen_organism', 'antigen' or 'epitope'. The option may be given several times.",
 )
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The table to write (TSV; gzip if it ends in .gz).",
 )
 @click.option(
     "--cohort",
@@ -53,8 +58,8 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     from deeprc.files import check_table_output, write_text
     from deeprc.specificity import ADDED_COLUMNS, annotate_sequences, read_databases, read_sequences
 
-    organisms_path = output.with_name(f"{output.name.removesuffix('.tsv')}.organisms.tsv")
     check_table_output(output, ADDED_COLUMNS)
+    organisms_path = output.with_name(f"{output.name.removesuffix('.gz').removesuffix('.tsv')}.organisms.tsv")
     check_table_output(organisms_path, ("antigen_organism", "n_exact"))
     sequences = read_sequences(table)
     known = read_databases(databases, host=host)

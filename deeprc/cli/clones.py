@@ -13,7 +13,12 @@ __all__ = ["clones"]
 @click.argument("container", type=click.Path(path_type=Path))
 @click.option("--target", required=True, help="The classes to compare, as in `deeprc train`: 'CMV=+'.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The table to write (TSV; gzip if it ends in .gz).",
 )
 @click.option(
     "--group-by",

@@ -110,11 +110,11 @@ class _Request:
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:
             return self.runs.predict(self.dataset)
-        from deeprc.evaluation.stored_tables import read_run_predictions
+        from deeprc.runs.run import read_stored_predictions
 
         self.check_alone("their joint predictions are not stored: give a CONTAINER")
         self.check_stored("predictions", ": give a CONTAINER, too")
-        return read_run_predictions(self.path / "predictions.tsv")
+        return read_stored_predictions(self.path)
 
     def donors(self, predictions: pd.DataFrame) -> dict[str, int] | None:
         """Return the index of the donor of each repertoire, by its id; None if the metadata sheet did not name donors.

@@ -34,6 +34,7 @@ from deeprc.benchmarking.nested_plan import digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions
 from deeprc.evaluation.donors import DonorColumn
@@ -60,6 +61,7 @@ SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 """Shares of the donors to learn from. A share is left out if a class has too few training repertoires then."""
 
 _MIN_CLASS = 5  # smallest number of training repertoires of a class
+_MAX_REPEATS = 100_000  # largest number of draws, and of permutations
 _MULTIPLES = (2, 4, 8)  # multiples of the cohort for which the curve is extrapolated
 
 
@@ -94,8 +96,9 @@ class PowerOptions:
 
     def __post_init__(self) -> None:
         for name, low in (("n_draws", 1), ("n_permutations", 0)):
-            if getattr(self, name) < low:
-                raise InputError(f"`{name}={getattr(self, name)}`: expected at least {low}")
+            if not low <= getattr(self, name) <= _MAX_REPEATS:
+                found = abbreviate(getattr(self, name))
+                raise InputError(f"`{name}={found}`: expected {low} to {_MAX_REPEATS:,}")
         if not 0.5 < self.auc < 1:
             raise InputError(f"`auc={self.auc:g}`: expected more than 0.5 and less than 1")
         if not isinstance(self.benchmark.folds, int | np.integer):

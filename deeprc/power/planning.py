@@ -28,6 +28,8 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
+from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, MAX_SEQUENCES
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.power.subsampling import Fit, make_header, run_fits
@@ -39,6 +41,8 @@ _MIN_CLEAR = 5.3  # smallest test statistic of a clear motif, in standard errors
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
+_MIN_RATE = 1e-12
+_MAX_COHORTS = 1_000
 _MAX_SEQUENCES = 200_000  # of a simulated cohort; larger studies are shrunk, see `PlannedStudy.shrink`
 _ROUNDING = 1e-9
 _SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
@@ -78,17 +82,20 @@ class PlannedStudy:
     def __post_init__(self) -> None:
         if not 0 < self.positive_share < 1:
             raise InputError(f"`positive_share={self.positive_share:g}`: expected more than 0 and less than 1")
+        if self.n_repertoires > MAX_REPERTOIRES:
+            found = abbreviate(self.n_repertoires)
+            raise InputError(f"`n_repertoires={found}`: expected at most {MAX_REPERTOIRES:,}")
         if self.n_folds < 3:
             raise InputError(f"`n_folds={self.n_folds}`: expected at least 3")
         smallest = self.n_repertoires * min(self.positive_share, 1 - self.positive_share)
-        if smallest < self.n_folds - _ROUNDING:
+        if smallest + _ROUNDING < self.n_folds:
             raise InputError(
                 f"`n_repertoires={self.n_repertoires}`: expected at least {self.n_folds} of each class, one per fold"
             )
-        if self.depth < 1:
-            raise InputError(f"`depth={self.depth}`: expected at least 1")
-        if not 0 < self.witness_rate <= 1:
-            raise InputError(f"`witness_rate={self.witness_rate:g}`: expected more than 0 and at most 1")
+        if not 1 <= self.depth <= MAX_SEQUENCES:
+            raise InputError(f"`depth={abbreviate(self.depth)}`: expected 1 to {MAX_SEQUENCES:,}")
+        if not _MIN_RATE <= self.witness_rate <= 1:
+            raise InputError(f"`witness_rate={self.witness_rate:g}`: expected {_MIN_RATE:g} to 1")
         if not 2 <= self.motif_length <= _MAX_LENGTH:
             raise InputError(f"`motif_length={self.motif_length}`: expected 2 to {_MAX_LENGTH}")
 
@@ -190,7 +197,7 @@ class SearchRule:
         """Smallest witness rate with which the motif is clear with the study's number of repertoires; else NaN."""
         if not SearchRule(replace(self.study, witness_rate=1.0)).is_clear:
             return float("nan")
-        low, high = 1e-12, 1.0
+        low, high = _MIN_RATE, 1.0
         for _ in range(60):
             middle = math.sqrt(low * high)
             if SearchRule(replace(self.study, witness_rate=middle)).is_clear:
@@ -301,8 +308,8 @@ def simulate_study(
         If a parameter is out of range, or if a fit fails.
     """
     options = BenchmarkOptions() if options is None else options
-    if n_cohorts < 1:
-        raise InputError(f"`n_cohorts={n_cohorts}`: expected at least 1")
+    if not 1 <= n_cohorts <= _MAX_COHORTS:
+        raise InputError(f"`n_cohorts={abbreviate(n_cohorts)}`: expected 1 to {_MAX_COHORTS:,}")
     simulated = study.shrink(_MAX_SEQUENCES)
     benchmark_options = replace(options, folds=study.n_folds, group_by=None)
     cohorts = [simulated.to_cohort(options.seed + index) for index in range(n_cohorts)]

@@ -222,7 +222,7 @@ def _write_results(
     column, metadata = prepared.header.left_out, prepared.dataset.metadata
     left_out = [] if column is None else list_left_out_values(metadata, column, prepared.header.cohort)
     fold_table = make_folds_table(fold_predictions, left_out)
-    with name_write_errors(folder):
+    with name_write_errors(folder / "metrics.json"):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)
     write_text(folder / "folds.tsv", fold_table.to_csv(sep="\t", index=False))

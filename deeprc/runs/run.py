@@ -26,7 +26,13 @@ from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, PARTS, Split
-from deeprc.evaluation.stored_tables import read_clones, read_composition, read_history, read_start_motifs
+from deeprc.evaluation.stored_tables import (
+    read_clones,
+    read_composition,
+    read_history,
+    read_run_predictions,
+    read_start_motifs,
+)
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
@@ -47,6 +53,7 @@ __all__ = [
     "describe_environment",
     "load_run",
     "read_splits",
+    "read_stored_predictions",
     "save_predictions",
     "write_splits",
 ]
@@ -251,6 +258,23 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
             raise InputError(f"{file}: digests: the repertoire {abbreviate(repertoire_id)} is missing")
         seen.add(repertoire_id)
     return splits, content.digests
+
+
+def read_stored_predictions(folder: Path) -> pd.DataFrame:
+    """Read the `predictions.tsv` of a run directory.
+
+    Raises
+    ------
+    InputError
+        As in `read_run_predictions` and `read_splits`; or if the file was cut or is of another run, so that its
+        repertoires are not those of `splits.json`.
+    """
+    file = folder / "predictions.tsv"
+    table, splits = read_run_predictions(file), read_splits(folder)[0]
+    part_of = {repertoire_id: part for part, ids in splits.items() for repertoire_id in ids}
+    if dict(zip(table["repertoire_id"], table["split"], strict=True)) != part_of:
+        raise InputError(f"{file}: expected the {len(part_of):,} repertoires of splits.json with their parts")
+    return table
 
 
 @dataclass(frozen=True)

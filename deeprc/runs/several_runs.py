@@ -24,12 +24,14 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_from_column import list_left_out_values
 from deeprc.evaluation.splits import SplitOptions, make_split
-from deeprc.files import check_new_folder
+from deeprc.evaluation.stored_tables import read_history
+from deeprc.files import check_new_folder, check_regular_file
 from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
-from deeprc.runs.run import read_splits
+from deeprc.runs.metrics import read_metrics
+from deeprc.runs.run import read_splits, read_stored_predictions
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_start import begin_run
 from deeprc.runs.training_data import digest_training_data
@@ -257,6 +259,8 @@ def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: b
         _check_begun(begun, dataset)
     for training in trainings:
         _check_split(training, dataset, tasks)
+        if training.has_ended:
+            _check_results(training.folder)
 
 
 def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
@@ -293,6 +297,19 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
             f"{training.folder}: was started with a different split than {dataset.container.path} gives now: a column "
             "of its metadata has changed; choose another `output`"
         )
+
+
+def _check_results(folder: Path) -> None:
+    """Raise InputError if a file of a run that has ended is missing or damaged, because the run stays as it is."""
+    try:
+        check_regular_file(folder / "model.safetensors")
+        read_metrics(folder)
+        read_stored_predictions(folder)
+        read_history(folder / "history.tsv")
+    except InputError as error:
+        raise InputError(
+            f"{error}; delete {folder / 'metrics.json'}, and the same call trains this run again"
+        ) from error
 
 
 def _check_same_settings(training: _Training) -> RunSettings:

@@ -159,7 +159,8 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
         ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
         ({"classes": ["il"]}, "`classes='il'`: expected healthy or ill; did you mean 'ill'?"),
         ({"max_p": 0.0}, "`max_p=0.0`: expected a number above 0, up to 1"),
-        ({"n_permutations": -1}, "`n_permutations=-1`: expected at least 0"),
+        ({"n_permutations": -1}, "`n_permutations=-1`: expected 0 to 1,000,000"),
+        ({"n_permutations": 10**30}, f"`n_permutations={10**30}`: expected 0 to 1,000,000"),
     ],
 )
 def test_bad_parameters(cohort: RepertoireDataset, arguments: dict[str, object], message: str) -> None:

@@ -51,3 +51,16 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert code == 2
     assert "exists and is not a table of this kind" in err
     assert not (tmp_path / "out.organisms.tsv").exists()
+
+
+def test_a_packed_table_and_a_folder_as_output(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "own.tsv").write_text(OWN)
+    (tmp_path / "table.tsv").write_text("junction_aa\nCASSF\nCASSWF\n")
+    arguments = ["annotate", tmp_path / "table.tsv", "--database", tmp_path / "own.tsv", "-o"]
+    for _ in range(2):  # the second call replaces both tables
+        code, _, err = deeprc(*arguments, tmp_path / "out.tsv.gz")
+        assert code == 0, err
+    assert len(pd.read_csv(tmp_path / "out.tsv.gz", sep="\t")) == 2
+    assert list(pd.read_csv(tmp_path / "out.organisms.tsv", sep="\t")["antigen_organism"]) == ["CMV", "EBV"]
+    code, _, err = deeprc(*arguments, ".")
+    assert (code, err) == (2, "Error: .: is a folder; expected the name of a file to write\n")

@@ -73,6 +73,17 @@ def test_figures_of_a_cohort(
     assert path.read_bytes().startswith({"png": b"\x89PNG", "pdf": b"%PDF"}[ending])
 
 
+def test_stored_predictions_that_were_cut_are_refused(folder: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "run"
+    cut.mkdir()
+    for name in ("config.yaml", "splits.json"):
+        (cut / name).write_bytes((folder / name).read_bytes())
+    lines = (folder / "predictions.tsv").read_text().splitlines(keepends=True)
+    (cut / "predictions.tsv").write_text("".join(lines[: len(lines) // 2]))
+    with pytest.raises(InputError, match=r"predictions\.tsv: expected the \d+ repertoires of splits\.json"):
+        make_figure("roc", cut, options=FigureOptions(target="status"))
+
+
 def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireDataset) -> None:
     options = FigureOptions(target="status")
     kept = make_figure("roc", folder, options=options).axes[0].get_legend().get_texts()

@@ -286,7 +286,7 @@ def test_a_strong_signal_is_found_and_the_same_again(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.table, curve.table)
 
 
-@pytest.mark.parametrize("changed", [{"n_draws": 0}, {"n_permutations": -1}, {"auc": 0.5}])
+@pytest.mark.parametrize("changed", [{"n_draws": 0}, {"n_draws": 10**30}, {"n_permutations": -1}, {"auc": 0.5}])
 def test_bad_options_are_refused(changed: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         PowerOptions(**changed)  # type: ignore[arg-type]

@@ -185,6 +185,22 @@ def test_processes_train_the_same(train: Callable[..., list[Path]], tmp_path: Pa
         check_alike(run, single)
 
 
+@pytest.mark.parametrize("name", ["metrics.json", "predictions.tsv", "history.tsv", "model.safetensors"])
+def test_a_finished_run_that_is_damaged_is_told(
+    train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path, name: str
+) -> None:
+    (run,) = train(tmp_path / "runs", folds=[0])
+    content = (run / name).read_bytes()
+    (run / name).unlink()
+    if name == "metrics.json":  # without it, a run has not ended
+        (run / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=rf"{name}: .*; delete .*metrics\.json, and the same call trains this run"):
+        train(tmp_path / "runs", folds=[0])
+    (run / "metrics.json").unlink()
+    train(tmp_path / "runs", folds=[0])
+    assert contents(run) == alone[0]
+
+
 def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path]], tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"exists already; choose another `output`$"):

@@ -111,6 +111,13 @@ def test_rows_are_never_shifted_or_swallowed(tmp_path: Path) -> None:
         read_database(path)
 
 
+def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"junction_aa\tepitope\nCAS\0SF\tNLV\nCASSWF\tGLC\n")
+    with pytest.raises(InputError, match=r"a\.tsv: not a text table \(it holds binary data\)"):
+        read_database(path)
+
+
 def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "own.tsv"
     path.write_text("junction_aa\tantigen_organism\nCASSF\tC\x1b]0;t\x07MV\n")

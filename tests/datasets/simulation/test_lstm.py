@@ -348,6 +348,16 @@ def test_bad_sources_give_one_line(tmp_path, toy_list):
     with pytest.raises(InputError) as error:
         train_lstm(toy_list, tmp_path / "nowhere" / "model.safetensors")
     one_line(error, "the folder", "does not exist")
+    for seed in (-1, 10**30):
+        with pytest.raises(InputError) as error:
+            train_lstm(toy_list, output, hidden=16, seed=seed)
+        one_line(error, f"`seed={seed}`: expected 0 to 4294967295")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(InputError) as error:
+        train_lstm(toy_list, notes, hidden=16, epochs=1, limit=100)
+    one_line(error, "notes.txt: exists and is not a model")
+    assert notes.read_text() == "mine"
     assert not list(tmp_path.glob("*model*"))
 
 
