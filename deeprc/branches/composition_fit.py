@@ -53,6 +53,11 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 _EXTRA_FOR_EXPANSION = 0.5
 """Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
 
+_MIN_LEAD = 1.0
+"""If another model is clear, models of a few k-mers need so many standard errors more.
+
+They are chosen among 8,000 k-mers, so one of them is more often the best by chance."""
+
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
@@ -230,7 +235,9 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         best, evidence = _choose_setting(
             [settings[i][0].kinds for i in others], [loss_decreases[i] for i in others], problem.groups, min_evidence
         )
-        best, evidence = _consider_few_kmers(few_kmers, (others[best], evidence), loss_decreases, problem.groups)
+        best, evidence = _consider_few_kmers(
+            few_kmers, (others[best], evidence), loss_decreases, problem.groups, min_evidence
+        )
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_cases < _FEW_CASES else min_evidence):
             return None
         models, C = settings[best]
@@ -277,10 +284,12 @@ def _consider_few_kmers(
     best: tuple[int, float],
     loss_decreases: Sequence[Floats],
     groups: NDArray[np.int64] | None,
+    min_evidence: float,
 ) -> tuple[int, float]:
-    """Return the best setting with a few k-mers, and its evidence, if it is clearly better than the best of the others.
+    """Return the setting to use, and its evidence: the best with a few k-mers, if it is convincing, or the given one.
 
-    It is if it lowers the loss by more than one standard error more. Otherwise return the other one.
+    The one with a few k-mers must be clear. If the given one is clear, too, it must also lower the loss by more than
+    one standard error more.
 
     Parameters
     ----------
@@ -288,15 +297,16 @@ def _consider_few_kmers(
         Settings whose models use a few k-mers.
     best
         The best of the other settings, and its evidence.
-    loss_decreases, groups
+    loss_decreases, groups, min_evidence
         As in `_choose_setting`, of all settings.
     """
     if not few_kmers:
         return best
     candidate = max(few_kmers, key=lambda setting: loss_decreases[setting].mean())
-    if count_standard_errors(loss_decreases[candidate] - loss_decreases[best[0]], groups) <= 1:
-        return best
-    return candidate, count_standard_errors(loss_decreases[candidate], groups)
+    evidence = count_standard_errors(loss_decreases[candidate], groups)
+    lead = count_standard_errors(loss_decreases[candidate] - loss_decreases[best[0]], groups)
+    is_convincing = evidence > min_evidence and (best[1] <= min_evidence or lead > _MIN_LEAD)
+    return (candidate, evidence) if is_convincing else best
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:

@@ -3,7 +3,7 @@
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
   as k-mers, or several kinds in equal parts.
 - `SparseModels` have an l1 penalty (lasso): a few features differ, the others do not. The features are the usage of the
-  genes, their expansion, or the frequencies of 3-mers.
+  genes, their expansion, or the frequencies of 3-mers. Of 3-mers, the model is a mean of lassos.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,8 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
 
 _MIN_SPREAD = 1e-9  # smallest standard deviation of a feature that is not constant but for rounding
 _MIN_SCALE = 0.1  # smallest scale of a feature in the lasso, relative to the root mean square of standard deviations
-_MAX_SPARSE = 500  # largest number of features among which the lasso chooses
+_MAX_SPARSE = 500  # number of k-mers among which a lasso chooses
+_N_HALVES = 10
 
 
 class FittedFunction(NamedTuple):
@@ -162,7 +163,8 @@ class DenseModels(Models):
 class SparseModels(Models):
     """Models with an l1 penalty on the weights of features of one kind, whose scale is their standard deviation.
 
-    Of more than 500 features, those are used that are most associated with the target of the training repertoires.
+    Which of thousands of k-mers a lasso uses depends much on chance. So a model of k-mers is the mean of 10 lassos,
+    each on half of the training repertoires and on the 500 k-mers that are most associated with the target there.
 
     Attributes
     ----------
@@ -184,28 +186,41 @@ class SparseModels(Models):
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
         present = _mark_present(len(self.features.size_weights), left_out)
-        columns = self._centre(self._choose(target, training), present)
-        return _fit_lasso_path(columns[training], target, self.Cs) @ columns[left_out].T
+        weights = self._fit_path(target, training, present, self.Cs)
+        return weights @ self._centre(np.arange(weights.shape[1]), present)[left_out].T
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         (kind,) = self.kinds
-        chosen = self._choose(target, training)
-        columns = self._centre(chosen, np.ones(len(self.features.size_weights), bool))
-        weights = np.zeros(self.features.get_rows(kind).shape[1])
-        weights[chosen] = slope * _fit_lasso_path(columns[training], target, [C])[0]
-        return FittedFunction(self.features.make_sparse_function(kind, weights), columns @ weights[chosen])
+        present = np.ones(len(self.features.size_weights), bool)
+        (weights,) = slope * self._fit_path(target, training, present, [C])
+        scores = self._centre(np.arange(len(weights)), present) @ weights
+        return FittedFunction(self.features.make_sparse_function(kind, weights), scores)
+
+    def _fit_path(
+        self, target: Floats, training: NDArray[np.int64], present: NDArray[np.bool_], Cs: Sequence[float]
+    ) -> Floats:
+        """Return the weights of the features for each C, (V, F); `present` is that of `_centre`."""
+        if not self.reads_few_kmers:
+            columns = self._centre(np.arange(self._rows.shape[1]), present)
+            return _fit_lasso_path(columns[training], target, Cs)
+        weights = np.zeros((len(Cs), self._rows.shape[1]))
+        for half in _draw_halves(target):
+            chosen = self._choose(target[half], training[half])
+            columns = self._centre(chosen, present)[training[half]]
+            weights[:, chosen] += _fit_lasso_path(columns, target[half], Cs) / _N_HALVES
+        return weights
+
+    @property
+    def _rows(self) -> NDArray[Any]:
+        return self.features.get_rows(self.kinds[0])
 
     def _choose(self, target: Floats, training: NDArray[np.int64]) -> Integers:
-        """Return the indices of the features among which the lasso chooses, (n,), ascending."""
-        (kind,) = self.kinds
-        rows = self.features.get_rows(kind)
-        if rows.shape[1] <= _MAX_SPARSE:
-            return np.arange(rows.shape[1])
-        weights, deviations = np.zeros((2, len(rows)))
-        weights[training] = self.features.known_weights[kind][training]
+        """Return the indices of the features among which a lasso chooses, (n,), ascending."""
+        weights, deviations = np.zeros((2, len(self._rows)))
+        weights[training] = self.features.known_weights[self.kinds[0]][training]
         deviations[training] = target - target.mean()
-        columns = Columns(rows, weights=weights)
+        columns = Columns(self._rows, weights=weights)
         spread = np.divide(1, columns.factor, out=np.zeros(len(columns.factor)), where=columns.factor > 0)
         association = np.abs(columns.products(deviations)) * spread / _bound_scales(spread)
         return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
@@ -220,9 +235,18 @@ class SparseModels(Models):
         present
             Whether each repertoire counts for the mean, which has the same weights, (B,).
         """
-        (kind,) = self.kinds
-        rows, weights = self.features.get_rows(kind)[:, chosen], self.features.known_weights[kind]
+        rows, weights = self._rows[:, chosen], self.features.known_weights[self.kinds[0]]
         return np.asarray(weights[:, None] * (rows - Columns(rows, weights=weights * present).centre))
+
+
+def _draw_halves(target: Floats) -> Iterator[Integers]:
+    """Yield 10 random halves of repertoires with these targets, (l,); each has about the same distribution of them."""
+    for seed in range(_N_HALVES):
+        rng = np.random.default_rng(seed)
+        shuffled = rng.permutation(len(target))
+        by_target = shuffled[np.argsort(target[shuffled], kind="stable")]
+        pairs = by_target[: len(target) // 2 * 2].reshape(-1, 2)
+        yield pairs[np.arange(len(pairs)), rng.integers(2, size=len(pairs))]
 
 
 def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -89,6 +89,8 @@ def cohort(
         raise InputError("expected a recipe (`deeprc simulate --list` shows them) and --output, or --as-airr, or both")
     if output is not None:
         check_container_output(output)
+        if background is not None and output.exists() and background.exists() and output.samefile(background):
+            raise InputError(f"{output}: is the file of --background; the simulated cohort needs another one")
     if as_airr is not None:
         check_airr_folder(as_airr)
     simulated, mapping = load_recipe(

@@ -20,7 +20,7 @@ from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import _choose_setting, fit_composition
+from deeprc.branches.composition_fit import _choose_setting, _consider_few_kmers, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseModels
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
@@ -191,22 +191,40 @@ def test_little_evidence_is_enough_for_few_repertoires(
     assert ("none" if fitted is None else "doubtful" if fitted.branch.is_doubtful else "clear") == expected
 
 
+def draw_decreases(rng: np.random.Generator, mean: float, evidence: float) -> Floats:
+    """Return thirty decreases with this mean, which is so many standard errors."""
+    values = rng.normal(size=30)
+    values = (values - values.mean()) / values.std(ddof=1)
+    return np.asarray(mean + values * mean / evidence * np.sqrt(30))
+
+
 def test_features_of_expanded_clones_need_more_evidence() -> None:
     """The decreases have a mean of 1 (2.1 standard errors), 0.9 (1.9) or 0.5 (the largest, 2.4)."""
     rng = np.random.default_rng(0)
-
-    def draw(mean: float, evidence: float) -> np.ndarray:
-        values = rng.normal(size=30)
-        values = (values - values.mean()) / values.std(ddof=1)
-        return np.asarray(mean + values * mean / evidence * np.sqrt(30))
-
-    expanded, without, less = draw(1.0, 2.1), draw(0.9, 1.9), draw(0.5, 2.4)
+    expanded, without, less = (draw_decreases(rng, *numbers) for numbers in ((1.0, 2.1), (0.9, 1.9), (0.5, 2.4)))
     kinds = [("kmers",), ("kmers", "expansion"), ("genes",)]
     decreases = [without, expanded, less]
     assert _choose_setting(kinds, decreases, None, 1.7) == (0, pytest.approx(1.9))
     assert _choose_setting(kinds, decreases, None, 1.5) == (1, pytest.approx(2.1 - 0.5))
     assert _choose_setting([("gene_expansion",)] * 3, decreases, None, 1.7) == (1, pytest.approx(1.6))
     assert _choose_setting([("kmers",)] * 3, decreases, None, 1.7) == (1, pytest.approx(2.1))
+
+
+def test_a_few_kmers_must_be_convincing() -> None:
+    """Their decrease is 3 standard errors above 0."""
+    rng = np.random.default_rng(0)
+    few = draw_decreases(rng, 1.0, 3.0)
+    little, much_worse = few - draw_decreases(rng, 0.5, 0.9), few - draw_decreases(rng, 0.5, 1.1)
+    decreases = [little, much_worse, few / 2, few]
+
+    def consider(best: tuple[int, float], min_evidence: float) -> tuple[int, float]:
+        return _consider_few_kmers([2, 3], best, decreases, None, min_evidence)
+
+    assert consider((0, 1.0), 2.9) == (3, pytest.approx(3))
+    assert consider((0, 1.0), 3.1) == (0, 1.0)
+    assert consider((0, 1.8), 1.7) == (0, 1.8)  # it is clear, and 0.9 standard errors worse
+    assert consider((1, 1.8), 1.7) == (3, pytest.approx(3))
+    assert _consider_few_kmers([], (0, 1.0), decreases, None, 1.7) == (0, 1.0)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import Lasso
+from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
@@ -13,12 +14,15 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseModels, list_models
+from deeprc.branches.composition_models import DenseModels, SparseModels, _draw_halves, list_models
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.sequences import Sequences
 from deeprc.tasks import Task
+from tests.conftest import write_cohort
 
 N, SIZE, NAMES = 60, 400, tuple(f"TRBV{number}" for number in range(2, 32))
 POSITIVE = np.arange(N) % 2
@@ -109,3 +113,69 @@ def test_if_two_genes_differ_the_others_have_no_weight(two_genes: RepertoireData
     assert sum(weight == 0 for weight in weights.values()) >= len(NAMES) // 3
     scores = np.array([fitted.branch.score(repertoire)[0] for repertoire in two_genes])
     assert scores[POSITIVE == 1].mean() > scores[POSITIVE == 0].mean() + 0.5
+
+
+@pytest.fixture(scope="module")
+def two_kmers(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Return repertoires whose usage of residues varies; positive ones have GTS more often, and LAG less often."""
+    rng = np.random.default_rng(6)
+    letters, repertoires = np.array(list(AMINO_ACIDS)), []
+    for label in POSITIVE:
+        usage = np.exp(rng.normal(0, 0.3, 20))
+        sequences = ["".join(rng.choice(letters, 10, p=usage / usage.sum())) for _ in range(SIZE)]
+        for motif, share in (("GTS", 0.03 + 0.03 * label), ("LAG", 0.06 - 0.03 * label)):
+            for at in np.flatnonzero(rng.random(SIZE) < share):
+                start = int(rng.integers(7))
+                sequences[at] = sequences[at][:start] + motif + sequences[at][start:]
+        repertoires.append(sequences)
+    return write_cohort(tmp_path_factory.mktemp("kmers") / "c.h5", repertoires, pd.DataFrame({"number": range(N)}))
+
+
+def test_a_sparse_model_of_kmers_is_the_mean_of_lassos_on_halves(two_kmers: RepertoireDataset) -> None:
+    """Each lasso has the 500 3-mers that are most associated with the label in its half."""
+    features, target = CompositionFeatures(two_kmers), POSITIVE.astype(float)
+    models = SparseModels(features, ("kmers",))
+    learned, left_out = np.arange(10, N), np.arange(10)
+    longer = np.asarray(compute_kmer_frequencies(two_kmers, range(4)), np.float64)
+    rows = longer.reshape(N, 8000, 20).sum(axis=2)
+    present = features.size_weights * (np.arange(N) >= 10)
+    rows = features.size_weights[:, None] * (rows - present @ rows / present.sum())
+    expected, C = np.zeros(10), models.Cs[-2]
+    for half in _draw_halves(target[learned]):
+        x, y = rows[learned[half]], target[learned[half]]
+        scale = np.maximum(x.std(axis=0), 0.1 * np.sqrt(np.mean(x.var(axis=0))))
+        association = np.abs((y - y.mean()) @ (x / scale))
+        chosen = np.sort(np.argsort(-association, kind="stable")[:500])
+        spread = x[:, chosen].std(axis=0)
+        scale = np.maximum(spread, 0.1 * np.sqrt(np.mean(spread**2)))
+        model = Lasso(alpha=1 / (C * 25), tol=1e-10, max_iter=100_000).fit(x[:, chosen] / scale, y)
+        expected += rows[np.ix_(left_out, chosen)] / scale @ model.coef_ / 10
+    found = models.score_left_out(target[learned], learned, left_out)[-2]
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_halves_have_half_of_each_class() -> None:
+    target = (np.arange(41) < 12).astype(float)
+    halves = list(_draw_halves(target))
+    assert len(halves) == 10
+    assert all(len(half) == len(set(half)) == 20 for half in halves)
+    assert {int(target[half].sum()) for half in halves} <= {5, 6, 7}
+    assert len(set(np.concatenate(halves).tolist())) > 36
+
+
+def test_if_two_kmers_differ_few_others_have_weight(two_kmers: RepertoireDataset) -> None:
+    fitted = fit_composition(TrainingCohort(two_kmers, POSITIVE.astype(float)[:, None], (STATUS,)))
+    assert fitted is not None
+    assert isinstance(fitted.branch, CompositionBranch)
+    assert fitted.branch.features == ["k-mers"]
+    weights = fitted.branch.get_buffer("kmer_weights")[0].numpy().reshape(8000, 20)
+    assert (weights == weights[:, :1]).all()  # a 3-mer weighs the same, whatever follows it
+    assert np.count_nonzero(weights[:, 0]) < 1000
+    index = {
+        motif: int(np.dot([AMINO_ACIDS.index(letter) for letter in motif], [400, 20, 1])) for motif in ("GTS", "LAG")
+    }
+    assert weights[:, 0].argmax() == index["GTS"]
+    assert weights[:, 0].argmin() == index["LAG"]
+    scores = [fitted.branch.score(repertoire)[0] for repertoire in two_kmers]
+    assert roc_auc_score(POSITIVE, fitted.scores[:, 0]) > 0.85
+    assert roc_auc_score(POSITIVE, scores) > 0.95

@@ -173,6 +173,18 @@ def test_a_container_is_replaced(deeprc: Run, tmp_path: Path) -> None:
         assert len(open_dataset(tmp_path / "c.h5")) == n
 
 
+def test_the_background_is_not_replaced_by_the_cohort(deeprc: Run, tmp_path: Path) -> None:
+    path = tmp_path / "real.h5"
+    deeprc("simulate", "simulated-0", "-o", path, *SMALL)
+    before = path.read_bytes()
+    code, _, err = deeprc("simulate", "implanted-om-1", "-o", path, "--background", path)
+    assert (code, err) == (
+        2,
+        f"Error: {path}: is the file of --background; the simulated cohort needs another one\n",
+    )
+    assert path.read_bytes() == before
+
+
 def test_train_lstm_is_given_its_options(deeprc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
