@@ -214,7 +214,7 @@ class OutputSearch:
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
         return chosen, bool(occurrences.was_searched.all())
 
-    def _correlate(self, counts: Floats, n_free: Integers) -> Floats:
+    def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
         """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).
 
         It is the weaker one of two, or 0 if their signs differ: of the counts as a share of the `n_free` sequences
