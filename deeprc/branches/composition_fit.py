@@ -53,8 +53,8 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 _EXTRA_FOR_EXPANSION = 0.5
 """Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
 
-_MIN_LEAD = 1.0
-"""If another model is clear, models of a few k-mers need so many standard errors more.
+_EXTRA_FOR_FEW_KMERS, _MIN_LEAD = 0.5, 2.0
+"""Models of a few k-mers need so many more standard errors, and so many more than another model that is clear.
 
 They are chosen among 8,000 k-mers, so one of them is more often the best by chance."""
 
@@ -288,8 +288,8 @@ def _consider_few_kmers(
 ) -> tuple[int, float]:
     """Return the setting to use, and its evidence: the best with a few k-mers, if it is convincing, or the given one.
 
-    The one with a few k-mers must be clear. If the given one is clear, too, it must also lower the loss by more than
-    one standard error more.
+    The one with a few k-mers must be clear with half a standard error to spare. If the given one is clear, too, it must
+    also lower the loss by more than two standard errors more.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def _consider_few_kmers(
     if not few_kmers:
         return best
     candidate = max(few_kmers, key=lambda setting: loss_decreases[setting].mean())
-    evidence = count_standard_errors(loss_decreases[candidate], groups)
+    evidence = count_standard_errors(loss_decreases[candidate], groups) - _EXTRA_FOR_FEW_KMERS
     lead = count_standard_errors(loss_decreases[candidate] - loss_decreases[best[0]], groups)
     is_convincing = evidence > min_evidence and (best[1] <= min_evidence or lead > _MIN_LEAD)
     return (candidate, evidence) if is_convincing else best

@@ -266,7 +266,7 @@ def test_beside_one_sequence_all_others_vanish(
 def test_the_only_sequence_of_a_repertoire(
     model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
-    model = model_factory(cohort, stir=0.2)
+    model = model_factory(cohort, "seeded_start=0", stir=0.2)
     metadata = pd.DataFrame({"status": ["case", "healthy"]})
     lonely = write_cohort(tmp_path / "lonely.h5", [["CASSLDRWF"], ["CASSF", "CAF"]], metadata)
     found = attribute(model, lonely, chosen(lonely, {0: [0]}), of="output", background=ONLY_A)

@@ -418,7 +418,7 @@ NAN = float("nan")
         (lambda: Batch(0, 0), "a size_factor above 0"),
         (lambda: Batch(0, NAN), "a size_factor above 0"),
         (lambda: Cohort(0), "n_repertoires: expected 1 to 1,000,000, found 0"),
-        (lambda: Cohort(10**30), "n_repertoires: expected 1 to 1,000,000, found 10"),
+        (lambda: Cohort(10**30), "n_repertoires: expected 1 to 1,000,000, found 1,000,000,000"),
         (lambda: Cohort(2, label_noise=2), "label_noise: expected 0 to 1, found 2"),
         (lambda: Cohort(2, positive_share=NAN), "positive_share: expected 0 to 1, found nan"),
         (lambda: Cohort(2, test_share=-0.1), "test_share: expected 0 to 1, found -0.1"),
