@@ -16,7 +16,7 @@ from deeprc.arrays import Floats, Integers
 __all__ = ["permute_labels"]
 
 _MAX_STRATA = 6  # largest number of groups of donors with similar sizes, within which labels are permuted
-_MIN_STRATUM = 10
+_MIN_STRATUM = 6  # smallest number of donors in one of several strata
 
 
 def permute_labels(
@@ -105,9 +105,13 @@ def _list_blocks(labels: Floats, donors: Integers) -> list[_Block]:
 
 
 def _permute_within_sizes(sizes: Integers, rng: np.random.Generator) -> Integers:
-    """Return a random order of donors, (D,), in which each is replaced by one with a similar size."""
+    """Return a random order of donors, (D,), in which each is replaced by one with a similar size.
+
+    The number of strata is even, so donors of two classes of equal numbers, one of which has the larger repertoires,
+    exchange no labels between the classes.
+    """
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
-    for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // _MIN_STRATUM))):
+    for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // (2 * _MIN_STRATUM) * 2))):
         order[stratum] = rng.permutation(stratum)
     return order

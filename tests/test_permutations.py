@@ -24,8 +24,14 @@ def test_labels_are_permuted_among_repertoires_of_about_the_same_size() -> None:
 def test_equal_sizes_are_permuted_freely() -> None:
     labels = permuted(np.arange(60), np.full(60, 100), np.arange(60), 400)
     assert len(set(labels[:, 0].tolist())) > 55
-    few = permuted(np.arange(12), np.arange(12), np.arange(12), 400)
-    assert len(set(few[:, 0].tolist())) == 12  # too few for strata
+    few = permuted(np.arange(11), np.arange(11), np.arange(11), 400)
+    assert len(set(few[:, 0].tolist())) == 11  # too few for strata
+
+
+def test_six_large_and_six_small_repertoires_do_not_exchange_labels() -> None:
+    labels = permuted(np.arange(12), np.repeat([200, 2000], 6), np.arange(12), 400)
+    assert set(labels[:, :6].ravel().tolist()) == set(range(6))
+    assert len(set(labels[:, 0].tolist())) == 6
 
 
 def test_several_outputs_are_permuted_together() -> None:

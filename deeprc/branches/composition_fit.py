@@ -10,6 +10,7 @@ Letters: B repertoires, n of them with a label; T outputs, S settings, V values 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from deeprc.arrays import Floats
 from deeprc.baselines.elastic_net import fit_elastic_net_path
@@ -223,7 +225,8 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     kinds = list_models(problem.features, is_number=problem.is_number)
     if not kinds:
         return None
-    with limit_blas_threads():
+    with limit_blas_threads(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
         scores_by_setting = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
         slopes, loss_decreases = zip(
             *(_fit_slope(scores, target, problem.is_number) for scores in scores_by_setting), strict=True

@@ -187,14 +187,16 @@ class SparseModels(Models):
         """Return the scores of left-out repertoires, see `Models`."""
         present = _mark_present(len(self.features.size_weights), left_out)
         weights = self._fit_path(target, training, present, self.Cs)
-        return weights @ self._centre(np.arange(weights.shape[1]), present)[left_out].T
+        used = np.flatnonzero(weights.any(axis=0))
+        return np.asarray(weights[:, used] @ self._centre(used, present, left_out).T)
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         (kind,) = self.kinds
         present = np.ones(len(self.features.size_weights), bool)
         (weights,) = slope * self._fit_path(target, training, present, [C])
-        scores = self._centre(np.arange(len(weights)), present) @ weights
+        used = np.flatnonzero(weights)
+        scores = self._centre(used, present, np.arange(len(present))) @ weights[used]
         return FittedFunction(self.features.make_sparse_function(kind, weights), scores)
 
     def _fit_path(
@@ -202,12 +204,11 @@ class SparseModels(Models):
     ) -> Floats:
         """Return the weights of the features for each C, (V, F); `present` is that of `_centre`."""
         if not self.reads_few_kmers:
-            columns = self._centre(np.arange(self._rows.shape[1]), present)
-            return _fit_lasso_path(columns[training], target, Cs)
+            return _fit_lasso_path(self._centre(np.arange(self._rows.shape[1]), present, training), target, Cs)
         weights = np.zeros((len(Cs), self._rows.shape[1]))
         for half in _draw_halves(target):
             chosen = self._choose(target[half], training[half])
-            columns = self._centre(chosen, present)[training[half]]
+            columns = self._centre(chosen, present, training[half])
             weights[:, chosen] += _fit_lasso_path(columns, target[half], Cs) / _N_HALVES
         return weights
 
@@ -225,8 +226,8 @@ class SparseModels(Models):
         association = np.abs(columns.products(deviations)) * spread / _bound_scales(spread)
         return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
 
-    def _centre(self, chosen: Integers, present: NDArray[np.bool_]) -> Floats:
-        """Return known_weights * (x - mean), (B, n), for the chosen features x.
+    def _centre(self, chosen: Integers, present: NDArray[np.bool_], repertoires: Integers) -> Floats:
+        """Return known_weights * (x - mean) of some repertoires, (b, n), for the chosen features x.
 
         Parameters
         ----------
@@ -234,9 +235,12 @@ class SparseModels(Models):
             Indices of the features, (n,).
         present
             Whether each repertoire counts for the mean, which has the same weights, (B,).
+        repertoires
+            Indices of the repertoires, (b,).
         """
         rows, weights = self._rows[:, chosen], self.features.known_weights[self.kinds[0]]
-        return np.asarray(weights[:, None] * (rows - Columns(rows, weights=weights * present).centre))
+        centre = Columns(rows, weights=weights * present).centre
+        return np.asarray(weights[repertoires, None] * (rows[repertoires] - centre))
 
 
 def _draw_halves(target: Floats) -> Iterator[Integers]:

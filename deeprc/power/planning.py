@@ -34,6 +34,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.power.subsampling import Fit, make_header, run_fits
 from deeprc.training.motif_start import MIN_DONORS
+from deeprc.training.search_outputs import MIN_MEMBERS
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
@@ -164,6 +165,10 @@ class SearchRule:
         return self.study.n_repertoires * (self.study.n_folds - 2) / self.study.n_folds
 
     @property
+    def _n_of_smaller_class(self) -> float:
+        return self.n_training * min(self.study.positive_share, 1 - self.study.positive_share)
+
+    @property
     def correlation(self) -> float:
         """Expected correlation of the motif's frequency with the label."""
         return _compute_correlation(self.study)
@@ -176,12 +181,15 @@ class SearchRule:
     @property
     def is_clear(self) -> bool:
         """Whether the search finds the motif."""
-        return self.n_training >= MIN_DONORS and self.correlation >= self.needed_correlation
+        enough = self.n_training >= MIN_DONORS and self._n_of_smaller_class >= MIN_MEMBERS - _ROUNDING
+        return enough and self.correlation >= self.needed_correlation
 
     @property
     def min_repertoires(self) -> int:
         """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
-        too_few, enough = MIN_DONORS - 1, MIN_DONORS
+        share = min(self.study.positive_share, 1 - self.study.positive_share)
+        enough = max(MIN_DONORS, math.ceil(MIN_MEMBERS / share - _ROUNDING))
+        too_few = enough - 1
         while _compute_needed_correlation(enough) > self.correlation:
             too_few, enough = enough, 2 * enough
         while enough - too_few > 1:
@@ -211,6 +219,11 @@ class SearchRule:
         study, n = self.study, self.n_training
         if n < MIN_DONORS:
             verdict = f"{n:.0f} training repertoires are too few: the search needs {MIN_DONORS}"
+        elif self._n_of_smaller_class < MIN_MEMBERS - _ROUNDING:
+            verdict = (
+                f"{self._n_of_smaller_class:.1f} training repertoires of the smaller class are too few: the search "
+                f"needs {MIN_MEMBERS}"
+            )
         else:
             verdict = (
                 f"With {n:.0f} training repertoires, the search finds a motif whose correlation is at least "
@@ -232,6 +245,8 @@ class SearchRule:
 
 def _compute_needed_correlation(n_training: float) -> float:
     """Return the smallest correlation with the label with which a motif is clear."""
+    if n_training <= 2:
+        return 1.0
     t = stats.t.isf(stats.norm.sf(_MIN_CLEAR), float(n_training - 2))
     return float(t / math.sqrt(n_training - 2 + t**2))
 

@@ -191,13 +191,17 @@ class OutputSearch:
             Largest number of motifs.
         """
         candidates, occurrences = self._join_overdispersed(candidates)
+        n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
+        while len(candidates) and not occurrences.was_searched[0]:  # it is too common to be compared with the others
+            first = self._make_motif(candidates, 0, candidates.correlation)
+            has_first = find_sequences_with_kmer(self._dataset, first.spacing, first.code)
+            if not has_motif.any() or self._holds_among_all(candidates, has_first & ~has_motif, n_free):
+                has_motif |= has_first
+                return [first], False
+            others = np.arange(1, len(candidates))
+            candidates, occurrences = candidates.take(others), occurrences.take(others)
         if len(candidates) == 0:
             return [], True
-        if not occurrences.was_searched[0]:  # the first one is too common to be compared with the others
-            first = self._make_motif(candidates, 0, candidates.correlation)
-            has_motif |= find_sequences_with_kmer(self._dataset, first.spacing, first.code)
-            return [first], False
-        n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
@@ -213,6 +217,13 @@ class OutputSearch:
             has_motif[new] = True
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
         return chosen, bool(occurrences.was_searched.all())
+
+    def _holds_among_all(self, candidates: Candidates, has_first: Flags, n_free: Integers) -> bool:
+        """Return whether the first candidate, which these sequences have, (N,), is significant by `_correlate`, too."""
+        counts = count_flagged(has_first, compute_offsets(self._dataset.n_sequences))[:, None]
+        r = self._correlate(counts, n_free)
+        p = self._test.compute_p_values(candidates.take(np.array([0])), r)
+        return bool(p[0] <= self._level and np.sign(r[0]) == np.sign(candidates.correlation[0]))
 
     def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
         """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).

@@ -121,9 +121,9 @@ def two_kmers(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     rng = np.random.default_rng(6)
     letters, repertoires = np.array(list(AMINO_ACIDS)), []
     for label in POSITIVE:
-        usage = np.exp(rng.normal(0, 0.3, 20))
+        usage = np.exp(rng.normal(0, 0.6, 20))
         sequences = ["".join(rng.choice(letters, 10, p=usage / usage.sum())) for _ in range(SIZE)]
-        for motif, share in (("GTS", 0.03 + 0.03 * label), ("LAG", 0.06 - 0.03 * label)):
+        for motif, share in (("GTS", 0.04 + 0.05 * label), ("LAG", 0.09 - 0.05 * label)):
             for at in np.flatnonzero(rng.random(SIZE) < share):
                 start = int(rng.integers(7))
                 sequences[at] = sequences[at][:start] + motif + sequences[at][start:]

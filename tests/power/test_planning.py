@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -40,6 +42,17 @@ def test_no_rate_suffices_for_few_repertoires() -> None:
     assert not few.is_clear
     assert "9 training repertoires are too few" in "\n".join(few.to_lines())
     assert "it takes a witness rate of at least" not in "\n".join(few.to_lines())
+
+
+def test_each_class_needs_six_training_repertoires() -> None:
+    study = PlannedStudy(n_repertoires=60, depth=10_000, witness_rate=0.1, positive_share=0.1)
+    rule = SearchRule(study)
+    assert rule.correlation > rule.needed_correlation
+    assert not rule.is_clear
+    assert "3.6 training repertoires of the smaller class are too few: the search needs 6" in "\n".join(rule.to_lines())
+    assert rule.min_repertoires == 100
+    assert SearchRule(replace(study, n_repertoires=100)).is_clear
+    assert SearchRule(replace(study, n_repertoires=6, positive_share=0.5, n_folds=3)).needed_correlation == 1
 
 
 def test_a_rate_of_almost_nothing_takes_any_number_of_repertoires() -> None:

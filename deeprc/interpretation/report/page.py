@@ -180,9 +180,11 @@ def check_report_output(path: Path) -> None:
     Raises
     ------
     InputError
-        If no file can be written at `path`, or if it is an existing file but no report.
+        If no file can be written at `path`, if it is an existing file but no report, or if its name ends in `.gz`.
     """
     check_output_path(path)
+    if path.suffix == ".gz":
+        raise InputError(f"{path}: a report is a web page, and browsers do not open packed files; leave out .gz")
     if path.exists():
         try:
             with path.open(encoding="utf-8") as file:
