@@ -57,7 +57,7 @@ def test_only_reports_are_replaced(tmp_path: Path) -> None:
     for name in ("mine.html", "data.bin"):
         with pytest.raises(InputError, match="exists and is not a report of deeprc; choose another `output`"):
             check_report_output(tmp_path / name)
-    with pytest.raises(InputError, match="browsers do not open packed files; leave out .gz"):
+    with pytest.raises(InputError, match="browsers do not open packed files"):
         check_report_output(tmp_path / "new.html.gz")
     with pytest.raises(InputError, match="is a folder"):
         check_report_output(tmp_path)
