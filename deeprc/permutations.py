@@ -16,7 +16,8 @@ from deeprc.arrays import Floats, Integers
 __all__ = ["permute_labels"]
 
 _MAX_STRATA = 6  # largest number of groups of donors with similar sizes, within which labels are permuted
-_MIN_STRATUM = 6  # smallest number of donors in one of several strata
+_MIN_STRATUM = 10  # smallest number of donors in one of several strata, but for 12 to 19 donors, who have two
+_MIN_DIVIDED = 12  # smallest number of donors with more than one stratum
 
 
 def permute_labels(
@@ -112,6 +113,8 @@ def _permute_within_sizes(sizes: Integers, rng: np.random.Generator) -> Integers
     """
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
-    for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // (2 * _MIN_STRATUM) * 2))):
+    fewest = 2 if len(sizes) >= _MIN_DIVIDED else 1
+    n_strata = max(fewest, min(_MAX_STRATA, len(sizes) // (2 * _MIN_STRATUM) * 2))
+    for stratum in np.array_split(by_size, n_strata):
         order[stratum] = rng.permutation(stratum)
     return order

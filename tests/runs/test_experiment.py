@@ -27,6 +27,7 @@ from deeprc.runs import run_start
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.runs.run_start import check_output
+from deeprc.training import motif_start
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
@@ -340,9 +341,10 @@ def test_the_end_of_a_training_is_said(state: tuple[int, float, int], settings: 
 
 @pytest.mark.slow
 def test_a_run_says_how_its_training_began_and_ended(
-    cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(motif_start, "MIN_DONORS", 20)
     config = load_config(
         "deeprc",
         ["n_updates=30", "evaluate_every=1", "patience=1", "n_kernels=4", "kernel_size=4", "composition=false"],
