@@ -89,12 +89,14 @@ LIMIT = 2000
 def full_disk() -> Iterator[None]:
     """Let no file grow beyond some bytes, which meets everything that writes, h5py and safetensors as well."""
     resource = pytest.importorskip("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits, no_bytecode = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # the limit would cut off the file of a module
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = no_bytecode
 
 
 def write_container(path: Path) -> None:
