@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.options import host_option
+from deeprc.cli.options import host_option, table_output_option
 
 __all__ = ["annotate"]
 
@@ -22,14 +22,7 @@ __all__ = ["annotate"]
     help="VDJdb, McPAS-TCR, an export of receptors from the IEDB, or a table with the columns 'junction_aa', 'v_call'"
     " and 'antigen_organism', 'antigen' or 'epitope'. The option may be given several times.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The table to write (TSV; gzip if it ends in .gz).",
-)
+@table_output_option
 @click.option(
     "--cohort",
     metavar="COHORT.h5",

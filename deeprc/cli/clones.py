@@ -6,20 +6,15 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import table_output_option
+
 __all__ = ["clones"]
 
 
 @click.command()
 @click.argument("container", type=click.Path(path_type=Path))
 @click.option("--target", required=True, help="The classes to compare, as in `deeprc train`: 'CMV=+'.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The table to write (TSV; gzip if it ends in .gz).",
-)
+@table_output_option
 @click.option(
     "--group-by",
     metavar="COLUMN",

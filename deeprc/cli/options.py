@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
+from pathlib import Path
 
 import click
 
@@ -23,6 +24,7 @@ __all__ = [
     "seed_option",
     "settings_argument",
     "sketches_option",
+    "table_output_option",
     "training_device_option",
 ]
 
@@ -115,6 +117,14 @@ training_device_option = click.option(
     default="auto",
     show_default=True,
     help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
+)
+table_output_option = click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The table to write (TSV; gzip if it ends in .gz).",
 )
 sketches_option = click.option(
     "--no-sketches",

@@ -165,8 +165,12 @@ class SearchRule:
         return self.study.n_repertoires * (self.study.n_folds - 2) / self.study.n_folds
 
     @property
+    def _smaller_share(self) -> float:
+        return min(self.study.positive_share, 1 - self.study.positive_share)
+
+    @property
     def _n_of_smaller_class(self) -> float:
-        return self.n_training * min(self.study.positive_share, 1 - self.study.positive_share)
+        return self.n_training * self._smaller_share
 
     @property
     def correlation(self) -> float:
@@ -187,8 +191,7 @@ class SearchRule:
     @property
     def min_repertoires(self) -> int:
         """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
-        share = min(self.study.positive_share, 1 - self.study.positive_share)
-        enough = max(MIN_DONORS, math.ceil(MIN_MEMBERS / share - _ROUNDING))
+        enough = max(MIN_DONORS, math.ceil(MIN_MEMBERS / self._smaller_share - _ROUNDING))
         too_few = enough - 1
         while _compute_needed_correlation(enough) > self.correlation:
             too_few, enough = enough, 2 * enough

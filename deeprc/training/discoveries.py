@@ -61,12 +61,14 @@ class FalseDiscoveryTest:
         self.strength: Floats = strengths[:, 0]
         observed, permuted = self.strength, strengths[:, 1:]
         self._observed = np.sort(observed)
-        self._permuted_of_rounds: list[
-            Floats
-        ] = []  # sorted strengths with permuted labels, of the k-mers of each round
+        # of each round: sorted strengths of its k-mers with permuted labels, and q-values, which fall with strength;
+        # the first q-value is that of k-mers that are weaker than all observed ones
+        self._rounds: list[tuple[Floats, Floats]] = []
         significant = np.zeros(len(observed), np.bool_)
         while True:
-            self._permuted_of_rounds.append(np.sort(permuted[~significant], axis=None))
+            of_round = np.sort(permuted[~significant], axis=None)
+            q_values = np.minimum.accumulate(self._compute_raw_q_values(self._observed, of_round))
+            self._rounds.append((of_round, np.concatenate([[1.0], q_values])))
             now_significant = self.compute_q_values(self.strength) <= level
             if (significant == now_significant).all():
                 return
@@ -77,11 +79,8 @@ class FalseDiscoveryTest:
         abs_r = np.abs(correlation)
         weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
         q_values = np.ones(len(abs_r))
-        for permuted in self._permuted_of_rounds:
-            # stronger k-mers have no higher q-value
-            of_observed = np.minimum.accumulate(self._compute_raw_q_values(self._observed, permuted))
-            lowest = np.concatenate([[1.0], of_observed])[weaker]
-            of_round = np.minimum(lowest, self._compute_raw_q_values(abs_r, permuted))
+        for permuted, of_observed in self._rounds:
+            of_round = np.minimum(of_observed[weaker], self._compute_raw_q_values(abs_r, permuted))
             q_values = np.where(q_values > self._level, of_round, q_values)
         return q_values
 
