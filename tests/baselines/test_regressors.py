@@ -183,6 +183,7 @@ def test_the_sheet_control_reads_categories_numbers_and_what_is_missing(cohort: 
     assert missing[20:].any()
 
 
+@pytest.mark.slow
 def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, numbers: np.ndarray) -> None:
     model = DeepRCRegressor(overrides=_QUICK, device="cpu")
     model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:24])

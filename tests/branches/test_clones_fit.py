@@ -236,6 +236,7 @@ def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     assert clones_fit._find_best_alternative(twins, np.arange(36)) == 2 * n + 3
 
 
+@pytest.mark.slow
 def test_wildcard_clones_of_donors_numbers_and_the_other_class(grouped: RepertoireDataset, tmp_path: Path) -> None:
     _, branch = fit(grouped, Y)
     table, scores = branch.table(["status"]), scores_of(branch, grouped)

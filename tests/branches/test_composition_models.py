@@ -163,6 +163,7 @@ def test_halves_have_half_of_each_class() -> None:
     assert len(set(np.concatenate(halves).tolist())) > 36
 
 
+@pytest.mark.slow
 def test_if_two_kmers_differ_few_others_have_weight(two_kmers: RepertoireDataset) -> None:
     fitted = fit_composition(TrainingCohort(two_kmers, POSITIVE.astype(float)[:, None], (STATUS,)))
     assert fitted is not None

@@ -158,6 +158,7 @@ def test_the_table_against_plain_counts(expanded: RepertoireDataset) -> None:
     assert Path(f"{expanded.container.path}.cache").is_dir()
 
 
+@pytest.mark.slow
 def test_expanded_clones_with_a_motif_are_found(expanded: RepertoireDataset) -> None:
     fitted = fit_composition(TrainingCohort(expanded, LABELS[:, None], (STATUS,)))
     assert fitted is not None

@@ -263,7 +263,7 @@ def test_a_cohort_without_the_genes_is_refused(kmers: RepertoireDataset, genes: 
         make_composition_table(make_model((STATUS,), gene_branch(["TRBV1"], [1.0])), genes)
 
 
-@pytest.mark.parametrize("task", [STATUS, AGE], ids=["class", "number"])
+@pytest.mark.parametrize("task", [STATUS, pytest.param(AGE, marks=pytest.mark.slow)], ids=["class", "number"])
 def test_a_fitted_branch_names_the_gene_that_differs(tmp_path: Path, task: Task) -> None:
     """Of 20 V genes, the usage of one differs: half as frequent again in the ill, who are also older."""
     rng, names = np.random.default_rng(0), [f"TRBV{i}" for i in range(1, 21)]
