@@ -105,6 +105,8 @@ def test_several_runs_are_those_of_single_calls(
         runs = train(Path("runs"))
     assert caplog.text.count("positive is 'case'") == 1  # what is so for all runs is said once
     assert caplog.text.count("has ended") == 3
+    assert caplog.messages.count("3 of 3 runs: Branches used: only the attention. Not used: clones.") == 1
+    assert caplog.text.count("Branches used") == 1
     assert runs == [Path("runs") / f"fold-{fold}" for fold in range(3)]
     assert [contents(run) for run in runs] == alone
 
