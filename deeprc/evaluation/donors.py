@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 from deeprc.groups import index_groups
 
 __all__ = ["DonorColumn", "count_divided_donors", "find_donor_columns"]
@@ -62,9 +62,7 @@ class DonorColumn:
             If the column does not exist.
         """
         if group_by is not None and group_by not in metadata:
-            raise InputError(
-                f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
-            )
+            raise InputError(f"{source}: {describe_missing_column(group_by, metadata.columns, 'for `group_by`')}")
         return cls(metadata, group_by)
 
     def index(self) -> NDArray[np.int64]:
