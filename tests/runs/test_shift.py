@@ -30,7 +30,7 @@ from deeprc.runs.shift import Shift, measure_shift
 from deeprc.shift.summary import summarise_training
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.gene_repertoires import write_genes
-from tests.toys.shift_cohorts import Recipe, draw_cohort, write_repertoires
+from tests.toys.shift_cohorts import Recipe, draw_cohort, draw_repertoire, write_repertoires
 
 SETTINGS = ["n_updates=4", "evaluate_every=4", "n_kernels=8", "n_sequences=40", "composition=false", "clones=false"]
 TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
@@ -94,6 +94,34 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     caution = next(each for each in assess_predictor(run, new).cautions if each.name == "shift")
     assert (caution.level, caution.text) == ("warning", told[0])
     assert caution.details["names"] == [f"new.{i}" for i in range(6)]
+
+
+def test_another_chain_is_told_plainly(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(4)
+    repertoires = {
+        f"{chain}.{i}": draw_repertoire(rng, Recipe(chain=chain)) for chain in ("TRA", "IGH") for i in (0, 1)
+    }
+    repertoires["TRB"] = draw_repertoire(rng, Recipe())
+    mixed = write_repertoires(tmp_path / "mixed.h5", repertoires, status=["well", "sick", "well", "sick", "well"])
+    told = logged(caplog, lambda: run.predict(mixed))[1][0]
+    assert told == (
+        "4 of the 5 new repertoires are of another chain than the training repertoires: TRA, trained on TRB (2); IGH, "
+        "trained on TRB (2). The model has learned nothing about this chain, so do not use these predictions."
+    )
+    caution = next(each for each in assess_predictor(run, mixed).cautions if each.name == "another-chain")
+    assert caution.details["names"] == list(repertoires)[:4]
+    alone = logged(caplog, lambda: run.predict(mixed[[0]]))[1][0]
+    assert alone.startswith(
+        "The new repertoire is of another chain than the training repertoires: TRA, trained on TRB. "
+    )
+
+
+def test_repertoires_without_genes_are_of_no_other_chain(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sequences = replace(draw_repertoire(np.random.default_rng(4), Recipe()), v_call=None, j_call=None)
+    new = write_repertoires(tmp_path / "new.h5", {"r": sequences})
+    assert "another chain" not in " ".join(logged(caplog, lambda: run.predict(new))[1])
 
 
 @pytest.mark.parametrize(
