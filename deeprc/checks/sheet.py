@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from deeprc.checks.findings import Finding, list_few, name_few
 from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError, describe_missing_column, quote
-from deeprc.evaluation.donors import find_donor_columns
 from deeprc.evaluation.significance import FEW_IN_CLASS
 from deeprc.evaluation.splits import N_FOLDS
+from deeprc.groups import find_donor_columns
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
