@@ -30,6 +30,7 @@ from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
+from deeprc.runs.file_digests import find_foreign_files
 from deeprc.runs.metrics import read_metrics
 from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
 from deeprc.runs.run import read_splits, read_stored_predictions
@@ -298,6 +299,9 @@ def _check_results(folder: Path) -> None:
         read_metrics(folder)
         read_stored_predictions(folder)
         read_history(folder / "history.tsv")
+        foreign = find_foreign_files(folder)
+        if foreign:
+            raise InputError(f"{folder}: not what this run wrote, but changed or of another run: {', '.join(foreign)}")
     except InputError as error:
         raise InputError(
             f"{error}; delete {folder / 'metrics.json'}, and the same call trains this run again"
