@@ -109,7 +109,7 @@ def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
 def choose_donor_column(metadata: pd.DataFrame) -> str | None:
     """Return the column of donors of a metadata sheet that names the fewest of them; None if there is none."""
     filled = [name for name in find_donor_columns(metadata) if metadata[name].notna().any()]
-    return min(filled, key=lambda name: int(metadata[name].nunique()), default=None)
+    return min(filled, key=lambda name: metadata[name].nunique(), default=None)
 
 
 def pass_groups(estimator: BaseEstimator, groups: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
