@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 from deeprc.estimators import RepertoireEstimator
 
 __all__ = ["SheetColumns", "SheetColumnsRidge", "list_control_columns"]
@@ -75,7 +75,8 @@ class _SheetFeatures(RepertoireEstimator):
     def _learn_columns(self, X: RepertoireDataset) -> None:
         missing = [name for name in self.columns if name not in X.metadata]
         if missing or not self.columns:
-            raise InputError(f"the sheet has no column {missing[0]!r}" if missing else "the sheet has no other column")
+            lacking = describe_missing_column(missing[0], X.metadata) if missing else "no other column"
+            raise InputError(f"the sheet has {lacking}")
         self.known_ = {}
         for name in self.columns:
             values = X.metadata[name].dropna()

@@ -26,7 +26,7 @@ from deeprc.datasets.metadata import make_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, list_coded_columns, make_rows
 from deeprc.datasets.readers.airr import AirrReader
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,9 +155,8 @@ def read_cells(adata: Any, donor: str) -> CellChains:
         raise InputError(f"`donor`: expected the name of a column of obs, found {type(donor).__name__}")
     n_found = list(obs.columns).count(donor)
     if n_found != 1:
-        found = ", ".join(map(str, obs.columns)) or "none"
-        quantity = f"{n_found} columns" if n_found else "no column"
-        raise InputError(f"`donor`: {quantity} {donor!r} in obs; its columns are {found}")
+        found = f"{n_found} columns {donor!r}" if n_found else describe_missing_column(donor, obs, "for `donor`")
+        raise InputError(f"obs has {found}")
     has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
     if not has_donor.all():
         _logger.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.overview import normalise_column_name
-from deeprc.errors import InputError, join_names, suggest_nearest
+from deeprc.errors import InputError, describe_missing_column, join_names
 
 __all__ = ["SHOWN_COLUMNS", "find_column", "find_id_column", "is_title"]
 
@@ -69,9 +69,7 @@ def find_id_column(
     if requested is not None:
         column = requested if requested in text else find_column(text, [requested])
         if column is None:
-            near = suggest_nearest(requested, text)
-            listed = f"{near} The columns are" if near else "; the columns are"
-            raise InputError(f"{path}: no column {requested!r}{listed} {_list_columns(text)}")
+            raise InputError(f"{path}: {describe_missing_column(requested, text, 'for `id_column`')}")
         return column
     candidates = [name for name in (find_column(text, [usual_name]) for usual_name in _ID_COLUMNS) if name is not None]
     unique = {name: len(set(values)) == len(values) for name, values in text.items()}

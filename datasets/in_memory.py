@@ -38,13 +38,12 @@ from deeprc.datasets.repertoire_checks import (
 )
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError, describe_names, join_names
+from deeprc.errors import InputError, describe_missing_column, describe_names
 from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
 _NAME = "table"
-_SHOWN = 20  # number of columns that a message names
 
 
 class MemoryDataset(RepertoireDataset):
@@ -159,8 +158,7 @@ def from_frame(
     frame = to_arrow(table)
     header = Header(Path(_NAME), tuple(frame.column_names))
     if repertoire is not None and repertoire not in header.columns:
-        existing = join_names(header.columns, _SHOWN)
-        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {existing}")
+        raise InputError(f"the table has {describe_missing_column(repertoire, header.columns, 'for `repertoire`')}")
     matched = match_reader(header, options.reader())
     split_by = repertoire if options.split_by in (None, NEVER) else options.split_by
     layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))

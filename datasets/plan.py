@@ -21,6 +21,7 @@ from deeprc.errors import (
     InputError,
     SeveralErrors,
     add_advice,
+    describe_missing_column,
     describe_names,
     group_errors,
     number_faults,
@@ -46,8 +47,6 @@ SKIP_ADVICE = "`skip_bad_files` leaves out files with faults"
 
 BAD_FILES_ADVICE = f"`deeprc check` lists the faults of all files; {SKIP_ADVICE}"
 """The end of a message about files whose headers cannot be read; others may have faults further down."""
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -299,8 +298,8 @@ class _Planner:
         else:
             column = header.find(self.split_by)
             if column is None:
-                listing = ", ".join(header.columns[:_SHOWN])
-                raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
+                missing = describe_missing_column(self.split_by, header.columns, "to split by")
+                raise InputError(f"{file}: {missing}")
             columns = (column,)
         coded = read_columns(header, (), columns)[1]
         return find_repertoire_names(coded, columns)[1].vocabulary

@@ -21,6 +21,7 @@ __all__ = ["render_summary", "summarise"]
 _CHUNK = 1 << 20
 _LARGE = 1e300  # sums of larger numbers may exceed the largest float
 _MAX_CLASSES = 12  # a column with more different texts has no classes
+_EXAMPLES = 3  # of the texts of a column without classes
 
 
 def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
@@ -140,9 +141,10 @@ def _count_witnesses(dataset: RepertoireDataset) -> int | None:
 
 
 def _summarise_column(values: pd.Series) -> dict[str, Any]:
-    """Describe a metadata column: its classes, the range of its numbers, or its number of different values.
+    """Describe a metadata column: its classes, the range of its numbers, or examples of its texts.
 
-    Texts are classes if they are few, and numbers if they are categories, see `is_category`.
+    Texts are classes if they are few, and not all different, as names of samples are. Numbers are classes if they are
+    categories, see `is_category`.
     """
     given = values.dropna()
     numeric = pd.api.types.is_numeric_dtype(values)
@@ -152,7 +154,7 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
         "missing": len(values) - len(given),
         "distinct": int(given.nunique()),
     }
-    if is_category(values) if numeric else column["distinct"] <= _MAX_CLASSES:
+    if is_category(values) if numeric else _are_classes(given, column["distinct"]):
         classes = given.value_counts()
         order = sorted(classes.index, key=lambda value: (-classes[value], value))
         column["classes"] = {}
@@ -161,7 +163,13 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
             column["classes"][name] = column["classes"].get(name, 0) + int(classes[value])
     elif numeric:
         column |= _summarise_numbers(given)
+    else:
+        column["examples"] = [str(text) for text in given.unique()[:_EXAMPLES]]
     return column
+
+
+def _are_classes(texts: pd.Series[Any], distinct: int) -> bool:
+    return distinct <= _EXAMPLES or distinct <= min(_MAX_CLASSES, len(texts) - 1)
 
 
 def _summarise_numbers(given: pd.Series) -> dict[str, Any]:
@@ -181,7 +189,10 @@ def _describe_column(column: Mapping[str, Any]) -> list[str]:
     elif "min" in column:
         values = f"{column['min']:g} to {column['max']:g}, mean {column['mean']:.4g}"
     else:
-        values = f"{column['distinct']:,} different values"
+        texts = [_shorten_text(text) for text in column["examples"]]
+        values = (
+            f"{column['distinct']:,} different values ({', '.join(texts)} and {column['distinct'] - len(texts):,} more)"
+        )
     return [column["type"], values, ", ".join(others)]
 
 

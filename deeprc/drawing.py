@@ -33,6 +33,7 @@ __all__ = [
     "check_figure_path",
     "require_matplotlib",
     "save_figure",
+    "save_for_screen",
     "shorten_name",
 ]
 
@@ -186,3 +187,11 @@ def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
         figure.savefig(picture, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
     with write_atomically(Path(path)) as aside:
         aside.write_bytes(picture.getvalue())
+
+
+def save_for_screen(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as `STEM.png` and `STEM.svg` (`save_figure`), and return both paths; the stem may have dots."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        save_figure(figure, path, dpi=SCREEN_DPI)
+    return paths

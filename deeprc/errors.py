@@ -21,6 +21,7 @@ __all__ = [
     "WriteError",
     "add_advice",
     "cut_name",
+    "describe_missing_column",
     "describe_names",
     "describe_texts",
     "end_sentence",
@@ -41,6 +42,7 @@ PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
 
 _MAX_QUOTED_LETTERS = 60
 _SHOWN_NAMES = 10  # number of names that a message lists, unless it says how many
+_SHOWN_COLUMNS = 20  # number of columns of a table that a message lists
 
 MAX_FAULTS = 10
 """Number of faults that one message lists in full."""
@@ -168,6 +170,24 @@ def suggest_nearest(name: str, known: Iterable[str], n: int = 1) -> str:
     """Return "; did you mean 'NAME'?" with the most similar known names, at most n, or "" if none is similar."""
     near = find_nearest(name, known, n)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def describe_missing_column(name: str, columns: Iterable[object], use: str = "") -> str:
+    """Return a message about a column that a table lacks, with the most similar column and the first of all columns.
+
+    Parameters
+    ----------
+    name
+        Name of the column that was asked for.
+    columns
+        Names of the columns that the table has.
+    use
+        What the column is for, such as "for `group_by`".
+    """
+    known = [str(column) for column in columns]
+    near = suggest_nearest(name, known)
+    listed = f"{near} Columns" if near else "; columns"
+    return f"no column {quote(name)}{f' {use}' * bool(use)}{listed}: {join_names(known, _SHOWN_COLUMNS) or 'none'}"
 
 
 def add_advice(lines: Sequence[str], advice: str) -> tuple[str, ...]:

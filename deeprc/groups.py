@@ -1,10 +1,11 @@
-"""Groups of repertoires: numbers that say which repertoires are from one donor, for estimators.
+"""Groups of repertoires: numbers that say which repertoires are from one donor, for estimators; columns of donors.
 
 Letters: B repertoires.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from sklearn.base import BaseEstimator
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
+    "choose_donor_column",
+    "find_donor_columns",
     "index_connected",
     "index_groups",
     "keep_missing",
@@ -25,6 +28,17 @@ __all__ = [
     "shuffle_groups",
     "validate_groups",
 ]
+
+_SURE_NAME = re.compile("(?:subject|patient|donor|participant)(?:id)?|.*(?:subject|patient|donor)id", re.DOTALL)
+"""Names of columns of donors, as letters and digits alone, in lower case."""
+
+_LIKELY_NAME = re.compile(
+    "(?:subject|patient|donor|participant)name"
+    "|.*(?:subject|patient|donor|participant|individual)(?:id|identifier|nr|no|number)"
+    "|(?:pat|mouse|animal)(?:id|identifier|nr|no|number)",
+    re.DOTALL,
+)
+"""Names of columns that hold donors if no column has one of the first names; `donor_number` may also be a count."""
 
 
 def keep_missing(values: ArrayLike) -> ArrayLike:
@@ -76,6 +90,26 @@ def validate_groups(
     if several and len(np.unique(numbers)) < 2:
         raise ValueError("groups: expected at least two donors, found one")
     return numbers
+
+
+def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
+    """Return the columns of a sheet whose names say that they hold the donor: `subject_id`, `donor`, `Patient Nr.`.
+
+    Columns such as `Patient Nr.` are among them only if all columns with surer names, such as `subject_id`, are empty.
+    """
+    names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
+    sure, likely = (
+        [column for column, name in names.items() if pattern.fullmatch(name)] for pattern in (_SURE_NAME, _LIKELY_NAME)
+    )
+    if any(metadata[column].notna().any() for column in sure):
+        return sure
+    return [*sure, *(column for column in likely if column not in sure)]
+
+
+def choose_donor_column(metadata: pd.DataFrame) -> str | None:
+    """Return the column of donors of a metadata sheet that names the fewest of them; None if there is none."""
+    filled = [name for name in find_donor_columns(metadata) if metadata[name].notna().any()]
+    return min(filled, key=lambda name: metadata[name].nunique(), default=None)
 
 
 def pass_groups(estimator: BaseEstimator, groups: NDArray[Any] | None) -> dict[str, NDArray[Any]]:

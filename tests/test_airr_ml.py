@@ -270,7 +270,7 @@ def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
         (lambda: ImmuneStatePredictor(device="nowhere"), "`device=nowhere`: not available here"),
         (lambda: ImmuneStatePredictor().fit(tmp_path / "none"), "none: no such folder"),
         (lambda: ImmuneStatePredictor().fit(folders / "test_1"), r"test_1: has no metadata\.csv"),
-        (lambda: ImmuneStatePredictor().fit(folders / "test_2"), "no column 'label_positive'; the columns are"),
+        (lambda: ImmuneStatePredictor().fit(folders / "test_2"), "no column 'label_positive'; columns:"),
     ]
     for call, message in bad:
         with pytest.raises(InputError, match=message):
@@ -735,7 +735,7 @@ def test_donors_of_a_column_stay_together(
     for donor in {f"d{number}" for number in range(1, 8)}:
         own = [other == donor for other in of_each]
         assert len(set(groups[own].tolist())) == len(set(folds[own].tolist())) == 1
-    with pytest.raises(InputError, match=r"metadata\.csv: no column 'patient' for `group_by`; the columns are"):
+    with pytest.raises(InputError, match=r"metadata\.csv: no column 'patient' for `group_by`; columns:"):
         ImmuneStatePredictor(group_by="patient").fit(folder)
 
 

@@ -8,6 +8,7 @@ from deeprc.errors import (
     FaultGroup,
     SeveralErrors,
     add_advice,
+    describe_missing_column,
     format_count,
     group_errors,
     join_names,
@@ -74,3 +75,15 @@ def test_long_names_are_cut() -> None:
     assert join_names(names, 3) == f"a, {'b' * 60}, {'c' * 60}... and 1 more"
     assert join_names(names[:1], 3) == "a"
     assert join_texts(names, 3) == f"a, {'b' * 60}, {'c' * 61} and 1 more"  # texts that hold more than a name
+
+
+def test_a_missing_column_is_told_with_the_nearest_one() -> None:
+    columns = ["repertoire_id", "Subject_ID", 7]
+    listed = "repertoire_id, Subject_ID, 7"
+    found = describe_missing_column("subjectid", columns, "for `group_by`")
+    assert found == f"no column 'subjectid' for `group_by`; did you mean 'Subject_ID'? Columns: {listed}"
+    assert describe_missing_column("hla", columns) == f"no column 'hla'; columns: {listed}"
+    assert describe_missing_column("hla", []) == "no column 'hla'; columns: none"
+    many = describe_missing_column("h" * 100, (f"c{number}" for number in range(25)))
+    assert many.startswith(f"no column {'h' * 60!r}... (100 letters); columns: c0, c1, ")
+    assert many.endswith("c19 and 5 more")

@@ -25,7 +25,7 @@ from deeprc.datasets.simulation.clone_signal import MAX_CLONES
 from deeprc.datasets.simulation.cohort_settings import MAX_SEQUENCES
 from deeprc.datasets.simulation.signal import check_share
 from deeprc.documents import abbreviate
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 
 __all__ = ["CarrierTable"]
 
@@ -165,7 +165,7 @@ class CarrierTable:
 
     def _read_column(self, name: str) -> list[object]:
         if name not in self._sheet.table:
-            raise InputError(f"{self.path}: there is no column {name!r}")
+            raise InputError(f"{self.path}: {describe_missing_column(name, self._sheet.table)}")
         return list(self._sheet.table[name])
 
     def _read_numbers(self, name: str) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers.layout import InvalidValueError, parse_boolean
 from deeprc.datasets.report import PreprocessingReport
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 
 __all__ = ["LABEL", "SHEET", "Folder", "convert", "find_locus", "find_original_gene_names", "read_folder"]
 
@@ -93,8 +93,7 @@ def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
     if group_by is None:
         return {}
     if group_by not in sheet.table:
-        columns = ", ".join(map(str, sheet.table))
-        raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; the columns are {columns}")
+        raise InputError(f"{sheet.path}: {describe_missing_column(group_by, sheet.table, 'for `group_by`')}")
     ids_and_donors = zip(sheet.repertoire_ids, sheet.table[group_by].tolist(), strict=True)
     return {repertoire_id: str(donor) for repertoire_id, donor in ids_and_donors if not pd.isna(donor)}
 
@@ -102,7 +101,7 @@ def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
 def _read_labels(sheet: Metadata) -> dict[str, bool]:
     """Return the known labels by repertoire id."""
     if LABEL not in sheet.table:
-        raise InputError(f"{sheet.path}: no column {LABEL!r}; the columns are {', '.join(map(str, sheet.table))}")
+        raise InputError(f"{sheet.path}: {describe_missing_column(LABEL, sheet.table)}")
     labels: dict[str, bool] = {}
     for repertoire_id, value in zip(sheet.repertoire_ids, sheet.table[LABEL].tolist(), strict=True):
         try:

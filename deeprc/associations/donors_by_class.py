@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Integers
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.errors import InputError, format_count
+from deeprc.errors import InputError, describe_missing_column, format_count
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.permutations import permute_labels
 from deeprc.targets import format_labels
@@ -163,9 +163,7 @@ def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], pair_of: Integ
     values_by_column = []
     for column in columns:
         if column not in metadata:
-            raise InputError(
-                f"{source}: no column {column!r} for `stratify`; columns: {', '.join(map(str, metadata.columns))}"
-            )
+            raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, 'for `stratify`')}")
         values: list[set[str]] = [set() for _ in range(int(pair_of.max()) + 1)]
         for pair, text in zip(pair_of.tolist(), format_labels(metadata[column]), strict=True):
             values[pair].add("" if text is None else f"={text}")  # so that a missing value is no empty text

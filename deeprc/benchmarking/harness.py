@@ -40,6 +40,7 @@ from deeprc.evaluation.parse_folds import parse_left_out_column
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.files import write_text
 from deeprc.jobs import check_scheduler
+from deeprc.targets import format_labels
 from deeprc.tasks import describe_classes
 from deeprc.versions import package_version
 
@@ -110,7 +111,7 @@ def benchmark(
     for caution in cautions:
         _logger.warning("%s", caution.text)
     if folder is not None:
-        _write_folds(folder, plan)
+        _write_folds(folder, plan, parse_left_out_column(options.folds))
     task = plan.folds.task
     if task.kind == "binary":
         _logger.info("%s", describe_classes(task, dataset.metadata))
@@ -210,14 +211,18 @@ def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
     return find_target_like_cautions(columns) if columns.read in read else []
 
 
-def _write_folds(folder: Path, plan: NestedPlan) -> None:
-    """Write the fold of each repertoire, in the form that the option `folds` reads."""
+def _write_folds(folder: Path, plan: NestedPlan, left_out: str | None) -> None:
+    """Write the fold of each repertoire, in the form that the option `folds` reads.
+
+    If the values of a column, `left_out`, are the folds, the table also has these values.
+    """
     rows = np.flatnonzero(plan.folds.fold_of >= 0)
     labels = plan.folds.labels[rows].tolist()
     if plan.folds.task.kind == "multiclass":
         labels = [plan.folds.task.classes[index] for index in labels]
     ids = plan.dataset.repertoire_ids[rows]
-    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.folds.fold_of[rows], "label": labels})
+    values = {} if left_out is None else {"left_out": format_labels(plan.dataset.metadata[left_out].iloc[rows])}
+    table = pd.DataFrame({"repertoire_id": ids, "fold": plan.folds.fold_of[rows], **values, "label": labels})
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from deeprc.benchmarking.latex import render_latex
 from deeprc.benchmarking.markdown import render_markdown
 from deeprc.benchmarking.tables import format_results_tsv
-from deeprc.drawing import SCREEN_DPI, save_figure
+from deeprc.drawing import save_for_screen
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import (
     MethodInfo,
@@ -205,8 +205,7 @@ class BenchmarkResult:
     def _draw_reliability(self, folder: Path) -> None:
         if len(self.probabilities):
             figure = draw_reliability_figure(self.predictions, self.methods, self.scoring)
-            for kind in ("png", "svg"):
-                save_figure(figure, folder / f"reliability.{kind}", dpi=SCREEN_DPI)
+            save_for_screen(figure, folder / "reliability")
 
 
 def _format_tsv(table: pd.DataFrame) -> str:

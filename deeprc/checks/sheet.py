@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from deeprc.checks.findings import Finding, list_few, name_few
 from deeprc.datasets.metadata import Metadata
-from deeprc.errors import InputError, quote
-from deeprc.evaluation.donors import find_donor_columns
+from deeprc.errors import InputError, describe_missing_column, quote
 from deeprc.evaluation.significance import FEW_IN_CLASS
 from deeprc.evaluation.splits import N_FOLDS
+from deeprc.groups import find_donor_columns
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
@@ -114,8 +114,7 @@ class SheetDonors:
 
     def __init__(self, sheet: Metadata, group_by: str | None) -> None:
         if group_by is not None and group_by not in sheet.table:
-            names = ", ".join(map(str, sheet.table.columns))
-            raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; columns: {names}")
+            raise InputError(f"{sheet.path}: {describe_missing_column(group_by, sheet.table, 'for `group_by`')}")
         self.given = group_by is not None
         donor_columns = [name for name in find_donor_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [

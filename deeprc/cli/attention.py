@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from deeprc.cli.options import device_option
+from deeprc.cli.options import device_option, table_output_option
 from deeprc.cli.paths import runs_and_container
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.tables import format_heads
@@ -13,7 +15,7 @@ __all__ = ["attention"]
 
 
 @click.command()
-@click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
+@table_output_option
 @click.option("--top", type=click.IntRange(1), help="Write only the N top sequences of each repertoire.")
 @click.option("--top-overall", type=click.IntRange(1), help="Write only the N top sequences of the whole cohort.")
 @click.option(
@@ -44,7 +46,7 @@ __all__ = ["attention"]
 def attention(
     runs: tuple[str, ...],
     container: str,
-    output: str,
+    output: Path,
     top: int | None,
     top_overall: int | None,
     repertoires: tuple[str, ...],

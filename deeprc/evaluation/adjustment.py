@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression
 
 from deeprc.arrays import Floats
 from deeprc.datasets.categories import is_category
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.targets import format_labels
@@ -54,8 +54,7 @@ def check_adjusted_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks
     """
     missing = [name for name in columns if name not in metadata]
     if missing:
-        names = ", ".join(map(str, metadata.columns))
-        raise InputError(f"{source}: no column {missing[0]!r} for `adjust_for`; columns: {names}")
+        raise InputError(f"{source}: {describe_missing_column(missing[0], metadata.columns, 'for `adjust_for`')}")
     for name in columns:
         if (
             pd.api.types.is_numeric_dtype(metadata[name])

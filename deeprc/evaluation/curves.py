@@ -26,9 +26,8 @@ from deeprc.drawing import (
     INK,
     MARKERS,
     MUTED,
-    SCREEN_DPI,
     require_matplotlib,
-    save_figure,
+    save_for_screen,
     shorten_name,
 )
 from deeprc.evaluation.comparison import MethodInfo, compute_fold_metrics, validate_predictions
@@ -205,9 +204,9 @@ def draw_curves(
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     for curves in curves_of_methods:
-        paths += _save_figure(_draw_one(curves), folder / curves.stem)
+        paths += save_for_screen(_draw_one(curves), folder / curves.stem)
     if curves_of_methods:
-        paths += _save_figure(_draw_all(curves_of_methods), folder / "all")
+        paths += save_for_screen(_draw_all(curves_of_methods), folder / "all")
     return paths
 
 
@@ -347,10 +346,3 @@ def _draw_chance_line(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
     y = [0, 1] if is_roc else [prevalence] * 2
     (line,) = axis.plot([0, 1], y, color=MUTED, linewidth=0.8, zorder=0)
     return line
-
-
-def _save_figure(figure: Figure, path: Path) -> list[Path]:
-    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
-    for target in paths:
-        save_figure(figure, target, dpi=SCREEN_DPI)
-    return paths

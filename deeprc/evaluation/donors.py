@@ -5,28 +5,16 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError
-from deeprc.groups import index_groups
+from deeprc.errors import InputError, describe_missing_column
+from deeprc.groups import choose_donor_column, find_donor_columns, index_groups
 
-__all__ = ["DonorColumn", "count_divided_donors", "find_donor_columns"]
-
-_SURE_NAME = re.compile("(?:subject|patient|donor|participant)(?:id)?|.*(?:subject|patient|donor)id", re.DOTALL)
-"""Names of columns of donors, as letters and digits alone, in lower case."""
-
-_LIKELY_NAME = re.compile(
-    "(?:subject|patient|donor|participant)name"
-    "|.*(?:subject|patient|donor|participant|individual)(?:id|identifier|nr|no|number)"
-    "|(?:pat|mouse|animal)(?:id|identifier|nr|no|number)",
-    re.DOTALL,
-)
-"""Names of columns that hold donors if no column has one of the first names; `donor_number` may also be a count."""
+__all__ = ["DonorColumn", "count_divided_donors"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +37,7 @@ class DonorColumn:
         """Return the column `group_by` if it exists, else the column of donors that names the fewest of them."""
         if group_by is not None and group_by in metadata:
             return cls(metadata, group_by)
-        filled = [name for name in find_donor_columns(metadata) if metadata[name].notna().any()]
-        return cls(metadata, min(filled, key=lambda name: metadata[name].nunique(), default=None))
+        return cls(metadata, choose_donor_column(metadata))
 
     @classmethod
     def require(cls, metadata: pd.DataFrame, group_by: str | None, source: str) -> DonorColumn:
@@ -62,9 +49,7 @@ class DonorColumn:
             If the column does not exist.
         """
         if group_by is not None and group_by not in metadata:
-            raise InputError(
-                f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
-            )
+            raise InputError(f"{source}: {describe_missing_column(group_by, metadata.columns, 'for `group_by`')}")
         return cls(metadata, group_by)
 
     def index(self) -> NDArray[np.int64]:
@@ -81,20 +66,6 @@ class DonorColumn:
     def index_by_id(self, repertoire_ids: NDArray[np.object_]) -> dict[str, int] | None:
         """Return the index of each repertoire's donor by repertoire id; None if there is no column of donors."""
         return None if self.name is None else dict(zip(repertoire_ids.tolist(), self.index().tolist(), strict=True))
-
-
-def find_donor_columns(metadata: pd.DataFrame) -> list[str]:
-    """Return the columns whose names say that they hold the donor, such as `subject_id`, `donor` or `Patient Nr.`.
-
-    Columns such as `Patient Nr.` are among them only if all columns with surer names, such as `subject_id`, are empty.
-    """
-    names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
-    sure, likely = (
-        [column for column, name in names.items() if pattern.fullmatch(name)] for pattern in (_SURE_NAME, _LIKELY_NAME)
-    )
-    if any(metadata[column].notna().any() for column in sure):
-        return sure
-    return [*sure, *(column for column in likely if column not in sure)]
 
 
 def count_divided_donors(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_missing_column
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
 from deeprc.evaluation.splits import assign_label_strata
@@ -28,8 +28,8 @@ def list_left_out_values(metadata: pd.DataFrame, column: str, source: str) -> li
         If the column does not exist, or has fewer than two values.
     """
     if column not in metadata:
-        names = ", ".join(map(str, metadata.columns))
-        raise InputError(f"{source}: no column {column!r} for `folds={LEAVE_ONE_OUT}{column}`; columns: {names}")
+        use = f"for `folds={LEAVE_ONE_OUT}{column}`"
+        raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, use)}")
     values = sorted({text for text in format_labels(metadata[column]) if isinstance(text, str)})
     if len(values) < 2:
         raise InputError(f"{source}: `folds={LEAVE_ONE_OUT}{column}`: expected at least 2 values, found {len(values)}")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, require_matplotlib, save_figure, shorten_name
+from deeprc.drawing import COLOURS, MUTED, require_matplotlib, save_for_screen, shorten_name
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, validate_predictions
 from deeprc.evaluation.scoring import RegressionScoring
@@ -114,9 +114,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
     for stem, methods in groups.items():
         names = [method.name for method in methods]
         figure = draw_scatter_figure(predictions[predictions["method"].isin(names)], methods)
-        for kind in ("png", "svg"):
-            paths.append(folder / f"{stem}.{kind}")
-            save_figure(figure, paths[-1], dpi=SCREEN_DPI)
+        paths += save_for_screen(figure, folder / stem)
     return paths
 
 

@@ -17,8 +17,9 @@ from deeprc.baselines.sheet import list_control_columns
 from deeprc.datasets.categories import is_category
 from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.donors import DonorColumn, find_donor_columns
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.intervals import compute_rank_correlation
+from deeprc.groups import find_donor_columns
 from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = [

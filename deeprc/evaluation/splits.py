@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from deeprc.errors import InputError, format_count
+from deeprc.errors import InputError, describe_missing_column, format_count
 from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable, to_column_names
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.groups import shuffle_groups
@@ -272,7 +272,7 @@ def _find_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> _T
         return _TestPart(np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_))
     column, _, value = test.partition("=")
     if column not in metadata:
-        raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
+        raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, 'for `test`')}")
     texts = format_labels(metadata[column])
     is_test = np.array([text == value for text in texts], np.bool_)
     if not is_test.any():

@@ -55,6 +55,10 @@ class LearningCurve:
             lines.append("  The AUC does not rise with the number of repertoires")
         smallest = float(self.table["n_cohort"].min())
         lines.append(f"  {self._describe_need(smallest)}, if the curve goes on like this")
+        largest, auc = self.table.loc[self.table["kind"] == "measured", ["n_cohort", "auc"]].iloc[-1]
+        if (auc >= self.target_auc) != (self.n_needed[0] <= largest):
+            measured = f"the measured AUC of {largest:,.0f} repertoires is {auc:.3f}"
+            lines.append(f"  This is by the curve, which all sizes decide: {measured}")
         if self.n_permutations:
             test_result = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
             lines.append(f"  Does it find anything? {test_result}")

@@ -48,6 +48,10 @@ _MAX_SEQUENCES = 200_000  # of a simulated cohort; larger studies are shrunk, se
 _ROUNDING = 1e-9
 _SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
+_NO_LIMIT = (
+    "This rule is about clear motifs, and no limit of the AUC: motifs that only the validation repertoires confirm, "
+    "branches and other methods may still predict the label. A measured AUC says more than the rule"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,29 +224,31 @@ class SearchRule:
     def to_lines(self) -> list[str]:
         """Return the rule as a few lines of text."""
         study, n = self.study, self.n_training
+        needs = "the search for motifs needs"
         if n < MIN_DONORS:
-            verdict = f"{n:.0f} training repertoires are too few: the search needs {MIN_DONORS}"
+            verdict = f"{n:.0f} training repertoires are too few: {needs} {MIN_DONORS}"
         elif self._n_of_smaller_class < MIN_MEMBERS - _ROUNDING:
             verdict = (
-                f"{self._n_of_smaller_class:.1f} training repertoires of the smaller class are too few: the search "
-                f"needs {MIN_MEMBERS}"
+                f"{self._n_of_smaller_class:.1f} training repertoires of the smaller class are too few: {needs} "
+                f"{MIN_MEMBERS}"
             )
         else:
             verdict = (
-                f"With {n:.0f} training repertoires, the search finds a motif whose correlation is at least "
-                f"{self.needed_correlation:.2f}: it "
-                f"{'should find' if self.is_clear else 'will hardly find'} this one"
+                f"With {n:.0f} training repertoires, {needs} a correlation of at least {self.needed_correlation:.2f}: "
+                f"it {'should find' if self.is_clear else 'may miss'} this motif"
             )
         lines = [
             f"A motif of {study.motif_length} residues in {study.witness_rate:.3g} of the sequences, and in "
             f"{study.background_rate:.2g} by chance: the correlation of its frequency with the label is "
             f"{self.correlation:.2f}",
             verdict,
-            f"At this depth and witness rate, it takes at least {self.min_repertoires:,} repertoires",
+            f"At this depth and witness rate, {needs} at least {self.min_repertoires:,} repertoires",
         ]
         if not math.isnan(self.min_witness_rate):
-            rate = f"it takes a witness rate of at least {self.min_witness_rate:.2g}"
-            lines.append(f"With {study.n_repertoires:,} repertoires, {rate}")
+            rate = f"a witness rate of at least {self.min_witness_rate:.2g}"
+            lines.append(f"With {study.n_repertoires:,} repertoires, {needs} {rate}")
+        if not self.is_clear:
+            lines.append(_NO_LIMIT)
         return lines
 
 

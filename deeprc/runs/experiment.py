@@ -37,6 +37,7 @@ from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.composition_table import make_composition_table
+from deeprc.runs.file_digests import write_digests
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
@@ -316,7 +317,9 @@ def _write_results(run: Run, dataset: RepertoireDataset, output_parts: OutputPar
     _write_table(run.path / "composition.tsv", make_composition_table(run.model, learned, top=_N_COMPOSITION))
     one_class = find_one_class_cautions(assessment.performance)
     write_cautions(run.path, [*one_class, *assessment.cautions])
-    write_text(run.path / "metrics.json", json.dumps(assessment.metrics, indent=1) + "\n")
+    metrics = json.dumps(assessment.metrics, indent=1) + "\n"
+    write_digests(run.path, metrics)
+    write_text(run.path / "metrics.json", metrics)
 
 
 def _compute_validation_auc(outputs: Tensor, labels: Tensor, tasks: Sequence[Task]) -> dict[str, float]:

@@ -12,21 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from deeprc.documents import read_json, read_text
+from deeprc.documents import read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import PARTS
 from deeprc.files import check_output_path, read_limited
 from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
 from deeprc.runs.model_card import make_model_card
 from deeprc.runs.run import Run, load_run
-from deeprc.shift.training_reference import read_reference
+from deeprc.shift.training_reference import REFERENCE_FILE, Reference, read_reference
 from deeprc.training.checkpoint import load_tensors, save_tensors
 
 __all__ = ["pack_run"]
 
 _MAX_NOTES = 1 << 18
 _COPIED_FILES = ("metrics.json", "clones.tsv")
-_SHIFT = "shift.json"
 _DIGITS = 4  # number of digits that are kept in the summary of the training repertoires
 _logger = logging.getLogger(__name__)
 
@@ -84,8 +83,9 @@ def pack_run(
     for name in _COPIED_FILES:
         if (folder / name).exists():
             contents[name] = read_limited(folder / name, limit=MAX_BYTES[name], expected="a file of a run")
-    if (folder / _SHIFT).exists():
-        contents[_SHIFT] = _anonymise_summary(folder / _SHIFT)
+    reference = read_reference(folder)
+    if reference is not None:
+        contents[REFERENCE_FILE] = _anonymise_reference(reference)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
 
@@ -111,22 +111,20 @@ def _remove_folder(path: str) -> str:
     return PureWindowsPath(path).name  # it splits at / and at \
 
 
-def _anonymise_summary(path: Path) -> bytes:
+def _anonymise_reference(reference: Reference) -> bytes:
     """Return the summary of the training repertoires without data of single repertoires, and with rounded numbers.
 
     From the distance of each repertoire and exact moments, the owner of a repertoire could find out whether it was in
     the training.
     """
-    read_reference(path.parent)  # raises an error if the file is damaged
-    summary = read_json(path)
-    return json.dumps(_round_values({**summary, "distances": []}), indent=1).encode() + b"\n"
+    return json.dumps(_round_values(replace(reference, distances=()).to_dict()), indent=1).encode() + b"\n"
 
 
 def _round_values(value: Any) -> Any:
     """Return a JSON value in which numbers are rounded to few digits."""
     if isinstance(value, dict):
         return {name: _round_values(entry) for name, entry in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_round_values(entry) for entry in value]
     return float(np.format_float_scientific(value, _DIGITS - 1)) if isinstance(value, float) else value
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,18 +30,30 @@ from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, resume_run, train_run
+from deeprc.runs.file_digests import find_foreign_files
 from deeprc.runs.metrics import read_metrics
+from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
 from deeprc.runs.run import read_splits, read_stored_predictions
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_start import begin_run
 from deeprc.runs.training_data import digest_training_data
 from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.training.branch_start import learn_branches
+from deeprc.training.confirmation import find_confirmed_motifs
+from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.loggers import check_logger
+from deeprc.training.network_start import fit_branches_and_find_motifs
 
 __all__ = ["RunOptions", "RunPlan", "plan_left_out", "plan_validations", "train_runs"]
 
 _logger = logging.getLogger(__name__)
+
+_WARN_OF_COHORT = tuple(f.__module__ for f in (train_run, begin_run, make_split, replace_log_abundance))
+"""Loggers whose messages are about the cohort, so that they are the same for all runs."""
+
+_DESCRIBE_STARTS = tuple(f.__module__ for f in (learn_branches, fit_branches_and_find_motifs, find_confirmed_motifs))
+"""Loggers whose messages say from which branches and motifs a run starts, which are often the same for several runs."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,7 @@ def train_runs(
         check_scheduler(workers.scheduler)
     folder, container = Path(output).absolute(), Path(cohort).absolute()
     trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
-    with _log_once(train_run.__module__, begin_run.__module__, make_split.__module__):
+    with log_once(*_WARN_OF_COHORT):
         _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)
         if begin is not None:
             begin()
@@ -192,6 +204,7 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
         return  # a cluster would be connected to for nothing
     with (
         open_step("runs", len(trainings), done=n_finished) as step,
+        count_runs_of_messages(len(unfinished), *_DESCRIBE_STARTS),
         closing(run_jobs(train, unfinished, workers, hint="the same call continues")) as ended,
     ):
         for n_done, (training, future) in enumerate(ended, start=n_finished + 1):
@@ -206,26 +219,6 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
             _logger.warning("%s", failure)
     if failures:
         raise InputError(f"{len(failures)} of {len(trainings)} runs failed; the first: {failures[0]}")
-
-
-@contextmanager
-def _log_once(*names: str) -> Iterator[None]:
-    """Let loggers write each message only once within this context, because all runs warn of the same things."""
-    written: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        n_known = len(written)
-        written.add(record.getMessage())
-        return len(written) > n_known
-
-    loggers = [logging.getLogger(name) for name in names]
-    for logger in loggers:
-        logger.addFilter(is_new)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_new)
 
 
 def _find_failure(future: Future[None], name: str) -> InputError | None:
@@ -306,6 +299,9 @@ def _check_results(folder: Path) -> None:
         read_metrics(folder)
         read_stored_predictions(folder)
         read_history(folder / "history.tsv")
+        foreign = find_foreign_files(folder)
+        if foreign:
+            raise InputError(f"{folder}: not what this run wrote, but changed or of another run: {', '.join(foreign)}")
     except InputError as error:
         raise InputError(
             f"{error}; delete {folder / 'metrics.json'}, and the same call trains this run again"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from deeprc.errors import cut_name, describe_names, describe_texts
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.feature_table import ASPECTS, compute_features
-from deeprc.shift.reasons import name_reasons
+from deeprc.shift.reasons import name_other_chains, name_reasons
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
 from deeprc.shift.training_reference import MIN_DONORS, SHARE_BEYOND, Reference
@@ -62,6 +62,8 @@ class Shift:
         Texts that say how files were read differently from all files of the training.
     part
         Name in texts of the repertoires that are compared: "test", "new" or "test or new".
+    other_chains
+        Chain of each repertoire, and that of the training repertoires, if they differ, (B,); else an empty text.
     """
 
     ids: NDArray[np.object_]
@@ -74,6 +76,7 @@ class Shift:
     n_models: int
     read_otherwise: Sequence[str]
     part: str = NEW
+    other_chains: Sequence[str] = ()
 
     @property
     def is_beyond(self) -> NDArray[np.bool_]:
@@ -96,11 +99,26 @@ class Shift:
     def find_cautions(self) -> list[Caution]:
         """Return warnings about predictions for these repertoires, and about their metrics."""
         return [
+            *self._warn_of_other_chains(),
             *self._warn_of_distance(),
             *self._warn_of_copies(),
             *self._note_reading_differences(),
             *self._note_unknown(),
         ]
+
+    def _warn_of_other_chains(self) -> Iterator[Caution]:
+        counts = Counter(filter(None, self.other_chains))
+        if not counts:
+            return
+        k = counts.total()
+        chains = "; ".join(f"{text}{f' ({n:,})' * (len(counts) > 1)}" for text, n in counts.most_common(_SHOWN))
+        text = (
+            f"{self._format_count(k, int(self.is_new.sum()))} {'is' if k == 1 else 'are'} of another chain than the "
+            f"training repertoires: {chains}. The model has learned nothing about this chain, so do not use these "
+            "predictions."
+        )
+        names = [str(name) for name, chain in zip(self.ids, self.other_chains, strict=True) if chain]
+        yield Caution("warning", text, "setup", "another-chain", {"chains": dict(counts), "names": names})
 
     def _warn_of_distance(self) -> Iterator[Caution]:
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
@@ -203,25 +221,26 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     rows = np.flatnonzero(is_new)
     distance = np.full(len(dataset), np.nan)
     reasons: list[Sequence[tuple[str, str]]] = [[]] * len(dataset)
+    other_chains = [""] * len(dataset)
     copies: list[Copy | None] = [None] * len(dataset)
     reading_differences: dict[str, None] = {}
     new_repertoires = dataset[rows]
     comparisons = []
     for summary in _select_different(summaries) if len(rows) else []:
         if summary.reference is not None:
-            model_distances, model_reasons, differences = _compare_with_reference(summary.reference, new_repertoires)
-            reading_differences |= dict.fromkeys(differences)
-            comparisons.append((model_distances, model_reasons))
+            comparison = _compare_with_reference(summary.reference, new_repertoires)
+            reading_differences |= dict.fromkeys(comparison.reading_differences)
+            comparisons.append(comparison)
         for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, parts, rows), strict=True):
             previous = copies[row]
             if copy is not None and (previous is None or copy.overlap > previous.overlap):
                 copies[row] = copy
     if comparisons:
-        by_distance = np.argsort([distances for distances, _ in comparisons], axis=0, kind="stable")
+        by_distance = np.argsort([comparison.distance for comparison in comparisons], axis=0, kind="stable")
         median_models = by_distance[len(comparisons) // 2]
         for i, (row, model) in enumerate(zip(rows.tolist(), median_models.tolist(), strict=True)):
-            model_distances, model_reasons = comparisons[model]
-            distance[row], reasons[row] = model_distances[i], model_reasons[i]
+            distance[row], reasons[row] = comparisons[model].distance[i], comparisons[model].reasons[i]
+            other_chains[row] = comparisons[model].other_chains[i]
     n_donors = min([summary.reference.n_donors for summary in summaries if summary.reference is not None], default=0)
     n_unknown = sum(summary.reference is None for summary in summaries)
     return Shift(
@@ -235,6 +254,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
         len(summaries),
         tuple(reading_differences),
         " or ".join(part for part in HELD_OUT if part in parts),
+        other_chains,
     )
 
 
@@ -255,10 +275,16 @@ def _collect_ids(summary: TrainingSummary) -> set[str]:
     return set(summary.identities or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
 
 
-def _compare_with_reference(
-    reference: Reference, dataset: RepertoireDataset
-) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
-    """Return distances divided by the threshold, (B,), reasons for those above 1, and differences in reading files."""
+class _Comparison(NamedTuple):
+    """Repertoires compared with the training repertoires of one model; the names are those of `Shift`."""
+
+    distance: NDArray[np.float64]
+    reasons: list[list[tuple[str, str]]]
+    other_chains: list[str]
+    reading_differences: list[str]
+
+
+def _compare_with_reference(reference: Reference, dataset: RepertoireDataset) -> _Comparison:
     table = compute_features(dataset, reference.vocabulary)
     deviations = reference.compute_deviations(table)
     differences = []
@@ -269,7 +295,12 @@ def _compare_with_reference(
             differences.append(
                 f"{name} {', '.join(others)}, trained on {', '.join(text or 'none' for text in trained_on)}"
             )
-    return deviations.distance / reference.threshold, name_reasons(reference, table, deviations), differences
+    return _Comparison(
+        deviations.distance / reference.threshold,
+        name_reasons(reference, table, deviations),
+        name_other_chains(reference, table),
+        differences,
+    )
 
 
 def _find_copies(

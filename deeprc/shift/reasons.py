@@ -7,13 +7,15 @@ import numpy as np
 from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, convert_from_scale
 from deeprc.shift.training_reference import Deviations, Reference
 
-__all__ = ["MAX_REASONS", "name_reasons"]
+__all__ = ["MAX_REASONS", "name_other_chains", "name_reasons"]
 
 MAX_REASONS = 3
 """Largest number of aspects that are named for one repertoire."""
 
 _GENES = ("V genes", "J genes")
 _OF_SEQUENCES = ("chain", *_GENES)
+_MOST = 0.5  # smallest share of the chain that a repertoire is of
+_FEW = 0.05  # largest usual share of a chain that the training repertoires are not of
 
 
 def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviations) -> list[list[tuple[str, str]]]:
@@ -40,6 +42,26 @@ def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviatio
             reasons.append((aspect, _describe_value(reference, most, value, examples[row] if examples else "")))
         all_reasons.append(reasons)
     return all_reasons
+
+
+def name_other_chains(reference: Reference, table: FeatureTable) -> list[str]:
+    """Return, for each repertoire of a chain that training repertoires lack, both chains, as in "TRA, trained on TRB".
+
+    The text is empty for other repertoires, and for those whose genes are not known.
+    """
+    columns = [i for i, feature in enumerate(reference.features) if feature.aspect == "chain"]
+    names = [reference.features[i].name for i in columns]
+    usual = [convert_from_scale("share", reference.high[i]) for i in columns]
+    trained_on = " and ".join(name for name, share in zip(names, usual, strict=True) if share > _FEW)
+    if not trained_on:
+        return [""] * len(table)
+    texts = []
+    for values in table.values[:, columns]:
+        shares = [convert_from_scale("share", value) for value in np.nan_to_num(values)]
+        most = int(np.argmax(shares))
+        is_other = shares[most] >= _MOST and usual[most] <= _FEW
+        texts.append(f"{names[most]}, trained on {trained_on}" if is_other else "")
+    return texts
 
 
 def _describe_value(reference: Reference, column: int, value: float, example: str) -> str:

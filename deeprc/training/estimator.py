@@ -22,7 +22,7 @@ from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.earlier_names import update_names
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
-from deeprc.groups import validate_groups
+from deeprc.groups import choose_donor_column, index_groups, validate_groups
 from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import compute_attention_weights
 from deeprc.outputs import activate
@@ -40,6 +40,20 @@ __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 _logger = logging.getLogger(__name__)
 
 _NETWORK_FIELDS = ("genes", "branches", "calibration")  # fields that describe the network in a file
+
+
+def _warn_of_donors(X: RepertoireDataset) -> None:
+    """Warn if the metadata say that donors have several repertoires, because without groups each has its own donor."""
+    column = choose_donor_column(X.metadata)
+    if column is None:
+        return
+    n_donors = len(np.unique(index_groups(X.metadata[column])))
+    if n_donors < len(X):
+        _logger.warning(
+            "groups: %d repertoires are of %d donors (column %r), but are taken as independent without groups, so what "
+            "is learned may be the donor; give groups=X.metadata[%r]",
+            *(len(X), n_donors, column, column),
+        )
 
 
 class DeepRCEstimator(RepertoireEstimator):
@@ -106,6 +120,8 @@ class DeepRCEstimator(RepertoireEstimator):
         for name, value in (("y_validation", y_validation), ("groups_validation", groups_validation)):
             if value is not None:
                 raise ValueError(f"{name}: expected None, because there is no X_validation")
+        if given.groups is None:
+            _warn_of_donors(given.dataset)
         stratify = isinstance(self, RepertoireClassifier)
         return split_fold(given, self.validation_fraction, stratify=stratify, seed=self.seed)
 
@@ -196,7 +212,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Branches of the
         network also learn from this share of X, but never from X_validation. Repertoires with equal `groups`, (B,), are
         from one donor: they are never separated by a split, and tests of motifs permute labels between donors.
-        `groups_validation` are the groups of X_validation. The order of X does not matter.
+        `groups_validation` are the groups of X_validation. A warning says if the metadata of X name the donors, but
+        there are neither groups nor X_validation. The order of X does not matter.
 
         Raises
         ------

@@ -28,6 +28,7 @@ from deeprc.training.search_outputs import SearchOutputs
 __all__ = ["OutputSearch"]
 
 _MAX_COMPARED = 500  # candidates of one output that are compared with each other
+_MAX_COMPARISONS = 10  # in one round, each of other candidates, until a motif is chosen
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,11 @@ class OutputSearch:
         chosen: list[EnrichedMotif] = []
         candidates = self._first_candidates
         while True:
-            p = self._test.compute_p_values(candidates, candidates.correlation)
-            significant = candidates.take(p <= self._level)
-            compared = significant.take_first_of_each_sign(_MAX_COMPARED // 2)
-            new_motifs, complete = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs - len(chosen))
+            new_motifs, complete = self._choose_round(
+                candidates, has_motif, repertoire_offsets, max_motifs - len(chosen)
+            )
             chosen += new_motifs
-            if not new_motifs or len(chosen) == max_motifs or (complete and len(compared) == len(significant)):
+            if not new_motifs or len(chosen) == max_motifs or complete:
                 return chosen, has_motif
             weights = self._search_output.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
             if not weights.any():
@@ -174,10 +174,29 @@ class OutputSearch:
             occurrences = find_occurrences(self._dataset, missing.kmers).append(occurrences)
         return Candidates.concatenate([missing, others]), occurrences
 
-    def _choose_among(
+    def _choose_round(
         self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
-        """Choose motifs among n candidates; return them, and whether all candidates could be compared.
+        """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
+
+        The strongest ones of each sign are compared. If none of them is a motif, so are the next ones: where motifs are
+        frequent, many k-mers are correlated with the label among the sequences without a motif only, see `_correlate`.
+        The parameters are those of `_choose_among`.
+        """
+        waiting = candidates.take(self._test.compute_p_values(candidates, candidates.correlation) <= self._level)
+        for number in range(_MAX_COMPARISONS):
+            compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
+            motifs, left = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs)
+            later = waiting.take(waiting.kmers.find_missing(compared.kmers))
+            waiting = Candidates.concatenate([left.take(~left.overdispersed), later]).sort()
+            if motifs or len(waiting) == 0:
+                return motifs, number == 0 and len(left) == len(waiting) == 0
+        return [], False
+
+    def _choose_among(
+        self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+    ) -> tuple[list[EnrichedMotif], Candidates]:
+        """Choose motifs among n candidates; return them, and the candidates that could not be compared.
 
         Parameters
         ----------
@@ -197,11 +216,11 @@ class OutputSearch:
             has_first = find_sequences_with_kmer(self._dataset, first.spacing, first.code)
             if not has_motif.any() or self._holds_among_all(candidates, has_first & ~has_motif, n_free):
                 has_motif |= has_first
-                return [first], False
+                return [first], candidates
             others = np.arange(1, len(candidates))
             candidates, occurrences = candidates.take(others), occurrences.take(others)
         if len(candidates) == 0:
-            return [], True
+            return [], candidates
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
@@ -216,7 +235,7 @@ class OutputSearch:
             new = new[~has_motif[new]]
             has_motif[new] = True
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
-        return chosen, bool(occurrences.was_searched.all())
+        return chosen, candidates.take(~occurrences.was_searched)
 
     def _holds_among_all(self, candidates: Candidates, has_first: Flags, n_free: Integers) -> bool:
         """Return whether the first candidate, which these sequences have, (N,), is significant by `_correlate`, too."""

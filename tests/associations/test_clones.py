@@ -157,6 +157,7 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
     [
         ({"stratify": ["hla"]}, "no column 'hla' for `stratify`"),
         ({"group_by": "donor"}, "no column 'donor' for `group_by`"),
+        ({"group_by": "statsu"}, "no column 'statsu' for `group_by`; did you mean 'status'? Columns: "),
         ({"classes": ["il"]}, "`classes='il'`: expected healthy or ill; did you mean 'ill'?"),
         ({"max_p": 0.0}, "`max_p=0.0`: expected a number above 0, up to 1"),
         ({"n_permutations": -1}, "`n_permutations=-1`: expected 0 to 1,000,000"),

@@ -62,6 +62,23 @@ def test_with_adjustment_both_kinds_of_folds_have_the_auc_of_the_signal(cohort: 
         assert len(result.predictions) == 400  # all are tested
 
 
+def test_the_table_of_folds_has_the_values_that_are_left_out(tmp_path: Path) -> None:
+    dataset = draw_sites(tmp_path / "cohort.h5", 80, signal=1.0, seed=1)
+    for folds in (5, "leave-one-out:site"):
+        options = BenchmarkOptions(folds=folds)
+        benchmark(
+            dataset, target="status=sick", methods=["repertoire-size"], options=options, output=tmp_path / str(folds)
+        )
+    header, *_ = (tmp_path / "5" / "folds.tsv").read_text().splitlines()
+    assert header == "repertoire_id\tfold\tlabel"
+    lines = (tmp_path / "leave-one-out:site" / "folds.tsv").read_text().splitlines()
+    header, *rows = [line.split("\t") for line in lines]
+    assert header == ["repertoire_id", "fold", "left_out", "label"]
+    site = dataset.metadata["site"].set_axis(dataset.repertoire_ids)
+    assert [row[2] for row in rows] == site[[row[0] for row in rows]].tolist()
+    assert len({(row[1], row[2]) for row in rows}) == site.nunique() > 1
+
+
 @pytest.mark.slow
 def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     dataset = draw_sites(tmp_path / "cohort.h5", 400, signal=1.0, seed=1)

@@ -27,8 +27,9 @@ from deeprc.datasets.parts import RepertoireInMemory
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.evaluation.donors import DonorColumn, find_donor_columns
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import SplitOptions
+from deeprc.groups import find_donor_columns
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks

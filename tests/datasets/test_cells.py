@@ -117,7 +117,7 @@ def test_a_multimodal_object_lends_its_columns(adata: Any) -> None:
 
 
 def test_what_cannot_be_used(adata: Any) -> None:
-    with pytest.raises(InputError, match="no column 'donor' in obs; its columns are patient, status, n_genes"):
+    with pytest.raises(InputError, match="obs has no column 'donor' for `donor`; columns: patient, status, n_genes"):
         deeprc.from_anndata(adata, donor="donor")
     with pytest.raises(InputError, match="`donor`: expected the name of a column of obs, found list"):
         deeprc.from_anndata(adata, donor=["patient"])  # type: ignore[arg-type]

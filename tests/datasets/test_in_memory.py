@@ -197,7 +197,11 @@ def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, {"repertoire": "donor"}, "`repertoire`: no column 'donor'; the table's columns are sequence_id, junction"),
+        (
+            {},
+            {"repertoire": "donor"},
+            "the table has no column 'donor' for `repertoire`; columns: sequence_id, junction",
+        ),
         ({"duplicate_count": "many"}, {}, "table: row 0, column 'duplicate_count': expected a number"),
         ({"v_call": "TRAV1", "j_call": ["TRAJ1", *["TRBJ1"] * 6]}, {}, "several chains, TRA .* and TRB"),
         ({"productive": "F"}, {}, "none of the 2 rows of repertoire 'a' is kept"),

@@ -540,9 +540,7 @@ def test_any_column_can_split(tmp_path, write_table):
     run(tmp_path, split_by="Donor")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
     assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
-    assert "a.tsv: no column 'sample' to split by; the file's columns are donor, junction_aa" in fails(
-        tmp_path, split_by="sample"
-    )
+    assert "a.tsv: no column 'sample' to split by; columns: donor, junction_aa" in fails(tmp_path, split_by="sample")
 
 
 def test_a_file_of_many_is_never_made_one(tmp_path, write_table):

@@ -89,7 +89,8 @@ def test_ranges_witnesses_and_no_genes(tmp_path):
     assert found["counts"] == {"total": 260 * (2**32 - 1), "singletons": 0.0, "max": 2**32 - 1}
     assert found["witnesses"] == 130
     assert found["v_call"] is None
-    assert found["metadata"]["ID"] == {"type": "text", "missing": 0, "distinct": 13}
+    names = {"type": "text", "missing": 0, "distinct": 13, "examples": ["r0", "r1", "r2"]}
+    assert found["metadata"]["ID"] == names
     expected = {"type": "integer", "missing": 0, "distinct": 13, "min": 0, "mean": 6.0, "max": 12}
     assert found["metadata"]["age"] == expected
     assert found["metadata"]["site"] == {"type": "text", "missing": 6, "distinct": 1, "classes": {"x": 7}}
@@ -119,6 +120,23 @@ def test_long_values_are_cut_in_the_text(tmp_path):
     assert len(render_summary(summary)) < 2_000
     assert f"{'v' * 60}...: 1" in render_summary(summary)
     assert len(summary["source"]) == 9_000
+
+
+def test_texts_that_are_all_different_are_no_classes(tmp_path):
+    columns = {"sample": ["s1", "s2", "s3", None, "s5"], "site": ["x", "y", "z", "w", "x"], "age": [3, 1, 4, 2, 9]}
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for i in range(5):
+            writer.append(f"r{i}", Sequences.encode(["CAF"]))
+        writer.finish(pd.DataFrame(columns), source="")
+    dataset = RepertoireDataset(tmp_path / "c.h5")
+    summary = summarise(dataset)
+    found = summary["metadata"]
+    assert found["sample"] == {"type": "text", "missing": 1, "distinct": 4, "examples": ["s1", "s2", "s3"]}
+    assert found["site"]["classes"] == {"x": 2, "w": 1, "y": 1, "z": 1}
+    text = render_summary(summary)
+    assert "  sample  text     4 different values (s1, s2, s3 and 1 more)  1 missing" in text.splitlines()
+    assert "  age     integer  1 to 9, mean 3.8" in text
+    assert summarise(dataset[[0, 1]])["metadata"]["sample"]["classes"] == {"s1": 1, "s2": 1}  # few can be listed
 
 
 def test_classes_that_look_alike_are_all_counted(tmp_path):

@@ -257,6 +257,10 @@ def test_below_the_smallest_number_nothing_is_said() -> None:
         ((40.0, 30.0, 60.0), "needs 40 repertoires (95% interval: 30 to 60)"),
     ):
         assert f"  AUC 0.9 {told}, if the curve goes on like this" in replace(flat, n_needed=numbers).to_lines()
+    explained = "  This is by the curve, which all sizes decide: the measured AUC of 80 repertoires is 0.950"
+    assert explained in replace(flat, n_needed=(np.inf, 30.0, np.inf)).to_lines()
+    assert explained not in replace(flat, n_needed=(80.0, 30.0, np.inf)).to_lines()
+    assert explained in replace(flat, n_needed=(60.0, 30.0, 90.0), target_auc=0.96).to_lines()
 
 
 def test_without_an_interval_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +327,7 @@ def test_the_command_on_a_cohort(
 def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--repertoires", "70", "--depth", "1000", "--witness-rate", "0.05"]
     assert run(*words, "--cohorts", "0") == 0
-    assert "it should find this one" in capsys.readouterr().out
+    assert "it should find this motif" in capsys.readouterr().out
     folder = tmp_path / "plan"
     assert run(*words, "--method", "known-recipe", "--cohorts", "1", "-o", str(folder)) == 0
     assert "expect an AUC of 1.000" in capsys.readouterr().out

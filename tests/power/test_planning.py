@@ -41,7 +41,9 @@ def test_no_rate_suffices_for_few_repertoires() -> None:
     assert np.isnan(few.min_witness_rate)
     assert not few.is_clear
     assert "9 training repertoires are too few" in "\n".join(few.to_lines())
-    assert "it takes a witness rate of at least" not in "\n".join(few.to_lines())
+    assert few.to_lines()[-1].startswith("This rule is about clear motifs, and no limit of the AUC")
+    assert "no limit" not in "\n".join(SearchRule(STUDY).to_lines())
+    assert "a witness rate of at least" not in "\n".join(few.to_lines())
 
 
 def test_each_class_needs_six_training_repertoires() -> None:
@@ -49,7 +51,9 @@ def test_each_class_needs_six_training_repertoires() -> None:
     rule = SearchRule(study)
     assert rule.correlation > rule.needed_correlation
     assert not rule.is_clear
-    assert "3.6 training repertoires of the smaller class are too few: the search needs 6" in "\n".join(rule.to_lines())
+    assert "3.6 training repertoires of the smaller class are too few: the search for motifs needs 6" in "\n".join(
+        rule.to_lines()
+    )
     assert rule.min_repertoires == 100
     assert SearchRule(replace(study, n_repertoires=100)).is_clear
     assert SearchRule(replace(study, n_repertoires=6, positive_share=0.5, n_folds=3)).needed_correlation == 1

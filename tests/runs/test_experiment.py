@@ -46,7 +46,7 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_the_run_directory_is_complete(run: Run, cohort: RepertoireDataset) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
-        "checks.json", "clones.tsv", "composition.tsv", "config.yaml", "environment.json", "history.tsv",
+        "checks.json", "clones.tsv", "composition.tsv", "config.yaml", "environment.json", "files.json", "history.tsv",
         "metrics.json", "model.safetensors", "predictions.tsv", "seeds.tsv", "shift.json", "sketches.safetensors",
         "splits.json", "warnings.json",
     ]  # fmt: skip

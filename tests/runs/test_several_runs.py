@@ -29,6 +29,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.jobs import Workers
 from deeprc.runs.cross_validation import cross_validate
 from deeprc.runs.experiment import train_run
+from deeprc.runs.file_digests import find_foreign_files
 from deeprc.runs.several_runs import RunOptions, RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
@@ -105,6 +106,8 @@ def test_several_runs_are_those_of_single_calls(
         runs = train(Path("runs"))
     assert caplog.text.count("positive is 'case'") == 1  # what is so for all runs is said once
     assert caplog.text.count("has ended") == 3
+    assert caplog.messages.count("3 of 3 runs: Branches used: only the attention. Not used: clones.") == 1
+    assert caplog.text.count("Branches used") == 1
     assert runs == [Path("runs") / f"fold-{fold}" for fold in range(3)]
     assert [contents(run) for run in runs] == alone
 
@@ -199,6 +202,17 @@ def test_a_finished_run_that_is_damaged_is_told(
     (run / "metrics.json").unlink()
     train(tmp_path / "runs", folds=[0])
     assert contents(run) == alone[0]
+
+
+def test_a_finished_run_with_a_file_of_another_run_is_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
+    first, second = train(tmp_path / "runs", folds=range(2))
+    shutil.copy(first / "model.safetensors", second / "model.safetensors")
+    told = "runs/fold-1: not what this run wrote, but changed or of another run: model.safetensors; delete "
+    with pytest.raises(InputError, match=told):
+        train(tmp_path / "runs", folds=range(2))
+    (second / "metrics.json").unlink()
+    train(tmp_path / "runs", folds=range(2))
+    assert find_foreign_files(second) == []
 
 
 def test_a_folder_of_something_else_is_left_alone(train: Callable[..., list[Path]], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.ensemble import load_ensemble
@@ -30,7 +31,7 @@ from deeprc.runs.shift import Shift, measure_shift
 from deeprc.shift.summary import summarise_training
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.gene_repertoires import write_genes
-from tests.toys.shift_cohorts import Recipe, draw_cohort, write_repertoires
+from tests.toys.shift_cohorts import Recipe, draw_cohort, draw_repertoire, write_repertoires
 
 SETTINGS = ["n_updates=4", "evaluate_every=4", "n_kernels=8", "n_sequences=40", "composition=false", "clones=false"]
 TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
@@ -43,10 +44,10 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 def train(cohort: RepertoireDataset, output: Path, **options: object) -> Run:
     keep = bool(options.pop("keep_sketches", True))
+    seed = int(options.pop("seed", 0))  # type: ignore[call-overload]
     split = SplitOptions(folds=5, **options)  # type: ignore[arg-type]
-    return train_run(
-        cohort.container.path, output, targets="status=sick", config=TINY, split=split, device="cpu", keep_sketches=keep
-    )
+    common = {"targets": "status=sick", "config": TINY, "device": "cpu", "keep_sketches": keep}
+    return train_run(cohort.container.path, output, split=split, seed=seed, **common)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,66 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     caution = next(each for each in assess_predictor(run, new).cautions if each.name == "shift")
     assert (caution.level, caution.text) == ("warning", told[0])
     assert caution.details["names"] == [f"new.{i}" for i in range(6)]
+
+
+def test_files_of_another_run_are_told_when_a_run_is_opened(
+    run: Run, training: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = train(training, tmp_path / "other", seed=1)
+
+    def open_copy(*copied: str, missing: str | None = None) -> list[str]:
+        folder = tmp_path / "copy"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(run.path, folder)
+        for name in copied:
+            shutil.copy(other.path / name, folder / name)
+        if missing is not None:
+            (folder / missing).unlink()
+        caplog.clear()
+        load_run(folder, device="cpu")
+        return [message.replace(str(folder), "copy") for message in caplog.messages]
+
+    told = "copy: not what this run wrote, but changed or of another run: "
+    assert open_copy() == []
+    assert open_copy("model.safetensors") == [f"{told}model.safetensors"]
+    assert open_copy("predictions.tsv", "metrics.json") == [f"{told}predictions.tsv, metrics.json"]
+    assert open_copy("model.safetensors", missing="files.json") == []  # as a run of an earlier version
+    assert open_copy(missing="sketches.safetensors") == []
+    (run.path / "files.json").rename(tmp_path / "files.json")
+    text = (tmp_path / "files.json").read_text()
+    for damaged, message in (("{", "is not JSON"), (text.replace("deeprc-files", "x"), "deeprc-files")):
+        (run.path / "files.json").write_text(damaged)
+        with pytest.raises(InputError, match=message):
+            load_run(run.path, device="cpu")
+    (tmp_path / "files.json").replace(run.path / "files.json")
+
+
+def test_another_chain_is_told_plainly(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(4)
+    repertoires = {
+        f"{chain}.{i}": draw_repertoire(rng, Recipe(chain=chain)) for chain in ("TRA", "IGH") for i in (0, 1)
+    }
+    repertoires["TRB"] = draw_repertoire(rng, Recipe())
+    mixed = write_repertoires(tmp_path / "mixed.h5", repertoires, status=["well", "sick", "well", "sick", "well"])
+    told = logged(caplog, lambda: run.predict(mixed))[1][0]
+    assert told == (
+        "4 of the 5 new repertoires are of another chain than the training repertoires: TRA, trained on TRB (2); IGH, "
+        "trained on TRB (2). The model has learned nothing about this chain, so do not use these predictions."
+    )
+    caution = next(each for each in assess_predictor(run, mixed).cautions if each.name == "another-chain")
+    assert caution.details["names"] == list(repertoires)[:4]
+    alone = logged(caplog, lambda: run.predict(mixed[[0]]))[1][0]
+    assert alone.startswith(
+        "The new repertoire is of another chain than the training repertoires: TRA, trained on TRB. "
+    )
+
+
+def test_repertoires_without_genes_are_of_no_other_chain(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sequences = replace(draw_repertoire(np.random.default_rng(4), Recipe()), v_call=None, j_call=None)
+    new = write_repertoires(tmp_path / "new.h5", {"r": sequences})
+    assert "another chain" not in " ".join(logged(caplog, lambda: run.predict(new))[1])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.training import estimator as estimator_module
+from deeprc.training.estimator import DeepRCRegressor
 from deeprc.training.fold import Fold
 from tests.conftest import Killed
 
@@ -54,6 +55,33 @@ def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
 def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
     overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None}
     assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
+
+
+def test_donors_with_several_repertoires_are_warned_of(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def end(*_: object, **__: object) -> None:
+        raise Killed
+
+    def count_warnings(X: RepertoireDataset, **given: object) -> int:
+        caplog.clear()
+        for estimator, y in ((DeepRCClassifier(), ["a", "b"]), (DeepRCRegressor(), [1.0, 2.0])):
+            with pytest.raises(Killed):
+                estimator.fit(X, np.tile(y, len(X) // 2), **given)  # type: ignore[arg-type]
+        return sum("groups=X.metadata['donor']" in message for message in caplog.messages)
+
+    monkeypatch.setattr(estimator_module, "Trainer", end)
+
+    def name_donors(column: str, repertoires_per_donor: int) -> RepertoireDataset:
+        donors = np.arange(len(cohort.container.repertoire_ids)) // repertoires_per_donor
+        return cohort.with_metadata(pd.DataFrame({column: donors}))[:10]
+
+    several = name_donors("donor", 2)
+    assert count_warnings(several) == 2
+    assert "groups: 10 repertoires are of 5 donors (column 'donor')" in caplog.text
+    assert count_warnings(several, groups=np.arange(10) // 2) == 0
+    assert count_warnings(name_donors("donor", 1)) == 0
+    assert count_warnings(name_donors("site", 2)) == 0
 
 
 @pytest.mark.slow

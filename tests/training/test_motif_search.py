@@ -11,7 +11,7 @@ from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training import kmer_occurrences
+from deeprc.training import kmer_occurrences, output_search
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import enumerate_spacings
@@ -127,6 +127,36 @@ def test_a_variant_with_sequences_of_its_own_is_found_beside_the_other(tmp_path:
     patterns = {motif.pattern for motif in found}
     assert "WHM" in patterns
     assert len(patterns) == 2
+
+
+@pytest.mark.parametrize("limit", ["candidates", "occurrences"])
+def test_a_weak_motif_is_found_behind_many_kmers_that_are_no_motifs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Half of each case's sequences have a piece of one clone; every repertoire has the same ten other sequences.
+
+    Without the sequences with the piece, these ten are more frequent in cases, although they are equally many. Their
+    k-mers are stronger than the weak motif, and all that are compared with each other at first.
+    """
+    rng = np.random.default_rng(0)
+    y = [b % 2 for b in range(40)]
+    constant, repertoires = random_sequences(rng, 10), []
+    for label in y:
+        sequences = random_sequences(rng, 190)
+        for i in range(100 * label):
+            sequences[i] = f"{sequences[i][:2]}WHWMFCYHWMKDPNEHWCQRMH{sequences[i][-2:]}"
+        for i in range(100, 100 + int(rng.integers(1, 12)) * label):
+            sequences[i] = f"{sequences[i][:1]}CYFC{sequences[i][1:]}"
+        repertoires.append([*sequences, *constant])
+    cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": y}), 0)
+    if limit == "candidates":
+        monkeypatch.setattr(output_search, "_MAX_COMPARED", 36)
+    else:
+        monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 2_050)
+    found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8)
+    assert [motif.pattern for motif in found if not set(motif.pattern) <= set("WHMFCYKDPNEQR")] == []
+    assert found[1].pattern == "CYFC"
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("labels", [[np.nan] * 30, [1.0] * 30, [1.0, 0.0, *[np.nan] * 28]])
