@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
+from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
@@ -62,11 +62,11 @@ class _KmerColumns:
     """
 
     def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
-        self._columns = [Columns(rows, scale="common", weights=weights)]
+        self._columns = [StandardisedColumns(rows, scale="common", weights=weights)]
         self.shorter = _sum_last_residue(rows)
         rows = self.shorter
         while rows.shape[1] >= _N_LETTERS:
-            self._columns.append(Columns(rows, scale="common", weights=weights))
+            self._columns.append(StandardisedColumns(rows, scale="common", weights=weights))
             rows = _sum_last_residue(rows)
         self.centre = self._columns[0].centre
         parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._columns]
@@ -133,7 +133,7 @@ class CompositionFeatures:
             "gene_expansion": _fill_unknown(gene_expansion, weights),
         }
         self._columns = {
-            kind: Columns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
+            kind: StandardisedColumns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
             for kind, rows in self._rows.items()
         }
         scaled = {kind: _scale_to_unit_diagonal(columns.gram()) for kind, columns in self._columns.items()}

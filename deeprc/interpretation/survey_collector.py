@@ -88,7 +88,7 @@ class SurveyCollector:
     def __init__(self, plan: SurveyPlan) -> None:
         self.outputs: list[OutputParts] = []
         self.residues = ResidueCounts()
-        self._best = _BestSequences(plan.directions, plan.top, has_branches=plan.has_branches)
+        self._best = _BestByDirection(plan.directions, plan.top, has_branches=plan.has_branches)
         self.highest = self._best.highest
         self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in GENE_FIELDS}
         self._curves: list[pd.DataFrame] = []
@@ -163,7 +163,7 @@ class SurveyCollector:
         return [ranking.table() for ranking in self._witnesses]
 
 
-class _BestSequences:
+class _BestByDirection:
     """Collector of the sequences that contribute most to each direction, in total and by their residues."""
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_branches: bool) -> None:
@@ -188,7 +188,7 @@ class _BestSequences:
                     keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].add_candidates(ranking.drop_noncontributing(keys), rows)
 
-    def join(self, other: _BestSequences, start: int, parts: Sequence[str] | None) -> None:
+    def join(self, other: _BestByDirection, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
 
         def move(columns: Columns) -> Columns:

@@ -18,7 +18,12 @@ from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
+from deeprc.interpretation.report.cv_results import (
+    StoredCrossValidation,
+    TargetMetrics,
+    list_classes,
+    read_cross_validation,
+)
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
 from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
@@ -96,7 +101,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
     )
 
 
-def _format_lead(result: CrossValidation) -> str:
+def _format_lead(result: StoredCrossValidation) -> str:
     header = result.header
     predictor = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((metric.n_repeats for metric in result.metrics.values()), default=1)
@@ -120,7 +125,7 @@ def _describe_performance(name: str, metrics: TargetMetrics) -> str:
     return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {metrics.n:,} repertoires{positive}."
 
 
-def _make_metrics_table(result: CrossValidation, name: str, table_index: int) -> Table:
+def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
     metrics = result.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
     if result.is_regression(name):
@@ -140,7 +145,7 @@ def _make_metrics_table(result: CrossValidation, name: str, table_index: int) ->
     return Table(f"metrics-{table_index}", f"How well {name} is predicted", columns, [cells])
 
 
-def _make_within_table(result: CrossValidation) -> Table | None:
+def _make_within_table(result: StoredCrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
         name: [
@@ -152,7 +157,7 @@ def _make_within_table(result: CrossValidation) -> Table | None:
     return make_within_table({name: aucs for name, aucs in strata.items() if aucs})
 
 
-def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
+def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for table_index, (name, metrics) in enumerate(result.metrics.items()):
         heading = "r²" if result.is_regression(name) else "AUC"
@@ -185,7 +190,7 @@ def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
             )
 
 
-def _make_folds_table(result: CrossValidation, name: str, table_index: int) -> Table:
+def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
     table = result.folds[result.folds["target"] == name]
     value = {"left_out": str(result.header.left_out)}
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
@@ -235,7 +240,7 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
     return Cell(f"{n:,} of {n_all:,}", n)
 
 
-def _make_figures(result: CrossValidation, name: str) -> list[Figure]:
+def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import draw_curves_figure
     from deeprc.evaluation.reliability_figure import draw_reliability_figure
@@ -275,7 +280,7 @@ def _make_figures(result: CrossValidation, name: str) -> list[Figure]:
     return figures
 
 
-def _convert_to_comparison(result: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
+def _convert_to_comparison(result: StoredCrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = result.predictions
     rows = table[table["target"] == name]

@@ -17,9 +17,9 @@ from deeprc.arrays import Floats
 from deeprc.compilation import njit, open_threads, run_in_blocks
 from deeprc.threads import limit_blas_threads
 
-__all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
+__all__ = ["ColumnScaling", "StandardisedColumns", "add_four_rows", "add_row"]
 
-Scale = Literal["standard", "common"]
+ColumnScaling = Literal["standard", "common"]
 
 _BLOCK = 16_384  # number of columns that one thread reads at a time: long runs are read fastest
 _GRAM_BLOCK, _GRAM_ROWS = 4096, 256  # columns, and rows, whose inner products are computed at once
@@ -35,7 +35,7 @@ class _SparseColumns(NamedTuple):
     starts: NDArray[Any]
 
 
-class Columns:
+class StandardisedColumns:
     """The columns z = weight * (x - centre) * factor of a matrix x; a constant column becomes 0.
 
     All sums are in double precision and run over the rows in their order, whatever the number of threads.
@@ -61,7 +61,7 @@ class Columns:
         of weight * (x - centre). The factor of a constant column is 0.
     """
 
-    def __init__(self, matrix: Any, *, scale: Scale = "standard", weights: Floats | None = None) -> None:
+    def __init__(self, matrix: Any, *, scale: ColumnScaling = "standard", weights: Floats | None = None) -> None:
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self._dense = np.zeros((0, 0), dtype)
         self._sparse = csc_matrix((0, 0), dtype=dtype)
