@@ -250,10 +250,10 @@ def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats,
         return np.zeros((n_kmers, 0)), np.zeros(0)
     columns = StandardisedColumns(compute_kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
     with limit_blas_threads():  # so that the number of threads changes nothing
-        variances, vectors = eigh(columns.gram())
+        variances, vectors = eigh(columns.compute_gram())
     largest = np.argsort(-variances, kind="stable")[:n]
     largest = largest[variances[largest] > _MIN_VARIANCE * max(float(variances.max()), 0)]
-    loadings = [columns.factor * columns.products(vectors[:, i]) / np.sqrt(variances[i]) for i in largest]
+    loadings = [columns.factor * columns.compute_products(vectors[:, i]) / np.sqrt(variances[i]) for i in largest]
     table = np.ascontiguousarray(np.reshape(loadings, (len(largest), n_kmers)).T)
     return table, columns.centre @ table
 
@@ -263,7 +263,7 @@ def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_ga
     centred = labels - labels.mean()
     strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap) if n else ()):
-        strength = np.abs(StandardisedColumns(compute_kmer_frequencies(X, offsets)).products(centred))
+        strength = np.abs(StandardisedColumns(compute_kmer_frequencies(X, offsets)).compute_products(centred))
         best = np.argsort(-strength, kind="stable")[:n]
         best = best[strength[best] > 0]
         strengths.append(strength[best])

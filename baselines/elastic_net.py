@@ -128,7 +128,7 @@ def _fit_sparse_path(
 ) -> Iterator[Solution]:
     """Solve for the grid in rising order, and from its values for each C."""
     share = float(target.mean())
-    products = columns.products(share - target)
+    products = columns.compute_products(share - target)
     steepest = float(np.abs(products).max(initial=0))
     smallest = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
     null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
@@ -198,7 +198,7 @@ def _solve_on_working_sets(
         z = columns.take(chosen)
         descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
         residual, primal = compute_residual(z, target, weights, intercept, objective)
-        products = columns.products(residual)
+        products = columns.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
@@ -224,7 +224,7 @@ def _fit_ridge_path(
     """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
     with limit_blas_threads():
-        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.gram()  # (M, B) or (B, B)
+        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.compute_gram()  # (M, B) or (B, B)
     varies = np.flatnonzero(columns.factor)
     for C in Cs:
         objective = Objective(C, 0.0, 1.0)
@@ -237,7 +237,7 @@ def _fit_ridge_path(
                 dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
                 primal = dual.compute_objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
-        products = columns.products(residual)
+        products = columns.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
         yield _make_solution(

@@ -22,13 +22,13 @@ from deeprc.datasets.representations import compute_kmer_frequencies, compute_km
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
-__all__ = ["AdamLogisticRegression", "KmerRidge", "LogisticRegression"]
+__all__ = ["AdamLogisticRegression", "KmerFeatures", "KmerRidge", "LogisticRegression"]
 
 _MAX_K = 4  # largest k-mer for Adam, which needs dense features
 
 
-class _KmerFeatures(RepertoireEstimator):
-    """An estimator that reads the frequency of each k-mer in a repertoire."""
+class KmerFeatures(RepertoireEstimator):
+    """A mixin class for linear models: the features are the frequency of each k-mer in a repertoire."""
 
     kmer_offsets: Sequence[int] | None
     weighted: bool
@@ -45,7 +45,7 @@ class _KmerFeatures(RepertoireEstimator):
         return compute_kmer_frequencies(X, self._offsets, weighted=self.weighted)
 
 
-class LogisticRegression(_KmerFeatures, PenalisedClassifier):
+class LogisticRegression(KmerFeatures, PenalisedClassifier):
     """Logistic regression on the k-mer representation of paper lines 8940-8950, solved to convergence.
 
     The model is the paper's (lines 8985-8998). The paper trains it by Adam, where the learning rate and early stopping
@@ -84,7 +84,7 @@ class LogisticRegression(_KmerFeatures, PenalisedClassifier):
         self.scale = scale
 
 
-class KmerRidge(_KmerFeatures, RidgeRegressor):
+class KmerRidge(KmerFeatures, RidgeRegressor):
     """Ridge regression on the k-mer representation of paper lines 8940-8950: `LogisticRegression` for a number.
 
     Parameters
@@ -109,7 +109,7 @@ class KmerRidge(_KmerFeatures, RidgeRegressor):
         self.scale = scale
 
 
-class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
+class AdamLogisticRegression(KmerFeatures, LinearClassifier):
     """Logistic regression on the k-mer representation by Adam, as in the paper (lines 8985-8998 and 9093-9112).
 
     All weights start at 0. Each update reads one batch of the training repertoires. The batches are cut from random

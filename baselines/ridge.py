@@ -53,8 +53,8 @@ def _fit_solutions(columns: StandardisedColumns, values: Floats, Cs: Sequence[fl
     """Yield the ridge regression on standardised columns for each C."""
     n_columns = max(int((columns.factor > 0).sum()), 1)
     with limit_blas_threads():  # so that the number of threads changes nothing
-        for dual in fit_dual_ridge_path(columns.gram() / n_columns, values, Cs):
-            coefficients = columns.factor * columns.products(dual.weights) / n_columns
+        for dual in fit_dual_ridge_path(columns.compute_gram() / n_columns, values, Cs):
+            coefficients = columns.factor * columns.compute_products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
             intercept = dual.intercept - coefficients[used] @ columns.centre[used]
             yield Solution(used, coefficients[used], float(intercept), 0.0)

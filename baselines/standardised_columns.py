@@ -72,17 +72,17 @@ class StandardisedColumns:
             self._dense = np.ascontiguousarray(matrix, dtype)
         self.shape: tuple[int, int] = matrix.shape
         self.weights: Floats = np.ones(self.shape[0]) if weights is None else weights
-        self.centre: Floats = self._products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
-        sd = np.sqrt(self._squares() / max(self.shape[0], 1))
+        self.centre: Floats = self._compute_products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
+        sd = np.sqrt(self._compute_squares() / max(self.shape[0], 1))
         varies = sd > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
         if scale == "common" and varies.any():
             sd = np.full(len(sd), np.sqrt(np.mean(sd[varies] ** 2)))
         self.factor: Floats = np.where(varies, 1 / np.where(varies, sd, 1), 0)
 
-    def products(self, vector: Floats) -> Floats:
+    def compute_products(self, vector: Floats) -> Floats:
         """Return the inner product of each column z with a vector, (B,): (M,)."""
         weighted = self.weights * vector
-        products: Floats = self.factor * (self._products(weighted) - self.centre * weighted.sum())
+        products: Floats = self.factor * (self._compute_products(weighted) - self.centre * weighted.sum())
         return products
 
     def take(self, chosen: NDArray[np.int64]) -> Floats:
@@ -93,7 +93,7 @@ class StandardisedColumns:
             x = self._dense[:, chosen].T.astype(np.float64)
         return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None] * self.weights)
 
-    def gram(self) -> Floats:
+    def compute_gram(self) -> Floats:
         """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B).
 
         Parts of the matrix are computed in threads; its digits do not depend on their number. It must not be called in
@@ -114,7 +114,7 @@ class StandardisedColumns:
             total[others, rows] = total[rows, others].T
         return total * np.outer(self.weights, self.weights)
 
-    def _products(self, vector: Floats) -> Floats:
+    def _compute_products(self, vector: Floats) -> Floats:
         """Return the product of each column x, neither centred nor scaled, with a vector, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
@@ -126,7 +126,7 @@ class StandardisedColumns:
     def _arrays(self) -> _SparseColumns:
         return _SparseColumns(self._sparse.data, self._sparse.indices, self._sparse.indptr)
 
-    def _squares(self) -> Floats:
+    def _compute_squares(self) -> Floats:
         """Return the sum of (weight * (x - centre))^2 over the rows, for each column, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:

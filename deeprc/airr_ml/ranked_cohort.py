@@ -82,13 +82,13 @@ class RankedCohort:
         """
         if not len(getattr(estimator, "train_digests_", ())):
             return np.zeros(0, np.int64)
-        unlearned = ~self._have_digests(estimator.train_digests_)
-        unseen = unlearned & ~self._have_digests(estimator.validation_digests_)
+        unlearned = ~self._find_known(estimator.train_digests_)
+        unseen = unlearned & ~self._find_known(estimator.validation_digests_)
         are_enough = min((unseen & self.y).sum(), (unseen & ~self.y).sum()) >= MIN_CONFIRMING
         return np.flatnonzero(unseen if are_enough else unlearned)
 
-    def _have_digests(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
-        """Return whether each repertoire has one of these digests, (B,); they are those of a `DeepRCClassifier`."""
+    def _find_known(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
+        """Return whether each repertoire is among those with these digests of a `DeepRCClassifier`, (B,)."""
         known = KnownRepertoires(np.unique(digests).tolist())
         is_known = [known.find(identity, with_other_genes=True) is not None for identity in self._identities]
         return np.array(is_known, np.bool_)

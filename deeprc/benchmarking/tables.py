@@ -257,7 +257,7 @@ class ChosenSettings(NamedTuple):
     settings: str
 
     def to_line(self) -> str:
-        """Return the three parts as one line."""
+        """Return method, validation and settings as one line."""
         return f"{', '.join(filter(None, (self.method, self.validation)))}: {self.settings}"
 
 

@@ -223,7 +223,7 @@ class SparseModels(Models):
         deviations[training] = target - target.mean()
         columns = StandardisedColumns(self._rows, weights=weights)
         spread = np.divide(1, columns.factor, out=np.zeros(len(columns.factor)), where=columns.factor > 0)
-        association = np.abs(columns.products(deviations)) * spread / _bound_scales(spread)
+        association = np.abs(columns.compute_products(deviations)) * spread / _bound_scales(spread)
         return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
 
     def _centre(self, chosen: Integers, present: NDArray[np.bool_], repertoires: Integers) -> Floats:

@@ -160,7 +160,7 @@ class SurveyCollector:
 
     def make_witness_tables(self) -> list[pd.DataFrame]:
         """Return the tables of `witness_ranking` for each direction; empty if witnesses were not searched."""
-        return [ranking.table() for ranking in self._witnesses]
+        return [ranking.make_table() for ranking in self._witnesses]
 
 
 class _BestByDirection:
@@ -205,10 +205,10 @@ class _BestByDirection:
     def make_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
         """Return tables of the best sequences by the name of the direction, in total and by their residues."""
         names = [direction.name for direction in self._directions]
-        top = dict(zip(names, (best.table() for best in self._top), strict=True))
+        top = dict(zip(names, (best.make_table() for best in self._top), strict=True))
         if not self._by_residues:
             return top, top
-        return top, dict(zip(names, (best.table() for best in self._by_residues), strict=True))
+        return top, dict(zip(names, (best.make_table() for best in self._by_residues), strict=True))
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class _Rows:
     def __call__(self, rows: NDArray[np.int64]) -> Columns:
         split = {} if self.part is None else {"split": np.full(len(rows), self.part, object)}
         origin = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
-        return {**self.attention.columns(rows, self.direction.output), **split, **origin}
+        return {**self.attention.make_columns(rows, self.direction.output), **split, **origin}
 
 
 def _compute_attention_curve(repertoire_attention: RepertoireAttention) -> pd.DataFrame:

@@ -59,7 +59,7 @@ def test_products_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch, n_rows:
     for each in (matrix, csr_matrix(matrix)):
         columns = StandardisedColumns(each, weights=weights)
         z = columns.take(np.arange(50)).T
-        found = columns.gram()
+        found = columns.compute_gram()
         np.testing.assert_allclose(found, z @ z.T, atol=1e-10)
         np.testing.assert_array_equal(found, found.T)
 
@@ -72,9 +72,9 @@ def test_rows_of_columns_may_have_weights() -> None:
     for scale, spread in (("standard", centred.std(axis=0)), ("common", np.sqrt((centred**2).mean()))):
         columns = StandardisedColumns(matrix, scale=scale, weights=weights)  # type: ignore[arg-type]
         z = centred / spread
-        np.testing.assert_allclose(columns.gram(), z @ z.T, atol=1e-10)
+        np.testing.assert_allclose(columns.compute_gram(), z @ z.T, atol=1e-10)
         np.testing.assert_allclose(columns.take(np.array([7, 2])), z[:, [7, 2]].T, atol=1e-12)
-        np.testing.assert_allclose(columns.products(np.arange(9.0)), np.arange(9.0) @ z, atol=1e-10)
+        np.testing.assert_allclose(columns.compute_products(np.arange(9.0)), np.arange(9.0) @ z, atol=1e-10)
 
 
 def test_sparse_columns_with_weights_are_those_of_dense_ones() -> None:
@@ -86,7 +86,7 @@ def test_sparse_columns_with_weights_are_those_of_dense_ones() -> None:
     )
     np.testing.assert_allclose(other.centre, dense.centre, atol=1e-12)
     np.testing.assert_allclose(other.factor, dense.factor, rtol=1e-9)
-    np.testing.assert_allclose(other.gram(), dense.gram(), atol=1e-8)
+    np.testing.assert_allclose(other.compute_gram(), dense.compute_gram(), atol=1e-8)
 
 
 def test_the_objective_is_the_least() -> None:

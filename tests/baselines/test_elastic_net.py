@@ -144,11 +144,11 @@ def test_sums_over_columns_are_numpys_on_any_number_of_threads(problem: Callable
     for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
         numba.set_num_threads(n_threads)
         columns = StandardisedColumns(csr_matrix(matrix) if sparse else matrix)
-        found.append(columns.products(vector))
+        found.append(columns.compute_products(vector))
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], vector @ z, atol=1e-5)
     np.testing.assert_allclose(columns.take(np.array([39_999, 3])), z[:, [39_999, 3]].T, atol=1e-5)
-    np.testing.assert_allclose(columns.gram(), z @ z.T, rtol=1e-5, atol=1e-2)
+    np.testing.assert_allclose(columns.compute_gram(), z @ z.T, rtol=1e-5, atol=1e-2)
 
 
 @pytest.mark.parametrize("density", [1.0, 0.1])

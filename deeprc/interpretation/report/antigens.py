@@ -107,7 +107,7 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: in
 def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
     if organisms.empty:
         return None
-    columns = [Column("Organism", False)]
+    columns = [Column("Organism", is_number=False)]
     for name in ("Exactly the same", "At most one substitution"):
         columns += [Column(name), Column("by chance"), Column("p"), Column("q")]
     rows = []

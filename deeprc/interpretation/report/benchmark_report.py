@@ -188,8 +188,12 @@ def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     if files.scoring.kind == "regression":
         whole_note = "of all test repertoires together ± standard deviation over the test folds"
     columns = [
-        Column("Method", False),
-        Column("Kind", False, "a control method sees no amino acids; the ground truth knows what was simulated"),
+        Column("Method", is_number=False),
+        Column(
+            "Kind",
+            is_number=False,
+            note="a control method sees no amino acids; the ground truth knows what was simulated",
+        ),
         Column(heading, note=whole_note),
         Column("95% interval", note=f"of the {heading}"),
         Column("p", note="test of the difference from the best method, on the same repertoires (paired)"),
@@ -223,8 +227,8 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
         return None
     label = {method.name: method.label for method in files.methods}
     columns = [
-        Column("Method", False),
-        Column("Kind", False),
+        Column("Method", is_number=False),
+        Column("Kind", is_number=False),
         Column("Brier score", note="mean squared error of the probabilities"),
         Column("Brier score of the base rate", note="the Brier score if only the frequency of each class is known"),
         Column("Log loss", note="in nats"),
@@ -264,7 +268,7 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
             ]
         )
     columns = [
-        Column("Method", False),
+        Column("Method", is_number=False),
         Column("Search, s", note="seconds for all settings that were tried, in all folds"),
         Column("Final fits, s"),
         Column("Sum, s"),

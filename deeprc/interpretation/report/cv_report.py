@@ -127,7 +127,7 @@ def _describe_performance(name: str, metrics: TargetMetrics) -> str:
 
 def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
     metrics = result.metrics[name]
-    columns, cells = [Column("Target", False)], [make_text_cell(name)]
+    columns, cells = [Column("Target", is_number=False)], [make_text_cell(name)]
     if result.is_regression(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
@@ -161,7 +161,7 @@ def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for table_index, (name, metrics) in enumerate(result.metrics.items()):
         heading = "r²" if result.is_regression(name) else "AUC"
-        columns = [Column("Control method", False), Column(heading), Column("95% interval")]
+        columns = [Column("Control method", is_number=False), Column(heading), Column("95% interval")]
         columns += [
             Column("Difference", note=f"{heading} of the control minus that of the network"),
             Column("p", note="paired test"),
@@ -205,14 +205,14 @@ def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int
         ]
         for row in table.to_dict("records")
     ]
-    columns = [Column(heading, measure not in value) for measure, heading in shown.items()]
+    columns = [Column(heading, is_number=measure not in value) for measure, heading in shown.items()]
     return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 
 def _make_motifs_table(motifs: pd.DataFrame) -> Table:
     columns = [
-        Column("Motif", False),
-        Column("Output", False),
+        Column("Motif", is_number=False),
+        Column("Output", is_number=False),
         Column("Runs", note="number of runs that found it, of all runs"),
         Column("Test folds", note="number of folds with such a run, of all folds of all repeats"),
         Column("Repeats", note="number of repeats with such a run, of all repeats"),
@@ -220,7 +220,7 @@ def _make_motifs_table(motifs: pd.DataFrame) -> Table:
             "Correlation", note="between its frequency and the label, in the training repertoires; median over the runs"
         ),
         Column("Largest p", note="over the runs that found it"),
-        Column("Other forms", False),
+        Column("Other forms", is_number=False),
     ]
     rows = [
         [
