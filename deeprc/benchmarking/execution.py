@@ -210,6 +210,7 @@ class Execution(JobRunner):
         return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
 
     def _make_members_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        """Return the table of what each member of a stack adds to the log-odds of each test repertoire, by fold."""
         parts = [
             pd.DataFrame(
                 {

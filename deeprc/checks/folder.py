@@ -154,6 +154,7 @@ def _group_table(check: CohortCheck) -> pd.DataFrame:
 
 
 def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table of the pairs of repertoires that share far more sequences than is usual, by group."""
     donor = dict(check.donor_of)
     group_of = {
         name: index
@@ -182,6 +183,7 @@ def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
 
 
 def _make_comparison_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table of the repertoires that share more with the other class of their donor than with their own."""
     rows = []
     for comparison in check.comparisons:
         side_cells = (comparison.names[0], comparison.classes[0], comparison.names[1], comparison.classes[1])

@@ -196,6 +196,7 @@ def _make_numeric_feature(
 
 
 def _compute_gene_features(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> FeatureTable:
+    """Return the shares of the named genes of a field, of all other genes, and of sequences without a gene."""
     n_named = np.array([[profile.count_named(field)] for profile in profiles], float)
     kept = np.array([[profile.kept] for profile in profiles], float)
     counts = np.array([[profile.usage.get(field, {}).get(name, 0) for name in names] for profile in profiles], float)

@@ -123,6 +123,7 @@ class _BenchmarkFiles:
 
 
 def _read_files(folder: Path) -> _BenchmarkFiles:
+    """Read the files of a finished benchmark; raise InputError if one is missing or damaged."""
     if not holds_benchmark(folder):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     header = read_header(folder)
@@ -158,6 +159,7 @@ def _format_lead(files: _BenchmarkFiles) -> str:
 
 
 def _make_comparison_table(files: _BenchmarkFiles) -> Table:
+    """Return the table of the methods with their metrics and tests; methods without a finished fold are left out."""
     performance = set(
         files.comparison.loc[(files.comparison["kind"] == "method") & files.comparison["complete"], "method"]
     )
@@ -252,6 +254,7 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
 
 
 def _make_cost_table(files: _BenchmarkFiles) -> Table:
+    """Return the table of the time and memory of each method."""
     cells = files.results[files.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
     for method in files.methods:
@@ -278,6 +281,7 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
 
 
 def _format_command(header: Mapping[str, Any], folder: str) -> str:
+    """Return the command that repeats the benchmark."""
     words = ["deeprc", "benchmark", str(header.get("cohort", "cohort.h5")), "--target", str(header["target"])]
     words += ["--methods", ",".join(map(str, header["asked"])), "--preset", str(header["preset"])]
     left_out = header.get("left_out")

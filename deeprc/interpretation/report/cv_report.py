@@ -126,6 +126,7 @@ def _describe_performance(name: str, metrics: TargetMetrics) -> str:
 
 
 def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
+    """Return the table of the metrics of one target over all folds and repeats."""
     metrics = result.metrics[name]
     columns, cells = [Column("Target", is_number=False)], [make_text_cell(name)]
     if result.is_regression(name):
@@ -191,6 +192,7 @@ def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
 
 
 def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
+    """Return the table of the metrics of one target in each test fold."""
     table = result.folds[result.folds["target"] == name]
     value = {"left_out": str(result.header.left_out)}
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
@@ -210,6 +212,7 @@ def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int
 
 
 def _make_motifs_table(motifs: pd.DataFrame) -> Table:
+    """Return the table of the motifs that the runs started from, with the number of runs that found each."""
     columns = [
         Column("Motif", is_number=False),
         Column("Output", is_number=False),
@@ -317,6 +320,7 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
 
 
 def _format_command(header: CrossValidationHeader, folder: Path) -> str:
+    """Return the command that repeats the cross-validation."""
     words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(index_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]

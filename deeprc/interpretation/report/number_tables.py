@@ -93,6 +93,7 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
 
 
 def _make_regression_table(performance: Performance, task: Task, table_index: int) -> Table:
+    """Return the table of the metrics of a numeric target, with a row for each part of the split."""
     columns = [
         Column("Split", is_number=False),
         Column("Repertoires"),
