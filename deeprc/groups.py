@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
+    "convert_keeping_missing",
     "index_connected",
     "index_groups",
-    "keep_missing",
     "pass_groups",
     "pass_path_groups",
     "shuffle_groups",
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 
-def keep_missing(values: ArrayLike) -> ArrayLike:
-    """Return a list as an array of objects, in which NaN beside text stays NaN; other values are returned as given."""
+def convert_keeping_missing(values: ArrayLike) -> ArrayLike:
+    """Convert a list to an array of objects, in which NaN beside text stays NaN; return other values as they are."""
     return np.array(values, dtype=object) if isinstance(values, list | tuple) else values
 
 
 def index_groups(values: ArrayLike) -> NDArray[np.int64]:
     """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
-    codes, _ = pd.factorize(np.asarray(keep_missing(values)))
+    codes, _ = pd.factorize(np.asarray(convert_keeping_missing(values)))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
 
 
@@ -69,7 +69,7 @@ def validate_groups(
     """
     if groups is None:
         return None
-    given = np.asarray(keep_missing(groups))
+    given = np.asarray(convert_keeping_missing(groups))
     if given.shape != (len(X),):
         raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
     numbers = index_groups(given)

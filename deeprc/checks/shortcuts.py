@@ -249,16 +249,20 @@ def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Sh
         return _test_categories(unit_labels, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
 
-    def rank(candidate: _ClassAuc) -> tuple[float, float]:
+    def make_sort_key(candidate: _ClassAuc) -> tuple[float, float]:
+        """Return by how much the AUC is certainly above 0.5, and the AUC, both in the direction in which it is higher.
+
+        Several values that are tested together have a direction already, and are compared by the AUC alone.
+        """
         auc, _, n_positive, n_negative = candidate
         if values.ndim == 2:
             return 0.0, auc
-        distinct = max(auc, 1 - auc)
-        certain = max(compute_auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
-        return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
+        higher_auc = max(auc, 1 - auc)
+        lower_limit = compute_auc_interval(higher_auc, n_positive, n_negative, level=1 - alpha)[0]
+        return max(lower_limit - 0.5, 0.0), higher_auc
 
     candidates = (_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes(known))
-    auc, code, n_positive, n_negative = max(candidates, key=rank)
+    auc, code, n_positive, n_negative = max(candidates, key=make_sort_key)
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
     else:
