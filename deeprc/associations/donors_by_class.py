@@ -121,7 +121,7 @@ def find_donors_by_class(
 
 
 def _renumber_by_content(donor_of: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
-    """Number the donors by the content of their repertoires; return the new number of each repertoire's donor, (B,)."""
+    """Return the index of each repertoire's donor, (B,), with the donors in the order of their repertoires' content."""
     sortable_labels = np.nan_to_num(labels, nan=-np.inf).tolist()
     content: dict[int, list[tuple[str, float]]] = {}
     for donor, digest, label in zip(donor_of.tolist(), digest_with_genes(dataset), sortable_labels, strict=True):

@@ -72,13 +72,13 @@ def write_check(check: CohortCheck, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-            aside, before = Path(temporary) / "new", Path(temporary) / "before"
-            aside.mkdir()
-            _write_files(check, aside)
+            temporary_path, before = Path(temporary) / "new", Path(temporary) / "before"
+            temporary_path.mkdir()
+            _write_files(check, temporary_path)
             if folder.exists():
                 folder.rename(before)
             try:
-                aside.rename(folder)
+                temporary_path.rename(folder)
             except BaseException:
                 if before.exists():
                     before.rename(folder)

@@ -83,8 +83,8 @@ def write_attention(
     """
     target = Path(path)
     heads: list[tuple[str, int, int, int, str]] = []
-    with write_atomically(target) as aside:
-        with _TableWriter(aside, compress=target.suffix == ".gz") as table:
+    with write_atomically(target) as temporary_path:
+        with _TableWriter(temporary_path, compress=target.suffix == ".gz") as table:
             tables_of_repertoires = _collect_head_rows(attention, heads)
             if max_sequences is None:
                 for frame in _join_small_tables(

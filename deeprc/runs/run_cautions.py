@@ -270,7 +270,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
             contrast.positive: (training.value, validation.value)
             for contrast, training, validation in pairs
             if training and validation
-            if _is_learned_by_heart(training.value, validation.value, training.low, 0.5, _GAP)
+            if _is_overfitted(training.value, validation.value, training.low, 0.5, _GAP)
         }
         if learned:
             of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
@@ -282,7 +282,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
         yield from _warn_of_overfitted_numeric_target(numeric, performance, explanation)
 
 
-def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
+def _is_overfitted(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
     """Return whether training is better than chance, and validation below its interval, by more than the gap."""
     return low > chance and validation < low and training - validation > gap
 
@@ -292,7 +292,7 @@ def _warn_of_overfitted_numeric_target(
 ) -> Iterator[Caution]:
     training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
-    if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
+    if training and validation and _is_overfitted(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
             f"r²{numeric.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
             f"repertoires: {explanation}"
