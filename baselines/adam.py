@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.columns import add_four_rows, add_row
+from deeprc.baselines.standardised_columns import add_four_rows, add_row
 from deeprc.compilation import njit
 
 __all__ = ["AdamSettings", "AdamState", "draw_batches", "train"]

@@ -15,7 +15,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from threadpoolctl import threadpool_limits
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.columns import Columns
 from deeprc.baselines.diversity import (
     DIVERSITY_FEATURES,
     compute_diversity_table,
@@ -30,6 +29,7 @@ from deeprc.baselines.gene_usage import (
     list_genes,
 )
 from deeprc.baselines.parameters import check_positive, check_whole_number
+from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.baselines.trees import Trees
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, load_or_compute
@@ -248,12 +248,12 @@ def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats,
     n_kmers = 20 ** len(_COMPONENT_OFFSETS)
     if n == 0:
         return np.zeros((n_kmers, 0)), np.zeros(0)
-    columns = Columns(compute_kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
+    columns = StandardisedColumns(compute_kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
     with limit_blas_threads():  # so that the number of threads changes nothing
-        variances, vectors = eigh(columns.gram())
+        variances, vectors = eigh(columns.compute_gram())
     largest = np.argsort(-variances, kind="stable")[:n]
     largest = largest[variances[largest] > _MIN_VARIANCE * max(float(variances.max()), 0)]
-    loadings = [columns.factor * columns.products(vectors[:, i]) / np.sqrt(variances[i]) for i in largest]
+    loadings = [columns.factor * columns.compute_products(vectors[:, i]) / np.sqrt(variances[i]) for i in largest]
     table = np.ascontiguousarray(np.reshape(loadings, (len(largest), n_kmers)).T)
     return table, columns.centre @ table
 
@@ -263,7 +263,7 @@ def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_ga
     centred = labels - labels.mean()
     strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap) if n else ()):
-        strength = np.abs(Columns(compute_kmer_frequencies(X, offsets)).products(centred))
+        strength = np.abs(StandardisedColumns(compute_kmer_frequencies(X, offsets)).compute_products(centred))
         best = np.argsort(-strength, kind="stable")[:n]
         best = best[strength[best] > 0]
         strengths.append(strength[best])

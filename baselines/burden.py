@@ -32,7 +32,7 @@ __all__ = ["BurdenTest"]
 
 _K = 4
 _N_AT_ONCE = 64  # number of units (repertoires or donors) whose k-mer counts are in memory at a time
-Feature = Literal["4mer", "sequence"]
+BurdenFeature = Literal["4mer", "sequence"]
 
 
 class BurdenTest(BinaryClassifier):
@@ -63,7 +63,7 @@ class BurdenTest(BinaryClassifier):
     offsets_: NDArray[np.int64]
     phi_: NDArray[np.float64]
 
-    def __init__(self, *, feature: Feature = "4mer", n_features: int = 100) -> None:
+    def __init__(self, *, feature: BurdenFeature = "4mer", n_features: int = 100) -> None:
         self.feature = feature
         self.n_features = n_features
 

@@ -29,10 +29,10 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_logistic
 from deeprc.baselines.elastic_net_kernel import Objective, compute_relative_gap, compute_residual, descend
 from deeprc.baselines.parameters import check_positive
+from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.errors import InputError
 from deeprc.threads import limit_blas_threads
 
@@ -77,7 +77,7 @@ def fit_elastic_net_path(
     Cs: Sequence[float],
     *,
     l1_ratio: float = 1.0,
-    scale: Scale = "standard",
+    scale: ColumnScaling = "standard",
     tolerance: float = 1e-6,
 ) -> Iterator[Solution]:
     """Return the solution for each C in turn.
@@ -96,7 +96,8 @@ def fit_elastic_net_path(
     l1_ratio
         Share of the l1 penalty, 0 to 1.
     scale
-        Scaling of the columns before the penalty applies; see `Columns`. Constant columns have no coefficient.
+        Scaling of the columns before the penalty applies; see `StandardisedColumns`. Constant columns have no
+        coefficient.
     tolerance
         Relative duality gap at which the solver stops.
 
@@ -114,7 +115,7 @@ def fit_elastic_net_path(
     if not 0 <= l1_ratio <= 1:
         raise InputError(f"l1_ratio: expected a share between 0 and 1, found {l1_ratio}")
     Cs = [check_positive("C", C) for C in Cs]
-    columns = Columns(matrix, scale=scale)
+    columns = StandardisedColumns(matrix, scale=scale)
     target = positive.astype(np.float64)
     if l1_ratio == 0:
         return _fit_ridge_path(columns, target, Cs, tolerance)
@@ -123,11 +124,11 @@ def fit_elastic_net_path(
 
 
 def _fit_sparse_path(
-    columns: Columns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
+    columns: StandardisedColumns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
 ) -> Iterator[Solution]:
     """Solve for the grid in rising order, and from its values for each C."""
     share = float(target.mean())
-    products = columns.products(share - target)
+    products = columns.compute_products(share - target)
     steepest = float(np.abs(products).max(initial=0))
     smallest = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
     null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
@@ -170,7 +171,7 @@ class _State:
     gap: float
 
 
-def _make_solution(columns: Columns, state: _State, C: float, tolerance: float) -> Solution:
+def _make_solution(columns: StandardisedColumns, state: _State, C: float, tolerance: float) -> Solution:
     if state.gap > tolerance:
         _logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
     order = np.argsort(state.chosen)
@@ -181,7 +182,7 @@ def _make_solution(columns: Columns, state: _State, C: float, tolerance: float) 
 
 
 def _solve_on_working_sets(
-    columns: Columns, target: Floats, start: _State, C: float, l1: float, tolerance: float
+    columns: StandardisedColumns, target: Floats, start: _State, C: float, l1: float, tolerance: float
 ) -> _State:
     """Return the solution on growing working sets; all columns are checked after each set."""
     objective = Objective(C, l1, 1 - l1)
@@ -197,7 +198,7 @@ def _solve_on_working_sets(
         z = columns.take(chosen)
         descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
         residual, primal = compute_residual(z, target, weights, intercept, objective)
-        products = columns.products(residual)
+        products = columns.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
@@ -217,11 +218,13 @@ def _enlarge_working_set(
     return enlarged, np.concatenate([weights, np.zeros(len(enlarged) - len(weights))])
 
 
-def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
+def _fit_ridge_path(
+    columns: StandardisedColumns, target: Floats, Cs: Sequence[float], tolerance: float
+) -> Iterator[Solution]:
     """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
     with limit_blas_threads():
-        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.gram()  # (M, B) or (B, B)
+        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.compute_gram()  # (M, B) or (B, B)
     varies = np.flatnonzero(columns.factor)
     for C in Cs:
         objective = Objective(C, 0.0, 1.0)
@@ -234,7 +237,7 @@ def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], toler
                 dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
                 primal = dual.compute_objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
-        products = columns.products(residual)
+        products = columns.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
         yield _make_solution(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 
 from deeprc.baselines.gene_usage import count_genes_by_field, learn_gene_names, list_genes
-from deeprc.baselines.linear import Matrix, PenalisedClassifier
+from deeprc.baselines.linear import FeatureMatrix, PenalisedClassifier
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
@@ -88,7 +88,7 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         for field in X.gene_fields if self.genes == "auto" else ():
             list_genes(X[:0], field)
 
-    def _compute_features(self, X: RepertoireDataset) -> Matrix:
+    def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         patterns = list_gapped_offsets(self.k, self.max_gap)
         genes = [_normalise_rows(counts) for counts in count_genes_by_field(X, self.v_names_, self.j_names_)]
         if self.k > _MAX_DENSE_K:

@@ -307,7 +307,7 @@ def _has_cuda() -> bool:
 
 
 def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str = "auto") -> Floats:
-    """Compute `compute_cross_kernel`, (A, B), by torch on a device.
+    """Return the kernel of `compute_cross_kernel`, (A, B), computed by torch on a device.
 
     MinMax is (s - d) / (s + d), where s is the sum of both rows and d the sum of |a - b|. Its absolute error is about
     2e-7.

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Scale
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.baselines.parameters import check_choice
 from deeprc.baselines.restored import check_coefficients
 from deeprc.baselines.ridge import fit_ridge_path
+from deeprc.baselines.standardised_columns import ColumnScaling
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import to_plain, validate
@@ -26,7 +26,7 @@ from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireR
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
 
-Matrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
+FeatureMatrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
 
 
 class LinearModel(RepertoireEstimator):
@@ -54,7 +54,7 @@ class LinearModel(RepertoireEstimator):
     def _learn_columns(self, X: RepertoireDataset) -> None:
         """Learn which columns there are, if they depend on the training repertoires, such as the names of genes."""
 
-    def _compute_features(self, X: RepertoireDataset) -> Matrix:
+    def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         """Return the features, (B, M); each row depends on its own repertoire only."""
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class PenalisedClassifier(LinearClassifier):
 
     C: float
     penalty: str = "l2"
-    scale: Scale = "standard"
+    scale: ColumnScaling = "standard"
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("penalty", self.penalty, ("l1", "l2"))
@@ -124,7 +124,7 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
     """
 
     C: float
-    scale: Scale = "standard"
+    scale: ColumnScaling = "standard"
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("scale", self.scale, ("standard", "common"))
@@ -135,7 +135,7 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
         return self._compute_scores(X)
 
 
-def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
+def _score_rows(rows: FeatureMatrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
     """Return intercept + rows[:, features] @ coefficients, (B,); each sum runs in the order of the columns.
 
     Raises

@@ -13,22 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
-from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.elastic_net import Solution
-from deeprc.baselines.linear import LinearClassifier, Matrix, PenalisedClassifier, RidgeRegressor
+from deeprc.baselines.linear import FeatureMatrix, LinearClassifier, PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice, check_not_negative, check_positive, check_whole_number
+from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
-__all__ = ["AdamLogisticRegression", "KmerRidge", "LogisticRegression"]
+__all__ = ["AdamLogisticRegression", "KmerFeatures", "KmerRidge", "LogisticRegression"]
 
 _MAX_K = 4  # largest k-mer for Adam, which needs dense features
 
 
-class _KmerFeatures(RepertoireEstimator):
-    """An estimator that reads the frequency of each k-mer in a repertoire."""
+class KmerFeatures(RepertoireEstimator):
+    """A mixin class for linear models: the features are the frequency of each k-mer in a repertoire."""
 
     kmer_offsets: Sequence[int] | None
     weighted: bool
@@ -41,11 +41,11 @@ class _KmerFeatures(RepertoireEstimator):
     def _offsets(self) -> Sequence[int]:
         return (0, 1, 2, 3) if self.kmer_offsets is None else self.kmer_offsets
 
-    def _compute_features(self, X: RepertoireDataset) -> Matrix:
+    def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         return compute_kmer_frequencies(X, self._offsets, weighted=self.weighted)
 
 
-class LogisticRegression(_KmerFeatures, PenalisedClassifier):
+class LogisticRegression(KmerFeatures, PenalisedClassifier):
     """Logistic regression on the k-mer representation of paper lines 8940-8950, solved to convergence.
 
     The model is the paper's (lines 8985-8998). The paper trains it by Adam, where the learning rate and early stopping
@@ -75,7 +75,7 @@ class LogisticRegression(_KmerFeatures, PenalisedClassifier):
         C: float = 1.0,
         kmer_offsets: Sequence[int] | None = None,
         weighted: bool = False,
-        scale: Scale = "standard",
+        scale: ColumnScaling = "standard",
     ) -> None:
         self.penalty = penalty
         self.C = C
@@ -84,7 +84,7 @@ class LogisticRegression(_KmerFeatures, PenalisedClassifier):
         self.scale = scale
 
 
-class KmerRidge(_KmerFeatures, RidgeRegressor):
+class KmerRidge(KmerFeatures, RidgeRegressor):
     """Ridge regression on the k-mer representation of paper lines 8940-8950: `LogisticRegression` for a number.
 
     Parameters
@@ -101,7 +101,7 @@ class KmerRidge(_KmerFeatures, RidgeRegressor):
         C: float = 1.0,
         kmer_offsets: Sequence[int] | None = None,
         weighted: bool = False,
-        scale: Scale = "common",
+        scale: ColumnScaling = "common",
     ) -> None:
         self.C = C
         self.kmer_offsets = kmer_offsets
@@ -109,7 +109,7 @@ class KmerRidge(_KmerFeatures, RidgeRegressor):
         self.scale = scale
 
 
-class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
+class AdamLogisticRegression(KmerFeatures, LinearClassifier):
     """Logistic regression on the k-mer representation by Adam, as in the paper (lines 8985-8998 and 9093-9112).
 
     All weights start at 0. Each update reads one batch of the training repertoires. The batches are cut from random
@@ -189,7 +189,7 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         if self.scale == "none":
             columns = np.flatnonzero(rows.any(axis=0))
             return _Features(rows[:, columns], columns, np.zeros(len(columns)), np.ones(len(columns)))
-        standard = Columns(rows)
+        standard = StandardisedColumns(rows)
         columns = np.flatnonzero(standard.factor)
         centre, factor = standard.centre[columns], standard.factor[columns]
         rows = rows[:, columns]

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_ridge_path
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.parameters import check_positive
+from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_ridge_path"]
 
 
 def fit_ridge_path(
-    matrix: Any, values: Floats, Cs: Sequence[float], *, scale: Scale = "standard"
+    matrix: Any, values: Floats, Cs: Sequence[float], *, scale: ColumnScaling = "standard"
 ) -> Iterator[Solution]:
     """Yield the solution for each C.
 
@@ -38,7 +38,7 @@ def fit_ridge_path(
     Cs
         Weights of the squared errors, (V,), above 0.
     scale
-        Scaling of the columns; see `deeprc.baselines.columns.Columns`.
+        Scaling of the columns; see `deeprc.baselines.standardised_columns.StandardisedColumns`.
 
     Raises
     ------
@@ -46,15 +46,15 @@ def fit_ridge_path(
         If a C is not above 0.
     """
     Cs = [check_positive("C", C) for C in Cs]
-    return _fit_solutions(Columns(matrix, scale=scale), values, Cs)
+    return _fit_solutions(StandardisedColumns(matrix, scale=scale), values, Cs)
 
 
-def _fit_solutions(columns: Columns, values: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
+def _fit_solutions(columns: StandardisedColumns, values: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
     """Yield the ridge regression on standardised columns for each C."""
     n_columns = max(int((columns.factor > 0).sum()), 1)
     with limit_blas_threads():  # so that the number of threads changes nothing
-        for dual in fit_dual_ridge_path(columns.gram() / n_columns, values, Cs):
-            coefficients = columns.factor * columns.products(dual.weights) / n_columns
+        for dual in fit_dual_ridge_path(columns.compute_gram() / n_columns, values, Cs):
+            coefficients = columns.factor * columns.compute_products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
             intercept = dual.intercept - coefficients[used] @ columns.centre[used]
             yield Solution(used, coefficients[used], float(intercept), 0.0)

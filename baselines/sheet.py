@@ -73,6 +73,7 @@ class _SheetFeatures(RepertoireEstimator):
         return self.columns
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
+        """Set `known_`: the categories of each column, or the mean of its numbers, in the training repertoires."""
         missing = [name for name in self.columns if name not in X.metadata]
         if missing or not self.columns:
             lacking = describe_missing_column(missing[0], X.metadata) if missing else "no other column"

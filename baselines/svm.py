@@ -174,7 +174,7 @@ def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: 
         Values of C, (V,), above 0.
     """
     scores = np.empty((len(costs), len(new)))
-    solution: _Solution | None = None
+    solution: _Optimum | None = None
     for index in np.argsort(costs, kind="stable"):
         cost = float(costs[index])
         if solution is None or not solution.holds_for(cost):
@@ -184,7 +184,7 @@ def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: 
 
 
 @dataclass(frozen=True)
-class _Solution:
+class _Optimum:
     """The optimum of an SVM.
 
     Attributes
@@ -217,7 +217,7 @@ class _Solution:
             return self.is_linear_below or cost == self.cost
         return bool(np.all(np.abs(self.coefficients) < self.cost))
 
-    def at(self, cost: float) -> _Solution:
+    def at(self, cost: float) -> _Optimum:
         """Return the optimum for a C for which `holds_for` is true."""
         if not (self.is_linear_below and cost < self.cost):
             return self
@@ -230,12 +230,12 @@ class _Solution:
         return np.asarray(kernel[:, self.rows] @ self.coefficients + self.intercept)
 
 
-def _solve_for_cost(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
+def _solve_for_cost(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Optimum:
     """Return the optimum for this C; see `_find_optimum`."""
     return _find_optimum(kernel, positive, cost).at(cost)
 
 
-def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
+def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Optimum:
     """Return the optimum for this C or, if C is small, an optimum from which that of this C follows.
 
     With m repertoires in the rarer class and a kernel between 0 and 1, scores without the intercept differ by at most
@@ -247,7 +247,7 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     smallest = 0.5 / min(n_positive, n_negative)
     machine = SVC(kernel="precomputed", C=max(cost, smallest), tol=_TOLERANCE, max_iter=_MAX_ITERATIONS, cache_size=500)
     _fit_and_log(machine, kernel, positive, cost)
-    return _Solution(
+    return _Optimum(
         rows=machine.support_.astype(np.int64),
         coefficients=machine.dual_coef_[0].copy(),
         intercept=float(machine.intercept_[0]),

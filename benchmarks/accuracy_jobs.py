@@ -38,8 +38,8 @@ from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
 from deeprc.training.calibration import calibrate_model
-from deeprc.training.fold import Fold
 from deeprc.training.history import find_kept_weights
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
@@ -241,7 +241,7 @@ class _Trained:
 def _train_and_score(setup: _Setup, split: Split, index: int) -> _Trained:
     """Train DeepRC on a split, and score its test fold; `index` counts the trainings on this fold from 0."""
     source, dataset = setup.source, setup.dataset
-    every = Fold(dataset, source.labels, source.groups)
+    every = LabelledRepertoires(dataset, source.labels, source.groups)
     sides = [every.take(rows) for rows in (split.train, split.validation)]
     setup.checkpoints.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()

@@ -36,7 +36,7 @@ from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.nn.branches import Branch
 from deeprc.tasks import encode_labels, parse_tasks
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -99,7 +99,7 @@ def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
 def _make_trainer(dataset: RepertoireDataset, n_clones: int, has_branches: bool) -> Trainer:
     """Return a trainer whose network has branches of the given size, or none."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
-    fold = Fold(dataset, encode_labels(tasks, dataset.metadata))
+    fold = LabelledRepertoires(dataset, encode_labels(tasks, dataset.metadata))
     config = load_config("deeprc", {"composition": False, "clones": False})
     trainer = Trainer(config, tasks, fold, fold, seed=0, device=CPU)
     if has_branches:

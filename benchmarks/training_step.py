@@ -29,7 +29,7 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.tasks import Task
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 
 TASKS = [Task("status", "status", "binary", ("control", "case"))]
@@ -82,7 +82,7 @@ def main(
 
 def make_trainer(dataset: RepertoireDataset, config: Config, device: torch.device) -> Trainer:
     """Return a trainer that is ready for its updates."""
-    fold = Fold(dataset, encode_status(dataset).double().numpy()[:, None])
+    fold = LabelledRepertoires(dataset, encode_status(dataset).double().numpy()[:, None])
     made = Trainer(config, TASKS, fold, fold, seed=0, device=device)
     made.network.train()
     return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -29,14 +28,11 @@ from deeprc.errors import (
     group_errors,
     number_faults,
 )
-from deeprc.progress import open_step
+from deeprc.progress import CountFunction, open_step
 
-__all__ = ["Progress", "RepertoireAppender"]
+__all__ = ["RepertoireAppender"]
 
 _logger = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-"""Function that is called after each file, with the number of files that are done and of all files."""
 
 _FIRST_FILES = 20
 """If none of so many files that are read first can be used, for example because of a wrong format, no more are read."""
@@ -83,7 +79,7 @@ class RepertoireAppender:
             note_failure(failed, self._files[index], self._errors[index])
         return failed
 
-    def run(self, jobs: int | None, scheduler: str | None, progress: Progress | None) -> None:
+    def run(self, jobs: int | None, scheduler: str | None, progress: CountFunction | None) -> None:
         """Write the repertoires that an earlier call has not written yet; raise the faults of all files together."""
         self._take_over_earlier_files()
         start, n = len(self._reports), len(self._files)

@@ -118,17 +118,17 @@ def _write_entry(path: Path, entry: str, arrays: Arrays, text: str) -> None:
     """Write an entry to a hidden folder and rename it; another process may have been faster."""
     folder = make_cache_folder(path) / entry
     with temporary_folder(folder) as hidden:
-        aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
-        aside.mkdir()
+        temporary_path = hidden / "entry"  # made inside, because the hidden folders are for their owner only
+        temporary_path.mkdir()
         for name, array in arrays.items():
-            np.save(aside / f"{name}.npy", array, allow_pickle=False)
-        stamps = {name: FileStamp.of(aside / f"{name}.npy") for name in arrays}
+            np.save(temporary_path / f"{name}.npy", array, allow_pickle=False)
+        stamps = {name: FileStamp.of(temporary_path / f"{name}.npy") for name in arrays}
         content = {"what": json.loads(text), "arrays": stamps}
-        (aside / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+        (temporary_path / "settings.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         if _read_entry(path, entry) is None:
             shutil.rmtree(folder, ignore_errors=True)  # it was damaged
             try:
-                aside.rename(folder)
+                temporary_path.rename(folder)
             except OSError:
                 if not folder.exists():
                     raise

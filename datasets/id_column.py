@@ -104,6 +104,7 @@ def _names_most_files(text: dict[str, list[str]], file_column: str | None, possi
 
 
 def _are_plain_numbers(values: Iterable[str]) -> bool:
+    """Return whether all values are numbers in digits, such as 7 or 1.5, which may be the numbers of rows."""
     return all(map(_NUMBER.fullmatch, values))
 
 

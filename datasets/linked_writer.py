@@ -66,8 +66,8 @@ def write_linked(
     names = [_make_part_name(part, folder, path) for part in parts]
     for field in GENE_FIELDS:
         join_vocabularies(field, parts)  # raises InputError if the parts have too many genes together
-    with write_atomically(path) as aside:
-        with HDF5Target(aside, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
+    with write_atomically(path) as temporary_path:
+        with HDF5Target(temporary_path, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
             write_origin(file, get_creator(), source, preprocessing, simulation, version=LINKED_VERSION)
             write_texts(file, "repertoire_ids", [str(name) for part in parts for name in part.repertoire_ids])
             sizes = np.concatenate([np.diff(part.repertoire_offsets) for part in parts])
@@ -77,7 +77,7 @@ def write_linked(
             write_texts(group, "path", names)
             write_texts(group, "checksum", [str(part.checksum) for part in parts])
             group.create_dataset("size", data=np.array([part.stamp.size for part in parts], np.int64))
-            write_checksum(file, target, aside)
+            write_checksum(file, target, temporary_path)
         target.check()
 
 

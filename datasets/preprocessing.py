@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from operator import index as as_integer
 from pathlib import Path
 
-from deeprc.datasets.appending import Progress, RepertoireAppender
+from deeprc.datasets.appending import RepertoireAppender
 from deeprc.datasets.container_header import refuse_other_file
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.matching import SourceFiles, find_files
@@ -20,6 +20,7 @@ from deeprc.datasets.report import PreprocessingReport
 from deeprc.errors import InputError, describe_names, group_errors
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
+from deeprc.progress import CountFunction
 
 __all__ = ["check_container_output", "preprocess"]
 
@@ -35,7 +36,7 @@ def preprocess(
     skip_bad_files: bool = False,
     jobs: int | None = 1,
     scheduler: str | None = None,
-    progress: Progress | None = None,
+    progress: CountFunction | None = None,
 ) -> PreprocessingReport:
     """Read a cohort's repertoire files and write them to one container.
 

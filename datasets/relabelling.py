@@ -272,15 +272,15 @@ def _write_container(
             target, source.stores, table, source=new_source, preprocessing=provenance, simulation=source.simulation
         )
         return
-    with name_write_errors(target), write_atomically(target) as aside:
-        _copy_container(source, aside)
-        rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
+    with name_write_errors(target), write_atomically(target) as temporary_path:
+        _copy_container(source, temporary_path)
+        rewrite_metadata(temporary_path, source, table, source=new_source, preprocessing=provenance)
 
 
-def _copy_container(source: Container, aside: Path) -> None:
+def _copy_container(source: Container, temporary_path: Path) -> None:
     """Copy a container as it was when it was opened."""
     try:
-        shutil.copyfile(source.path, aside)
+        shutil.copyfile(source.path, temporary_path)
         stamp = FileStamp.of(source.path)
     except OSError as error:  # which names the source, whichever of the two files it is about
         if error.errno in WRITE_ERROR_CODES:

@@ -217,6 +217,7 @@ def _describe_signal(signal: Mapping[str, Any]) -> str:
 
 
 def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
+    """Return lines about the rows that were read, kept, merged and dropped, and what was left out."""
     if "rows_read" not in report:
         return ["preprocessing: nothing recorded"]
     dropped = {reason: n for reason, n in report["dropped"].items() if n}

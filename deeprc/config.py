@@ -201,11 +201,11 @@ SECTIONS: dict[str, type[NetworkConfig] | type[TrainingConfig]] = {
     "training": TrainingConfig,
 }
 """The sections of a YAML file."""
-_BEFORE: dict[str, dict[str, Any]] = {
+_VALUES_OF_EARLIER_VERSIONS: dict[str, dict[str, Any]] = {
     "network": {"composition": False, "composition_counts": False, "clones": False},
     "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0, "calibrate": False},
 }
-"""Values of settings that a stored configuration lacks, because an older version wrote it."""
+"""Values of settings that a stored configuration lacks, if its version did not have them and behaved as with these."""
 _SECTION_OF = {f.name: name for name, section in SECTIONS.items() for f in fields(section)}
 
 
@@ -262,7 +262,11 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
     If an older version stored the configuration, settings that this version did not have are switched off.
     """
     given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
-    complete = {name: {**_BEFORE[name], **update_names(part)} for name, part in given.items() if name in _BEFORE}
+    complete = {
+        name: {**_VALUES_OF_EARLIER_VERSIONS[name], **update_names(part)}
+        for name, part in given.items()
+        if name in _VALUES_OF_EARLIER_VERSIONS
+    }
     return _build_config({**settings, **complete}, [], set(), source=source)
 
 

@@ -185,8 +185,8 @@ def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
     picture = io.BytesIO()  # Pillow does not say why it cannot write to a file
     with _log_warnings_only("fontTools"):
         figure.savefig(picture, format=kind, dpi=dpi, metadata=_METADATA[kind], bbox_inches="tight", facecolor="white")
-    with write_atomically(Path(path)) as aside:
-        aside.write_bytes(picture.getvalue())
+    with write_atomically(Path(path)) as temporary_path:
+        temporary_path.write_bytes(picture.getvalue())
 
 
 def save_for_screen(figure: Figure, stem: Path) -> list[Path]:

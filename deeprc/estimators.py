@@ -94,7 +94,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         text = json.dumps(to_plain({**header, "parameters": self.get_params(deep=False), "values": values}))
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         metadata = {"deeprc": text, "digest": digest_arrays(contiguous, text)}
-        write_safetensors(Path(path), lambda aside: save_file(contiguous, aside, metadata))
+        write_safetensors(Path(path), lambda temporary_path: save_file(contiguous, temporary_path, metadata))
 
     @classmethod
     def load(cls: type[_Estimator], path: Path | str) -> _Estimator:

@@ -205,15 +205,15 @@ def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
         replace_file(folder / real_path.name, real_path, durable=durable)
 
 
-def replace_file(aside: Path, path: Path, *, durable: bool = True) -> None:
-    """Rename the complete file `aside` to `path`, and replace an existing file.
+def replace_file(temporary_path: Path, path: Path, *, durable: bool = True) -> None:
+    """Rename the complete file `temporary_path` to `path`, and replace an existing file.
 
     If the machine crashes, a durable file is either complete or not yet renamed. Without `durable` it may be empty.
     """
     if durable:
-        with aside.open("r+b") as file:
+        with temporary_path.open("r+b") as file:
             _wait_for_disk(file.fileno())
-    aside.replace(path)
+    temporary_path.replace(path)
     if durable:
         with contextlib.suppress(OSError):  # Windows cannot open folders, and not every file system syncs them
             folder = os.open(path.parent, os.O_RDONLY)
@@ -331,21 +331,21 @@ def write_safetensors(path: Path, save: Callable[[Path], None]) -> None:
     """
     from safetensors import SafetensorError  # not needed to write other files
 
-    with write_atomically(path) as aside:
-        aside.touch()
-        mode = aside.stat().st_mode
+    with write_atomically(path) as temporary_path:
+        temporary_path.touch()
+        mode = temporary_path.stat().st_mode
         try:
-            save(aside)
+            save(temporary_path)
         except SafetensorError as error:  # for example, the disk is full
             raise OSError(str(error)) from error
-        aside.chmod(mode)
+        temporary_path.chmod(mode)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a text file, packed if its name ends in .gz; see `write_atomically`."""
     content = text.encode()
-    with write_atomically(path, durable=durable) as aside:
-        aside.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    with write_atomically(path, durable=durable) as temporary_path:
+        temporary_path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def check_table_output(path: Path, columns: Sequence[str]) -> None:

@@ -19,10 +19,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
     "choose_donor_column",
+    "convert_keeping_missing",
     "find_donor_columns",
     "index_connected",
     "index_groups",
-    "keep_missing",
     "pass_groups",
     "pass_path_groups",
     "shuffle_groups",
@@ -41,14 +41,14 @@ _LIKELY_NAME = re.compile(
 """Names of columns that hold donors if no column has one of the first names; `donor_number` may also be a count."""
 
 
-def keep_missing(values: ArrayLike) -> ArrayLike:
-    """Return a list as an array of objects, in which NaN beside text stays NaN; other values are returned as given."""
+def convert_keeping_missing(values: ArrayLike) -> ArrayLike:
+    """Convert a list to an array of objects, in which NaN beside text stays NaN; return other values as they are."""
     return np.array(values, dtype=object) if isinstance(values, list | tuple) else values
 
 
 def index_groups(values: ArrayLike) -> NDArray[np.int64]:
     """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
-    codes, _ = pd.factorize(np.asarray(keep_missing(values)))
+    codes, _ = pd.factorize(np.asarray(convert_keeping_missing(values)))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
 
 
@@ -83,7 +83,7 @@ def validate_groups(
     """
     if groups is None:
         return None
-    given = np.asarray(keep_missing(groups))
+    given = np.asarray(convert_keeping_missing(groups))
     if given.shape != (len(X),):
         raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
     numbers = index_groups(given)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.groups import keep_missing
+from deeprc.groups import convert_keeping_missing
 
 __all__ = [
     "encode_classes",
@@ -53,7 +53,7 @@ def encode_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.in
         If X and y differ in length, if y has only one class, or if a label is missing.
     """
     n = len(validate_dataset(X))
-    label_of: NDArray[Any] = column_or_1d(keep_missing(y))
+    label_of: NDArray[Any] = column_or_1d(convert_keeping_missing(y))
     if n != len(label_of):
         raise ValueError(f"expected one label per repertoire, found {len(label_of)} labels for {n} repertoires")
     if pd.isna(label_of).any():

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 __all__ = [
+    "CountFunction",
     "LogLines",
     "Reporter",
     "Step",
@@ -32,6 +33,9 @@ _logger = logging.getLogger(__name__)
 
 _MARKED_SHARE = 0.01  # share of a step after which its time is noted
 _MAX_TIME, _MAX_DONE = 0.75, 0.5  # shares of the time and of the finished part that precede what tells the speed
+
+CountFunction = Callable[[int, int], None]
+"""Function that is called with the number of items that are done, and of all items."""
 
 _Item = TypeVar("_Item")
 

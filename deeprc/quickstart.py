@@ -22,7 +22,7 @@ from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.attention_files import make_heads_path, write_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
-from deeprc.runs.experiment import Progress, train_run
+from deeprc.runs.experiment import TrainingProgress, train_run
 from deeprc.runs.run import Run
 
 __all__ = ["N_UPDATES", "TOP", "run_quickstart"]
@@ -37,7 +37,7 @@ def run_quickstart(
     *,
     cohort: Cohort | None = None,
     say: Callable[[str], None] = lambda _: None,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> dict[str, Any]:
     """Simulate a cohort, preprocess it, train, evaluate, rank the test sequences, and write a report.
 

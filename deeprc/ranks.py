@@ -36,7 +36,7 @@ __all__ = [
     "average_rows",
     "broadcast_tensors",
     "compute_once",
-    "count_local",
+    "count_local_ranks",
     "count_ranks",
     "find_local_index",
     "gather",
@@ -139,7 +139,7 @@ def count_ranks() -> int:
     return 1 if _group is None else _group.launch.size
 
 
-def count_local() -> int:
+def count_local_ranks() -> int:
     """Return the number of ranks on this machine."""
     return 1 if _group is None else _group.launch.local_size
 

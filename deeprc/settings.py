@@ -10,14 +10,14 @@ import yaml
 
 from deeprc.config import SECTIONS
 
-__all__ = ["Setting", "format_setting", "list_settings"]
+__all__ = ["SettingDescription", "format_setting", "list_settings"]
 
 _SHOWN_LIMIT = 1_000
 """Upper limits above this one only catch mistakes; `deeprc config` does not show them."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class SettingDescription:
     """Description of one setting of a configuration.
 
     Attributes
@@ -46,11 +46,11 @@ class Setting:
         return self.null if value is None else format_setting(value)
 
 
-def list_settings() -> list[Setting]:
+def list_settings() -> list[SettingDescription]:
     """Return all settings of a configuration; those of the network come first."""
     hints = {name: hint for section in SECTIONS.values() for name, hint in get_type_hints(section).items()}
     return [
-        Setting(
+        SettingDescription(
             name,
             f.name,
             f.metadata["meaning"],

@@ -15,7 +15,7 @@ from deeprc.documents import NOT_ALLOWED_IN_TEXT, abbreviate
 from deeprc.errors import InputError
 from deeprc.files import read_limited
 
-__all__ = ["Column", "read_table"]
+__all__ = ["ColumnSchema", "read_table"]
 
 _MAX_BYTES = 256 << 20
 _MAX_COLUMNS = 1000
@@ -24,7 +24,7 @@ _MAX_NUMBER = 1e30  # means and figures of larger numbers may overflow
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSchema:
     """Expected values of a column of a table.
 
     Attributes
@@ -49,7 +49,7 @@ class Column:
     choices: tuple[str, ...] = ()
 
 
-def read_table(path: Path, columns: Mapping[str, Column]) -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, ColumnSchema]) -> pd.DataFrame:
     """Return the described columns of a table, without its other columns.
 
     Text has the type object. Numbers are float64, or int64 if they are whole and none is missing.
@@ -85,7 +85,7 @@ def _read_cells(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: is not a table: {' '.join(str(error).split())[:200]}") from error
 
 
-def _convert_column(cells: pd.Series, column: Column, where: str) -> pd.Series:
+def _convert_column(cells: pd.Series, column: ColumnSchema, where: str) -> pd.Series:
     """Convert the cells of a column to its type; InputError names the first row that does not fit."""
     missing = cells.isna()
     if column.kind == "text":

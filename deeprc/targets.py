@@ -261,6 +261,7 @@ class _ProblemFinder:
         return None
 
     def _describe_class(self) -> str | None:
+        """Return what is wrong with the classes after a '='; None if no column stands before it."""
         reader = self._reader
         for column, right in reader.iterate_assignments(self._stripped):
             known = reader.list_classes(column)
@@ -276,12 +277,14 @@ class _ProblemFinder:
         return None
 
     def _describe_threshold(self) -> str | None:
+        """Return what is wrong with the number after a comparison; None if no column stands before it."""
         for column, comparison, right in self._reader.iterate_comparisons(self._stripped):
             found = self._reader.unmask(right)
             return f"target {quote(column)}: expected a number after '{comparison}', found {quote(found)}"
         return None
 
     def _describe_column(self) -> str:
+        """Return that there is no such column, with the most similar one if there is any."""
         reader = self._reader
         head, _, kind = self._stripped.rpartition(":")
         near_kind = suggest_nearest(kind, _KINDS) if head else ""

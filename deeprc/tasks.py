@@ -198,6 +198,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
 
 
 def _make_named_classes_task(target: Target, class_names: Sequence[str], source: str) -> Task:
+    """Return the binary task of a target that names its positive classes, and perhaps its negative ones."""
     others = tuple(value for value in class_names if value not in target.positive)
     if not others:
         where = f"{source}: target {quote(target.column)}"

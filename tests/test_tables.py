@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.tables import Column, read_table
+from deeprc.tables import ColumnSchema, read_table
 
 COLUMNS = {
-    "repertoire_id": Column(),
-    "x": Column("number", low=0, may_be_empty=True),
-    "n": Column("integer", low=1, high=9),
-    "side": Column(choices=("train", "test")),
-    "good": Column("boolean"),
-    "name": Column(optional=True, may_be_empty=True),
+    "repertoire_id": ColumnSchema(),
+    "x": ColumnSchema("number", low=0, may_be_empty=True),
+    "n": ColumnSchema("integer", low=1, high=9),
+    "side": ColumnSchema(choices=("train", "test")),
+    "good": ColumnSchema("boolean"),
+    "name": ColumnSchema(optional=True, may_be_empty=True),
 }
 HEADER = "repertoire_id\tx\tn\tside\tgood\tname\tmore\n"
 ROW = "007\t1.5\t3\ttrain\tTrue\tNA\tz\n"

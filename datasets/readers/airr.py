@@ -40,9 +40,9 @@ class AirrReader:
             cell = None
         flags = _FLAGS if cell is None else (*_FLAGS, *_CELL_FLAGS)
         return Layout(
-            junction_aa,
-            cdr3_aa,
-            junction,
+            junction_aa=junction_aa,
+            cdr3_aa=cdr3_aa,
+            junction=junction,
             counts=header.find_all(*_COUNTS),
             negative_is_one=header.find("templates") is not None,
             v_call=header.find_all("v_call"),

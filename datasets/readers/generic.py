@@ -49,4 +49,4 @@ class GenericReader:
                 f"{header.path}: no column {' and '.join(map(repr, missing))}; the file's columns are {columns}{more}"
             )
         counts, v_call, j_call = (() if column is None else (column,) for column in given_columns[1:])
-        return Layout(self.sequence_column, counts=counts, v_call=v_call, j_call=j_call)
+        return Layout(junction_aa=self.sequence_column, counts=counts, v_call=v_call, j_call=j_call)

@@ -20,7 +20,7 @@ class ImmunarchReader:
         if sequence is None or not counts:
             return None
         return Layout(
-            sequence,
+            junction_aa=sequence,
             counts=counts,
             v_call=header.find_all("V.name", "V.gene"),
             j_call=header.find_all("J.name", "J.gene"),

@@ -36,7 +36,7 @@ class ImmunoseqReader:
         newer = header.find("amino_acid", "cdr3_amino_acid")
         if newer is not None and has_immunoseq_columns(header):
             return Layout(
-                newer,
+                junction_aa=newer,
                 counts=header.find_all("templates", "reads", "seq_reads"),
                 negative_is_one=True,
                 v_call=header.find_all("v_gene", "v_gene_ties", "v_resolved", "v_family", "v_family_ties"),
@@ -49,7 +49,7 @@ class ImmunoseqReader:
         older, counts = header.find("aminoAcid"), header.find_all(*_OLD_COUNTS)
         if older is not None and counts:
             return Layout(
-                older,
+                junction_aa=older,
                 counts=counts,
                 negative_is_one=True,
                 v_call=header.find_all(*_find_older_gene_columns(header, "v")),

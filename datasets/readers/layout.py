@@ -83,7 +83,7 @@ class SequenceKind(IntEnum):
     JUNCTION = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """The columns of a file by what they hold; only these are parsed.
 

@@ -53,7 +53,7 @@ class MixcrReader:
         if sequence is None and nucleotides is None:
             return None
         return Layout(
-            sequence,
+            junction_aa=sequence,
             junction=nucleotides if sequence is None else None,
             counts=header.find_all(*COUNTS),
             v_call=header.find_all(*(name.format("V") for name in GENES)),

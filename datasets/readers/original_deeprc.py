@@ -22,4 +22,6 @@ class OriginalDeepRCReader:
         sequence, count = header.find("amino_acid"), header.find("templates")
         if sequence is None or count is None or has_immunoseq_columns(header):
             return None
-        return Layout(sequence, counts=(count,), negative_is_one=True, repertoire=header.find_repertoire_columns())
+        return Layout(
+            junction_aa=sequence, counts=(count,), negative_is_one=True, repertoire=header.find_repertoire_columns()
+        )

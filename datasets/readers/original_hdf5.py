@@ -120,6 +120,7 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
 
 @contextmanager
 def _open_original(path: Path) -> Generator[h5py.File, None, None]:
+    """Open a container of the original DeepRC; errors of HDF5 become an InputError that names the file."""
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:

@@ -19,7 +19,7 @@ class TcrexReader:
         if sequence is None or not v_call:
             return None
         return Layout(
-            sequence,
+            junction_aa=sequence,
             counts=header.find_all("count"),
             v_call=v_call,
             j_call=header.find_all("TRBJ_gene"),

@@ -25,7 +25,7 @@ class TenxReader:
         if barcode is None or contig is None or sequence is None:
             return None
         return Layout(
-            sequence,
+            junction_aa=sequence,
             v_call=header.find_all("v_gene"),
             j_call=header.find_all("j_gene"),
             status=header.find_all("is_cell", "high_confidence", "productive"),

@@ -22,7 +22,7 @@ class VdjtoolsReader:
         if sequence is None or count is None:
             return None
         return Layout(
-            sequence,
+            junction_aa=sequence,
             counts=(count,),
             v_call=header.find_all("v"),
             j_call=header.find_all("j"),

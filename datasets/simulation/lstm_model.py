@@ -85,7 +85,9 @@ def save_model(path: Path, model: LstmModel) -> None:
     """Write a model as a safetensors file, to a hidden file that is then renamed."""
     about = {"alphabet": AMINO_ACIDS, "hidden": model.hidden, **model.about}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
-    write_safetensors(path, lambda aside: save_file(tensors, aside, metadata={"lstm": json.dumps(about)}))
+    write_safetensors(
+        path, lambda temporary_path: save_file(tensors, temporary_path, metadata={"lstm": json.dumps(about)})
+    )
 
 
 def load_model(path: Path = SHIPPED) -> LstmModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,9 @@ from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
 from deeprc.files import check_new_folder, name_write_errors
 from deeprc.hidden_folders import temporary_folder
-from deeprc.progress import track
+from deeprc.progress import CountFunction, track
 
-__all__ = ["Progress", "check_airr_folder", "write_airr", "write_container"]
-
-Progress = Callable[[int, int], None]
+__all__ = ["check_airr_folder", "write_airr", "write_container"]
 
 
 def write_container(
@@ -35,7 +33,7 @@ def write_container(
     path: str | os.PathLike[str],
     *,
     recipe: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: CountFunction | None = None,
 ) -> None:
     """Write a cohort to a container; `/witness` holds the truth, and the attribute `simulation` the recipe.
 
@@ -53,7 +51,7 @@ def write_container(
         writer.finish(cohort.metadata(), source=f"simulated: {cohort.name}", simulation=recipe)
 
 
-def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None) -> Path:
+def write_airr(cohort: Cohort, folder: Path, *, progress: CountFunction | None = None) -> Path:
     """Write a cohort as AIRR Rearrangement files into a new or empty folder; after an error, nothing is left there.
 
     `repertoires/<repertoire_id>.tsv.gz` have the columns of AIRR and, of witnesses, the truth: `signal`, its name,

@@ -25,11 +25,11 @@ from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.evaluation.excess import MIN_CONFIRMING, compute_excess_shares, compute_expected_clones
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["RankedCohort", "Ranking", "make_ranking"]
+__all__ = ["RankedCohort", "RankedSequences", "make_ranking"]
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankedSequences:
     """A list of sequences, the best first.
 
     Attributes
@@ -48,9 +48,9 @@ class Ranking:
     evidence: NDArray[np.str_]
 
 
-def make_ranking(name: str, best: BestSequences, excess: Floats) -> Ranking:
+def make_ranking(name: str, best: BestSequences, excess: Floats) -> RankedSequences:
     """Return the ranking of one list, with its name as the evidence."""
-    return Ranking(best, excess, np.full(len(best), name))
+    return RankedSequences(best, excess, np.full(len(best), name))
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class RankedCohort:
         """
         if not len(getattr(estimator, "train_digests_", ())):
             return np.zeros(0, np.int64)
-        unlearned = ~self._have_digests(estimator.train_digests_)
-        unseen = unlearned & ~self._have_digests(estimator.validation_digests_)
+        unlearned = ~self._find_known(estimator.train_digests_)
+        unseen = unlearned & ~self._find_known(estimator.validation_digests_)
         are_enough = min((unseen & self.y).sum(), (unseen & ~self.y).sum()) >= MIN_CONFIRMING
         return np.flatnonzero(unseen if are_enough else unlearned)
 
-    def _have_digests(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
-        """Return whether each repertoire has one of these digests, (B,); they are those of a `DeepRCClassifier`."""
+    def _find_known(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
+        """Return whether each repertoire is among those with these digests of a `DeepRCClassifier`, (B,)."""
         known = KnownRepertoires(np.unique(digests).tolist())
         is_known = [known.find(identity, with_other_genes=True) is not None for identity in self._identities]
         return np.array(is_known, np.bool_)
@@ -120,16 +120,16 @@ class RankedCohort:
         return ((clones.representative[clone_rows], positive, carriers) for clone_rows, positive, carriers in parts)
 
     @cached_property
-    def clones(self) -> Ranking:
+    def clones(self) -> RankedSequences:
         """The ranking of the clones of the cohort; see `_rank_clones`."""
         return self._rank_clones(self.X.gene_fields)
 
     @cached_property
-    def clones_without_genes(self) -> Ranking:
+    def clones_without_genes(self) -> RankedSequences:
         """The ranking of the clones of the cohort, if clones are compared without their genes."""
         return self._rank_clones([])
 
-    def _rank_clones(self, fields: list[str]) -> Ranking:
+    def _rank_clones(self, fields: list[str]) -> RankedSequences:
         """Return the clones that are more associated with the label than one with a single, positive carrier.
 
         The lowest p-value is first.

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
-from deeprc.airr_ml.ranked_cohort import RankedCohort, Ranking, make_ranking
+from deeprc.airr_ml.ranked_cohort import RankedCohort, RankedSequences, make_ranking
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores, stores_clones
 from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
@@ -128,7 +128,9 @@ def _list_rankers(stack: Stack) -> list[tuple[Member, float]]:
     return rankers
 
 
-def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: RankedCohort) -> tuple[Ranking, NDArray[np.str_]]:
+def _rank_by_members(
+    rankers: Sequence[tuple[Member, float]], cohort: RankedCohort
+) -> tuple[RankedSequences, NDArray[np.str_]]:
     """Return the ranking of several members with their shares, and the name of the one that counts most, (n,)."""
     rankings = [
         (member.name, _rank_by_clones_or_estimator(model, cohort), share / len(member.models))
@@ -143,7 +145,7 @@ def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: RankedCoho
     return merged, methods
 
 
-def _rank_by_clones_or_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
+def _rank_by_clones_or_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> RankedSequences:
     """Return the ranking by an estimator; that by public clones has only the clones that they compare."""
     return (
         _rank_public_clones(estimator, cohort)
@@ -153,8 +155,8 @@ def _rank_by_clones_or_estimator(estimator: RepertoireClassifier, cohort: Ranked
 
 
 def _add_votes(
-    rankings: Sequence[tuple[str, Ranking, float]], cohort: RankedCohort
-) -> tuple[Ranking, NDArray[np.str_]]:
+    rankings: Sequence[tuple[str, RankedSequences, float]], cohort: RankedCohort
+) -> tuple[RankedSequences, NDArray[np.str_]]:
     """Return the sequences of several rankings, each with its name and share, by the sum of their votes.
 
     Return also the name of the ranking with the highest vote for each sequence, (n,), whose excess and evidence are
@@ -180,19 +182,21 @@ def _add_votes(
     best = cohort.make_empty_list()
     best.add_candidates(indices[first[order]], totals[order])
     highest = highest[order]
-    return Ranking(best, excess[highest], evidence[highest]), names[highest]
+    return RankedSequences(best, excess[highest], evidence[highest]), names[highest]
 
 
-def _append_missing(ranking: Ranking, other: Ranking) -> Ranking:
+def _append_missing(ranking: RankedSequences, other: RankedSequences) -> RankedSequences:
     """Return a ranking with the sequences that it lacks of another ranking at its end; their excess is 0."""
     n = len(ranking.best)
     evidence_of = dict(zip(other.best.hashes.tolist(), other.evidence.tolist(), strict=True))
     ranking.best.append(other.best)
     added = np.array([evidence_of[sequence_hash] for sequence_hash in ranking.best.hashes[n:].tolist()], np.str_)
-    return Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
+    return RankedSequences(
+        ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added)
+    )
 
 
-def _rank_by_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
+def _rank_by_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> RankedSequences:
     """Return the best sequences by the lists of an estimator, followed by sequences that are in no list."""
     positive, negative = _find_best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
@@ -210,7 +214,7 @@ def _rank_by_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) ->
     return merged
 
 
-def _rank_public_clones(estimator: PublicClones, cohort: RankedCohort) -> Ranking:
+def _rank_public_clones(estimator: PublicClones, cohort: RankedCohort) -> RankedSequences:
     """Return the ranking of the clones that an estimator compares."""
     return cohort.clones if estimator.genes else cohort.clones_without_genes
 
@@ -220,7 +224,7 @@ def _make_comparable_rankings(
     cohort: RankedCohort,
     positive: Mapping[str, BestSequences],
     negative: Mapping[str, BestSequences],
-) -> list[Ranking]:
+) -> list[RankedSequences]:
     """Return the lists of an estimator with their excess, from the best sequences of both classes by each score."""
     n_sequences = cohort.X.n_sequences
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
@@ -269,7 +273,7 @@ def _estimate_confirmed_shares(
     }
 
 
-def _merge_rankings(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
+def _merge_rankings(rankings: Sequence[RankedSequences], cohort: RankedCohort) -> RankedSequences:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
     indices, hashes = (np.concatenate([getattr(ranking.best, name) for ranking in rankings]) for name in _SEQUENCE)
     excess, evidence = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in _WHY)
@@ -278,7 +282,7 @@ def _merge_rankings(rankings: Sequence[Ranking], cohort: RankedCohort) -> Rankin
     kept = order[find_first_occurrences(hashes[order])[: cohort.max_sequences]]
     merged = cohort.make_empty_list()
     merged.add_candidates(indices[kept], -np.arange(len(kept), dtype=np.float64))
-    return Ranking(merged, excess[kept], evidence[kept])
+    return RankedSequences(merged, excess[kept], evidence[kept])
 
 
 def _find_best_by_scores(

@@ -124,12 +124,12 @@ def _sum_kmer_coefficients(repertoire: Repertoire, patterns: Sequence[tuple[int,
         bounds = bounds - bounds[0]
         n_left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
         sums = scores[first : first + len(bounds) - 1]  # a view
-        for places, table in zip(patterns, tables, strict=True):
+        for kmer_offsets, table in zip(patterns, tables, strict=True):
             if not table.any():
                 continue
-            starts = np.flatnonzero(n_left > places[-1])
+            starts = np.flatnonzero(n_left > kmer_offsets[-1])
             codes = np.zeros(len(starts), np.int64)
-            for offset in places:
+            for offset in kmer_offsets:
                 codes = codes * 20 + residues[starts + offset]
             values = np.zeros(len(residues))
             values[starts] = table[codes]

@@ -105,7 +105,7 @@ def find_donors_by_class(
     if task.kind == "regression":
         raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
     labels = encode_labels([task], metadata)[:, 0]
-    donor_of = _sort_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
+    donor_of = _renumber_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
     kept, notes = _select_repertoires(dataset, labels, donor_of)
     (donors, codes), pair = _index_pairs(donor_of[kept], labels[kept])
     if len(np.unique(codes)) < 2:
@@ -120,8 +120,8 @@ def find_donors_by_class(
     return DonorsByClass(pair_of, task.class_names, codes, donors, sizes, strata, tuple(notes))
 
 
-def _sort_by_content(donor_of: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
-    """Return other indices of the donors, which do not depend on the order of the repertoires; both are (B,)."""
+def _renumber_by_content(donor_of: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
+    """Return the index of each repertoire's donor, (B,), with the donors in the order of their repertoires' content."""
     sortable_labels = np.nan_to_num(labels, nan=-np.inf).tolist()
     content: dict[int, list[tuple[str, float]]] = {}
     for donor, digest, label in zip(donor_of.tolist(), digest_with_genes(dataset), sortable_labels, strict=True):

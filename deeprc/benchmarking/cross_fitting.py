@@ -128,14 +128,14 @@ def folds_have_both_classes(fold_of: NDArray[np.int64], y: NDArray[np.int64]) ->
 
 
 def _group_by_path(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
-    """Return the indices of settings in groups that are fitted together."""
+    """Group the settings that differ only in the path parameter, and return the indices of each group's settings."""
     path = find_path_parameter(estimator)
     groups: list[tuple[Setting, list[int]]] = []
-    for row, setting in enumerate(settings):
+    for index, setting in enumerate(settings):
         shared = remove_path_parameter(estimator, setting)
-        rows = next((rows for group_setting, rows in groups if group_setting == shared and path in setting), None)
-        if rows is None:
-            groups.append((shared, [row]))
+        members = next((known for other, known in groups if other == shared and path in setting), None)
+        if members is None:
+            groups.append((shared, [index]))
         else:
-            rows.append(row)
-    return [rows for _, rows in groups]
+            members.append(index)
+    return [members for _, members in groups]

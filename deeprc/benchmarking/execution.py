@@ -24,9 +24,9 @@ from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.strata import find_strata_columns
 from deeprc.jobs import HERE, Workers
 
-__all__ = ["Execution", "JobRunner", "Progress"]
+__all__ = ["Execution", "JobProgress", "JobRunner"]
 
-Progress = Callable[[int, int, float | None], None]
+JobProgress = Callable[[int, int, float | None], None]
 """Function of the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class JobRunner:
         The number of all jobs, for the progress.
     """
 
-    def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
+    def __init__(self, store: ResultStore, workers: Workers, progress: JobProgress | None) -> None:
         self.store, self.workers, self.progress = store, workers, progress
         self.remaining_time = RemainingTime(workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
@@ -92,7 +92,7 @@ class Execution(JobRunner):
     """The execution of a benchmark: it runs the jobs that have no outcome yet, and collects all outcomes."""
 
     def __init__(
-        self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
+        self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: JobProgress | None
     ) -> None:
         super().__init__(store, options.workers, progress)
         self.plan = plan
@@ -210,6 +210,7 @@ class Execution(JobRunner):
         return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
 
     def _make_members_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+        """Return the table of what each member of a stack adds to the log-odds of each test repertoire, by fold."""
         parts = [
             pd.DataFrame(
                 {

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.execution import Execution, Progress
+from deeprc.benchmarking.execution import Execution, JobProgress
 from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import choose_methods, is_import_path, set_seed, split_names
@@ -57,7 +57,7 @@ def benchmark(
     output: str | os.PathLike[str] | None = None,
     options: BenchmarkOptions | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
 ) -> BenchmarkResult:
     """Compare methods by nested cross-validation.
 

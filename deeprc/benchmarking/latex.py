@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deeprc.benchmarking.tables import (
     PROBABILITY_COLUMNS,
     PROBABILITY_LEGEND,
-    Cell,
+    ResultCell,
     collapse_whitespace,
     describe_incomplete_methods,
     format_metric,
@@ -96,7 +96,7 @@ def _format_caption(result: BenchmarkResult) -> list[str]:
     ]
 
 
-def _render_cell(cell: Cell) -> str:
+def _render_cell(cell: ResultCell) -> str:
     if isinstance(cell, str):
         return (
             "--"

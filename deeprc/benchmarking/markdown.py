@@ -11,7 +11,7 @@ from deeprc.benchmarking.tables import (
     PROBABILITY_COLUMNS,
     PROBABILITY_LEGEND,
     VALIDATED,
-    Cell,
+    ResultCell,
     collapse_whitespace,
     describe_incomplete_methods,
     describe_members,
@@ -100,7 +100,7 @@ def _align_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
-def _render_cell(cell: Cell) -> str:
+def _render_cell(cell: ResultCell) -> str:
     if isinstance(cell, str):
         return _escape_text(cell)
     value, sd = format_metric(cell.value), format_metric(cell.sd)

@@ -175,7 +175,7 @@ def explain_unfit_target(name: str, task: Task) -> str | None:
     registered = METHODS.get(name)
     if registered is None:
         return None
-    if task.kind == "regression" and not registered.for_numbers:
+    if task.kind == "regression" and not registered.regressor:
         return f"it separates classes; {task.name!r} is a number"
     if task.kind == "multiclass" and registered.kind == "truth":
         return f"it knows one signal, which separates two classes; {task.name!r} has {len(task.classes)}"
@@ -255,7 +255,7 @@ class _Preset:
         registered = METHODS[name]
         label, where = registered.label, registered.estimator
         if self.task.kind == "regression":
-            label, where = registered.number_label or label, registered.for_numbers
+            label, where = registered.regressor_label or label, registered.regressor
         estimator = apply_setting(import_estimator_class(where)(), dict(registered.fixed))
         return _apply_preset_entry(
             Method(name, label, estimator, kind=registered.kind), self.sections.get(name, {}), self.source
@@ -272,11 +272,11 @@ class _Preset:
 
 def _select_section_for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
     """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
-    for_numbers = entry.get("regression", {})
-    if not isinstance(for_numbers, Mapping):
-        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {for_numbers!r}")
+    for_regression = entry.get("regression", {})
+    if not isinstance(for_regression, Mapping):
+        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {for_regression!r}")
     rest = {key: value for key, value in entry.items() if key != "regression"}
-    return {**rest, **for_numbers} if task.kind == "regression" else rest
+    return {**rest, **for_regression} if task.kind == "regression" else rest
 
 
 def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:

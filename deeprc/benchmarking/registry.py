@@ -26,16 +26,16 @@ class RegisteredMethod:
         Values of parameters that are always the same.
     kind
         Kind of the method, see `deeprc.benchmarking.methods.Method`.
-    for_numbers, number_label
-        Class for regression, "" if the method cannot predict numbers; and its label, if it differs.
+    regressor, regressor_label
+        Class for a numeric target, "" if the method cannot predict numbers; and its label, if it differs.
     """
 
     label: str
     estimator: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["method", "control", "truth"] = "method"
-    for_numbers: str = ""
-    number_label: str = ""
+    regressor: str = ""
+    regressor_label: str = ""
 
 
 _SVR, _KNN = "deeprc.baselines.svm:SVMRegressor", "deeprc.baselines.knn:KNNRegressor"
@@ -44,22 +44,18 @@ METHODS: Mapping[str, RegisteredMethod] = {
     "deeprc": RegisteredMethod(
         "DeepRC",
         "deeprc.training.estimator:DeepRCClassifier",
-        for_numbers="deeprc.training.estimator:DeepRCRegressor",
+        regressor="deeprc.training.estimator:DeepRCRegressor",
     ),
-    "svm-minmax": RegisteredMethod("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, for_numbers=_SVR),
-    "svm-jaccard": RegisteredMethod(
-        "SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, for_numbers=_SVR
-    ),
-    "knn-minmax": RegisteredMethod("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, for_numbers=_KNN),
-    "knn-jaccard": RegisteredMethod(
-        "KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, for_numbers=_KNN
-    ),
+    "svm-minmax": RegisteredMethod("SVM (MinMax)", "deeprc.baselines.svm:SVM", {"kernel": "minmax"}, regressor=_SVR),
+    "svm-jaccard": RegisteredMethod("SVM (Jaccard)", "deeprc.baselines.svm:SVM", {"kernel": "jaccard"}, regressor=_SVR),
+    "knn-minmax": RegisteredMethod("KNN (MinMax)", "deeprc.baselines.knn:KNN", {"kernel": "minmax"}, regressor=_KNN),
+    "knn-jaccard": RegisteredMethod("KNN (Jaccard)", "deeprc.baselines.knn:KNN", {"kernel": "jaccard"}, regressor=_KNN),
     "logistic-adam": RegisteredMethod("Log. regr. (paper: Adam)", "deeprc.baselines.logistic:AdamLogisticRegression"),
     "logistic": RegisteredMethod(
         "Log. regr. (converged)",
         "deeprc.baselines.logistic:LogisticRegression",
-        for_numbers="deeprc.baselines.logistic:KmerRidge",
-        number_label="Ridge regression",
+        regressor="deeprc.baselines.logistic:KmerRidge",
+        regressor_label="Ridge regression",
     ),
     "gapped-logistic": RegisteredMethod(
         "Log. regr. (gapped k-mers)", "deeprc.baselines.gapped:GappedKmerLogisticRegression"
@@ -67,7 +63,7 @@ METHODS: Mapping[str, RegisteredMethod] = {
     "boosted": RegisteredMethod(
         "Boosted trees",
         "deeprc.baselines.boosted:BoostedTrees",
-        for_numbers="deeprc.baselines.boosted:BoostedTreesRegressor",
+        regressor="deeprc.baselines.boosted:BoostedTreesRegressor",
     ),
     "stack": RegisteredMethod("Stack", "deeprc.stacking.stack:Stack"),
     "burden-test": RegisteredMethod("Burden test", "deeprc.baselines.burden:BurdenTest"),
@@ -82,25 +78,25 @@ METHODS: Mapping[str, RegisteredMethod] = {
         "Repertoire size",
         "deeprc.baselines.controls:RepertoireSize",
         kind="control",
-        for_numbers="deeprc.baselines.controls:RepertoireSizeRidge",
+        regressor="deeprc.baselines.controls:RepertoireSizeRidge",
     ),
     "diversity": RegisteredMethod(
         "Diversity",
         "deeprc.baselines.diversity:Diversity",
         kind="control",
-        for_numbers="deeprc.baselines.diversity:DiversityRidge",
+        regressor="deeprc.baselines.diversity:DiversityRidge",
     ),
     "v-gene-usage": RegisteredMethod(
         "V gene usage",
         "deeprc.baselines.controls:VGeneUsage",
         kind="control",
-        for_numbers="deeprc.baselines.controls:VGeneUsageRidge",
+        regressor="deeprc.baselines.controls:VGeneUsageRidge",
     ),
     "sheet-columns": RegisteredMethod(
         "Sheet columns",
         "deeprc.baselines.sheet:SheetColumns",
         kind="control",
-        for_numbers="deeprc.baselines.sheet:SheetColumnsRidge",
+        regressor="deeprc.baselines.sheet:SheetColumnsRidge",
     ),
     "known-recipe": RegisteredMethod(
         "Known recipe (likelihood ratio)", "deeprc.baselines.known_recipe:KnownRecipe", kind="truth"

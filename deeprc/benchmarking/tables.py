@@ -25,9 +25,9 @@ __all__ = [
     "PROBABILITY_LEGEND",
     "REFIT_HEADING",
     "VALIDATED",
-    "Cell",
     "ChosenSettings",
     "MetricEstimate",
+    "ResultCell",
     "collapse_whitespace",
     "describe_incomplete_methods",
     "describe_members",
@@ -74,7 +74,7 @@ REFIT_LEGEND = (
 )
 """Explanation of this column."""
 
-Cell = str | MetricEstimate
+ResultCell = str | MetricEstimate
 """A cell of a table; "-" if there is no value."""
 
 
@@ -109,7 +109,7 @@ def list_headings(scoring: Scoring) -> list[str]:
     return ["Method", main, "95% interval", "p", "p (Holm)", REFIT_HEADING, *others, "Time", "Memory"]
 
 
-def make_table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
+def make_table_rows(result: BenchmarkResult) -> dict[str, list[list[ResultCell]]]:
     """Return the rows of the table by kind of method; methods without a measured fold have no row."""
     by_name, scoring = _index_by_method(result.comparison), result.scoring
     eligible = [
@@ -117,7 +117,7 @@ def make_table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     ]
     estimates = estimate_metrics(result.metrics, result.comparison, eligible, scoring)
     refits = estimate_refit(result.choices, scoring)
-    rows: dict[str, list[list[Cell]]] = {"method": [], "control": [], "truth": []}
+    rows: dict[str, list[list[ResultCell]]] = {"method": [], "control": [], "truth": []}
     for method in result.methods:
         row = by_name[method.name]
         if row["n_folds"] == 0:
@@ -257,7 +257,7 @@ class ChosenSettings(NamedTuple):
     settings: str
 
     def to_line(self) -> str:
-        """Return the three parts as one line."""
+        """Return method, validation and settings as one line."""
         return f"{', '.join(filter(None, (self.method, self.validation)))}: {self.settings}"
 
 

@@ -33,9 +33,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
     "NO_MATCH",
-    "Candidates",
     "CandidatesByFold",
     "ChosenMatches",
+    "CloneCandidates",
     "choose_final_matches",
     "compute_content_order",
     "count_held_out_matches",
@@ -50,7 +50,7 @@ _MAX_CANDIDATES = 20_000  # largest number of candidates of all searches togethe
 _SUBSTITUTION_FACTOR = 3.0  # factor of p-values with one substitution, because the candidate is tested once more
 
 
-class CarriedClones(NamedTuple):
+class CarriedCandidates(NamedTuple):
     """The candidates that each of some repertoires carries, each candidate once.
 
     Attributes
@@ -68,13 +68,13 @@ class CarriedClones(NamedTuple):
     clones: NDArray[np.int32]
     is_exact: NDArray[np.bool_]
 
-    def of_repertoires(self, indices: Integers) -> CarriedClones:
+    def of_repertoires(self, indices: Integers) -> CarriedCandidates:
         """Return the candidates that the repertoires with these indices carry."""
         return self._replace(starts=self.starts[indices], stops=self.stops[indices])
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CloneCandidates:
     """The candidates of all searches, ordered by content, and their carriers.
 
     Attributes
@@ -95,7 +95,7 @@ class Candidates:
     clones: CloneSet
     levels: Sequence[Floats]
     rows: Integers
-    carried: CarriedClones
+    carried: CarriedCandidates
     neighbour_offsets: Integers
     neighbours: Integers
 
@@ -109,7 +109,7 @@ class CandidatesByFold:
     candidates, search
         Candidates, and one of their searches.
     levels
-        Levels of the search, see `Candidates.levels`, (S + 1,).
+        Levels of the search, see `CloneCandidates.levels`, (S + 1,).
     left_out
         Whether each selection leaves out each fold, (S + 1, F); the last one leaves out none.
     repertoires
@@ -121,16 +121,16 @@ class CandidatesByFold:
         carriers, (2, 3, J, F).
     """
 
-    candidates: Candidates
+    candidates: CloneCandidates
     search: CloneSearch
     levels: Floats
     left_out: NDArray[np.bool_]
     repertoires: FoldedRepertoires
-    carried: CarriedClones
+    carried: CarriedCandidates
     sums: Integers
 
     @classmethod
-    def of(cls, candidates: Candidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
+    def of(cls, candidates: CloneCandidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
         """Return the candidates with the data of one of their searches."""
         repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
         rows = np.unique(search.dataset.repertoire_indices)  # of the D different repertoires
@@ -161,7 +161,7 @@ class ChosenMatches(NamedTuple):
 
 def find_candidates(
     dataset: RepertoireDataset, clones: CloneCarriers, searches: Sequence[CloneSearch], fields: Sequence[str]
-) -> Candidates:
+) -> CloneCandidates:
     """Return the candidates of all searches, after one pass over the repertoires.
 
     Parameters
@@ -182,7 +182,7 @@ def find_candidates(
     candidates = candidates.take(compute_content_order(candidates))
     rows, first = np.unique(dataset.repertoire_indices, return_index=True)
     carried = _find_carried(candidates, dataset[first])
-    return Candidates(
+    return CloneCandidates(
         candidates, [fold_result[1] for fold_result in selections], rows, carried, *_list_neighbours(candidates)
     )
 
@@ -213,7 +213,7 @@ def compute_content_order(clones: CloneSet, matches: Integers | None = None) -> 
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
-def _find_carried(candidates: CloneSet, repertoires: RepertoireDataset) -> CarriedClones:
+def _find_carried(candidates: CloneSet, repertoires: RepertoireDataset) -> CarriedCandidates:
     """Return the candidates that each repertoire carries."""
     carried, is_exact, sizes = [np.zeros(0, np.int32)], [np.zeros(0, bool)], np.zeros(len(repertoires), np.int64)
     for d, pairs in enumerate(find_neighbours(candidates, repertoires)):
@@ -225,7 +225,7 @@ def _find_carried(candidates: CloneSet, repertoires: RepertoireDataset) -> Carri
         carried.append(matched.astype(np.int32))
         is_exact.append(matches[matched] == EXACT)
     offsets = compute_offsets(sizes)
-    return CarriedClones(offsets[:-1], offsets[1:], np.concatenate(carried), np.concatenate(is_exact))
+    return CarriedCandidates(offsets[:-1], offsets[1:], np.concatenate(carried), np.concatenate(is_exact))
 
 
 def _list_neighbours(clones: CloneSet) -> tuple[Integers, Integers]:
@@ -309,7 +309,7 @@ def _assign_matches(order: Integers, neighbour_offsets: Integers, neighbours: In
 
 
 @njit(nogil=True)
-def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRepertoires, sums: Integers) -> None:
+def _sum_by_fold(carried: CarriedCandidates, order: Integers, repertoires: FoldedRepertoires, sums: Integers) -> None:
     """Add to the sums of `CandidatesByFold`, (2, 3, J, F).
 
     `order` lists the D repertoires carrier by carrier, because each carrier counts once for a candidate.
@@ -330,7 +330,7 @@ def _sum_by_fold(carried: CarriedClones, order: Integers, repertoires: FoldedRep
 
 @njit(nogil=True)
 def _count_candidates(
-    carried: CarriedClones, repertoires: Integers, matches: Integers, passed: Integers, counts: Integers
+    carried: CarriedCandidates, repertoires: Integers, matches: Integers, passed: Integers, counts: Integers
 ) -> None:
     """Count the retrieved candidates of some repertoires, by the strictest threshold that each passes, (D, T)."""
     for d in repertoires:

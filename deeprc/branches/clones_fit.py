@@ -27,9 +27,9 @@ from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_candidates import (
-    Candidates,
     CandidatesByFold,
     ChosenMatches,
+    CloneCandidates,
     choose_final_matches,
     compute_content_order,
     count_held_out_matches,
@@ -76,7 +76,7 @@ class _CohortClones:
     """
 
     shared: SharedClones
-    candidates: Candidates
+    candidates: CloneCandidates
     fields: Sequence[str]
 
 

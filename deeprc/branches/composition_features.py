@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
+from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
@@ -62,14 +62,14 @@ class _KmerColumns:
     """
 
     def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
-        self._columns = [Columns(rows, scale="common", weights=weights)]
+        self._columns = [StandardisedColumns(rows, scale="common", weights=weights)]
         self.shorter = _sum_last_residue(rows)
         rows = self.shorter
         while rows.shape[1] >= _N_LETTERS:
-            self._columns.append(Columns(rows, scale="common", weights=weights))
+            self._columns.append(StandardisedColumns(rows, scale="common", weights=weights))
             rows = _sum_last_residue(rows)
         self.centre = self._columns[0].centre
-        parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._columns]
+        parts = [_scale_to_unit_diagonal(columns.compute_gram()) for columns in self._columns]
         self._scales = [scale / len(parts) for scale, _ in parts]
         varying = [products for _, products in parts if products is not None]
         self.products = np.asarray(sum(varying) / len(parts)) if varying else None
@@ -78,7 +78,7 @@ class _KmerColumns:
         """Return the sum of the features of the repertoires times their weights, (B,): (20 ** k,)."""
         total = np.zeros(self._columns[0].shape[1])
         for columns, scale in zip(self._columns, self._scales, strict=True):
-            weights = scale * columns.factor * columns.products(dual)
+            weights = scale * columns.factor * columns.compute_products(dual)
             total += np.repeat(weights, len(total) // len(weights))
         return total
 
@@ -133,10 +133,10 @@ class CompositionFeatures:
             "gene_expansion": _fill_unknown(gene_expansion, weights),
         }
         self._columns = {
-            kind: Columns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
+            kind: StandardisedColumns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
             for kind, rows in self._rows.items()
         }
-        scaled = {kind: _scale_to_unit_diagonal(columns.gram()) for kind, columns in self._columns.items()}
+        scaled = {kind: _scale_to_unit_diagonal(columns.compute_gram()) for kind, columns in self._columns.items()}
         self._scales = {kind: scale for kind, (scale, _) in scaled.items()}
         self._expansion = _KmerColumns(_fill_unknown(expansion, weights), weights)
         kmers = {"kmers": self._kmers, "expansion": self._expansion}
@@ -159,7 +159,7 @@ class CompositionFeatures:
         """
         weights = {"kmers": self._kmers.combine(dual), "expansion": self._expansion.combine(dual)}
         for kind, columns in self._columns.items():
-            weights[kind] = self._scales[kind] * columns.factor * columns.products(dual)
+            weights[kind] = self._scales[kind] * columns.factor * columns.compute_products(dual)
         return LinearFunction(**{kind: shares.get(kind, 0) * weights[kind] for kind in get_args(Kind)})
 
     def get_rows(self, kind: SparseKind) -> NDArray[Any]:

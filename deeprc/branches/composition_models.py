@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import lasso_path
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.columns import Columns
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
+from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.linear_function import Kind, LinearFunction, SparseKind
 
@@ -221,9 +221,9 @@ class SparseModels(Models):
         weights, deviations = np.zeros((2, len(self._rows)))
         weights[training] = self.features.known_weights[self.kinds[0]][training]
         deviations[training] = target - target.mean()
-        columns = Columns(self._rows, weights=weights)
+        columns = StandardisedColumns(self._rows, weights=weights)
         spread = np.divide(1, columns.factor, out=np.zeros(len(columns.factor)), where=columns.factor > 0)
-        association = np.abs(columns.products(deviations)) * spread / _bound_scales(spread)
+        association = np.abs(columns.compute_products(deviations)) * spread / _bound_scales(spread)
         return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
 
     def _centre(self, chosen: Integers, present: NDArray[np.bool_], repertoires: Integers) -> Floats:
@@ -239,7 +239,7 @@ class SparseModels(Models):
             Indices of the repertoires, (b,).
         """
         rows, weights = self._rows[:, chosen], self.features.known_weights[self.kinds[0]]
-        centre = Columns(rows, weights=weights * present).centre
+        centre = StandardisedColumns(rows, weights=weights * present).centre
         return np.asarray(weights[repertoires, None] * (rows[repertoires] - centre))
 
 
@@ -263,8 +263,8 @@ def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _centre_products(products: Floats, weights: Floats, present: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
-    The features are weights * (x - mean), and the mean has the same weights; see `Columns`. A repertoire without weight
-    has the mean, whichever it is.
+    The features are weights * (x - mean), and the mean has the same weights; see `StandardisedColumns`. A repertoire
+    without weight has the mean, whichever it is.
     """
     total = float(weights[present].sum()) or 1.0  # if all are 0, so are the products of those that are present
     towards = products[present].sum(axis=0) / total

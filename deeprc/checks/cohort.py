@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,11 +20,9 @@ from deeprc.datasets.plan import Plan, describe_missing, plan_files
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_regular_file
-from deeprc.progress import track
+from deeprc.progress import CountFunction, track
 
 __all__ = ["check_cohort"]
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -41,7 +39,7 @@ def check_cohort(
     group_by: str | None = None,
     options: ReadingOptions | None = None,
     jobs: int | None = 1,
-    progress: Progress | None = None,
+    progress: CountFunction | None = None,
 ) -> CohortCheck:
     """Read a cohort as `preprocess` does, without writing anything, and list every suspicion.
 
@@ -108,7 +106,7 @@ def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
     )
 
 
-def _profile_files(files: Sequence[FileToRead], jobs: int | None, progress: Progress | None) -> _ProfiledFiles:
+def _profile_files(files: Sequence[FileToRead], jobs: int | None, progress: CountFunction | None) -> _ProfiledFiles:
     """Return the profiles of the repertoires of all files, and the errors of files that cannot be read."""
     done = _ProfiledFiles()
     with closing(read_files(files, choose_workers(files, jobs), _profile_file)) as results:

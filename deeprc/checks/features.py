@@ -58,7 +58,7 @@ class Feature:
     column: str | None = None
 
     @property
-    def is_text(self) -> bool:
+    def is_categorical(self) -> bool:
         """Whether the values are categories."""
         return self.by_repertoire.dtype == object
 

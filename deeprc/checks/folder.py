@@ -72,13 +72,13 @@ def write_check(check: CohortCheck, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-            aside, before = Path(temporary) / "new", Path(temporary) / "before"
-            aside.mkdir()
-            _write_files(check, aside)
+            temporary_path, before = Path(temporary) / "new", Path(temporary) / "before"
+            temporary_path.mkdir()
+            _write_files(check, temporary_path)
             if folder.exists():
                 folder.rename(before)
             try:
-                aside.rename(folder)
+                temporary_path.rename(folder)
             except BaseException:
                 if before.exists():
                     before.rename(folder)
@@ -154,6 +154,7 @@ def _group_table(check: CohortCheck) -> pd.DataFrame:
 
 
 def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table of the pairs of repertoires that share far more sequences than is usual, by group."""
     donor = dict(check.donor_of)
     group_of = {
         name: index
@@ -182,6 +183,7 @@ def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
 
 
 def _make_comparison_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table of the repertoires that share more with the other class of their donor than with their own."""
     rows = []
     for comparison in check.comparisons:
         side_cells = (comparison.names[0], comparison.classes[0], comparison.names[1], comparison.classes[1])

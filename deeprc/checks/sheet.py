@@ -261,6 +261,7 @@ def _split_words(column: str) -> list[str]:
 
 
 def _find_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    """Find repertoires without a label: a note, or a warning if they are many."""
     missing = np.isnan(encode_labels([task], sheet.table)[:, 0])
     if task.drops_others:  # other classes are left out on purpose
         missing &= sheet.table[task.column].isna().to_numpy()
@@ -279,6 +280,7 @@ def _find_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
 
 
 def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    """Find classes with few repertoires, and classes that are probably two spellings of one."""
     if task.kind == "regression":
         return
     small = {name: n for name, n in _count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}

@@ -131,7 +131,9 @@ def find_shortcuts(
         (unit_labels, feature) for unit_labels in labels_by_target for feature in _select_usable(unit_labels, features)
     ]
     pairs = _drop_repeated_pairs(pairs)
-    n_tests = sum(1 if feature.is_text else len(unit_labels.find_testable_classes()) for unit_labels, feature in pairs)
+    n_tests = sum(
+        1 if feature.is_categorical else len(unit_labels.find_testable_classes()) for unit_labels, feature in pairs
+    )
     return [_test_feature(unit_labels, feature, ALPHA / n_tests) for unit_labels, feature in pairs], findings
 
 
@@ -185,7 +187,7 @@ def _select_usable(unit_labels: UnitLabels, features: Sequence[Feature]) -> list
         values = aggregate_by_unit(unit_labels, feature)
         if feature.column == unit_labels.task.column:
             continue
-        if feature.is_text:
+        if feature.is_categorical:
             partition = tuple(pd.factorize(values)[0].tolist())
             levels = len(set(partition))
             repeated = feature.column is None and (partition in seen or _is_copy(unit_labels, values))
@@ -208,7 +210,7 @@ def _is_copy(unit_labels: UnitLabels, values: Sequence[str] | NDArray[np.object_
 
 def _make_copy_findings(labels_by_target: Sequence[UnitLabels], features: Sequence[Feature]) -> Iterator[Finding]:
     """Yield a note for each target that a folder, or a part of the file name, equals; such a copy is not tested."""
-    texts = [feature for feature in features if feature.is_text and feature.code == "label-from-name"]
+    texts = [feature for feature in features if feature.is_categorical and feature.code == "label-from-name"]
     for unit_labels in labels_by_target:
         names = [feature.name for feature in texts if _is_copy(unit_labels, aggregate_by_unit(unit_labels, feature))]
         if names:
@@ -232,9 +234,9 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[UnitLabels, Feature]]) -> list[tu
     """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
     kept, seen = [], set[tuple[str, str]]()  # column of the target, column of the feature
     for unit_labels, feature in pairs:
-        if feature.is_text and (feature.column, unit_labels.task.column) in seen:
+        if feature.is_categorical and (feature.column, unit_labels.task.column) in seen:
             continue
-        if feature.is_text and feature.column is not None:
+        if feature.is_categorical and feature.column is not None:
             seen.add((unit_labels.task.column, feature.column))
         kept.append((unit_labels, feature))
     return kept
@@ -243,20 +245,24 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[UnitLabels, Feature]]) -> list[tu
 def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Shortcut:
     """Return how well a feature predicts the labels: the AUC of the class that it predicts best, or Cramér's V."""
     values = aggregate_by_unit(unit_labels, feature)
-    if feature.is_text:
+    if feature.is_categorical:
         return _test_categories(unit_labels, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
 
-    def rank(candidate: _ClassAuc) -> tuple[float, float]:
+    def make_sort_key(candidate: _ClassAuc) -> tuple[float, float]:
+        """Return by how much the AUC is certainly above 0.5, and the AUC, both in the direction in which it is higher.
+
+        Several values that are tested together have a direction already, and are compared by the AUC alone.
+        """
         auc, _, n_positive, n_negative = candidate
         if values.ndim == 2:
             return 0.0, auc
-        distinct = max(auc, 1 - auc)
-        certain = max(compute_auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
-        return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
+        higher_auc = max(auc, 1 - auc)
+        lower_limit = compute_auc_interval(higher_auc, n_positive, n_negative, level=1 - alpha)[0]
+        return max(lower_limit - 0.5, 0.0), higher_auc
 
     candidates = (_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes(known))
-    auc, code, n_positive, n_negative = max(candidates, key=rank)
+    auc, code, n_positive, n_negative = max(candidates, key=make_sort_key)
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
     else:

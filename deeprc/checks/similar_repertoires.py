@@ -127,6 +127,7 @@ def _compute_odds(overlap: float | NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+    """Yield a finding about repertoires with the same content: an error, but a warning if they have few sequences."""
     by_digest: dict[str, list[RepertoireProfile]] = {}
     for profile in profiles:
         by_digest.setdefault(profile.fingerprints.digest, []).append(profile)
@@ -159,6 +160,7 @@ def _describe_group_count(n: int) -> str:
 def _make_similar_findings(
     profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], donors_known: bool
 ) -> Iterator[Finding]:
+    """Yield a finding about groups of repertoires that share far more sequences than is usual in the cohort."""
     if not similar:
         return
     position_of = {profile.repertoire_id: i for i, profile in enumerate(profiles)}

@@ -76,7 +76,7 @@ def label_units(task: Task, values: NDArray[np.float64], donors: Sequence[str | 
 
 def aggregate_by_unit(unit_labels: UnitLabels, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
-    if feature.is_text:
+    if feature.is_categorical:
         return np.array(
             [_find_most_frequent(feature.by_repertoire[rows].tolist()) for rows in unit_labels.rows], object
         )

@@ -17,6 +17,7 @@ class _Command(click.Command):
     """A command that takes several values after one `--test_dirs`, like the template of the challenge."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values, because click expects one value per option."""
         repeated: list[str] = []
         taking = False
         for index, argument in enumerate(args):

@@ -9,7 +9,7 @@ from itertools import groupby
 import click
 
 from deeprc.config import Config
-from deeprc.settings import Setting, list_settings
+from deeprc.settings import SettingDescription, list_settings
 
 __all__ = ["SettingsCommand", "format_settings", "format_settings_yaml"]
 
@@ -70,6 +70,6 @@ def format_settings_yaml(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _group_by_section() -> Iterator[tuple[str, list[Setting]]]:
+def _group_by_section() -> Iterator[tuple[str, list[SettingDescription]]]:
     for section, group in groupby(list_settings(), key=lambda setting: setting.section):
         yield section, list(group)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-Fold = int | Literal["all"]
+_FoldIndex = int | Literal["all"]
 
 _N_FEATURES = 5  # number of features of the composition that are named
 
@@ -77,7 +77,7 @@ def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -> Fold | None:
+def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -> _FoldIndex | None:
     """Return the index of a fold as an integer, or "all"."""
     if text is None or text == "all":
         return "all" if text == "all" else None
@@ -166,7 +166,7 @@ def train(
     config: str,
     folds: int | str,
     fold: int,
-    validation_fold: Fold | None,
+    validation_fold: _FoldIndex | None,
     test: str | None,
     group_by: str | None,
     adjust_for: tuple[str, ...],

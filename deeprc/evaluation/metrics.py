@@ -160,6 +160,7 @@ def _compute_auc_limits(
 def _measure_binary(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None, *, cutoff: float
 ) -> dict[str, Any]:
+    """Return the metrics of two classes, by name; None for those that are not defined for these labels."""
     n_positive = int(label.sum())
     has_both_classes = 0 < n_positive < len(label)
     measured = compute_binary_metrics(label, probability, cutoff=cutoff)
@@ -177,6 +178,7 @@ def _measure_binary(
 def _measure_multiclass(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
+    """Return the metrics of several classes, by name; AUCs are those of each class against all others."""
     one_vs_rest = _compute_aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
     limits = [
@@ -237,6 +239,7 @@ def _compute_aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> 
 def _measure_regression(
     label: NDArray[np.float64], value: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
+    """Return the metrics of predicted numbers with their intervals, by name; None for those that are not defined."""
     value = value.astype(np.float64)
     spearman, r2 = compute_rank_correlation(label, value), compute_r2(label, value)
     estimates = {

@@ -11,7 +11,7 @@ from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, PARTS
-from deeprc.tables import Column, read_table
+from deeprc.tables import ColumnSchema, read_table
 from deeprc.training.history import WHOLE_VALIDATION_PREFIXES, find_kept_update
 
 __all__ = [
@@ -29,85 +29,88 @@ __all__ = [
     "read_start_motifs",
 ]
 
-_COUNT = Column("integer", low=0)
-_SHARE = Column("number", low=0, high=1)
-_SHARE_OR_NONE = Column("number", low=0, high=1, may_be_empty=True)
-_NUMBER_OR_NONE = Column("number", may_be_empty=True)
-_KIND = Column(choices=("method", "control", "truth"))
+_COUNT = ColumnSchema("integer", low=0)
+_SHARE = ColumnSchema("number", low=0, high=1)
+_SHARE_OR_NONE = ColumnSchema("number", low=0, high=1, may_be_empty=True)
+_NUMBER_OR_NONE = ColumnSchema("number", may_be_empty=True)
+_KIND = ColumnSchema(choices=("method", "control", "truth"))
 
 _RUN_PREDICTIONS = {
-    "repertoire_id": Column(),
-    "split": Column(choices=(*PARTS, NEW)),
-    "target": Column(),
+    "repertoire_id": ColumnSchema(),
+    "split": ColumnSchema(choices=(*PARTS, NEW)),
+    "target": ColumnSchema(),
     "label": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,
-    "prediction": Column("number", may_be_empty=True, optional=True),
-    "donor": Column("integer", low=0, optional=True),
+    "prediction": ColumnSchema("number", may_be_empty=True, optional=True),
+    "donor": ColumnSchema("integer", low=0, optional=True),
 }
 _OUT_OF_FOLD = {
-    "repertoire_id": Column(),
+    "repertoire_id": ColumnSchema(),
     "repeat": _COUNT,
     "fold": _COUNT,
-    "target": Column(),
+    "target": ColumnSchema(),
     "label": _NUMBER_OR_NONE,
     "log_odds": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,
-    "positive_class": Column(may_be_empty=True),
-    "called_class": Column(may_be_empty=True),
-    "prediction": Column("number", may_be_empty=True, optional=True),
+    "positive_class": ColumnSchema(may_be_empty=True),
+    "called_class": ColumnSchema(may_be_empty=True),
+    "prediction": ColumnSchema("number", may_be_empty=True, optional=True),
 }
 _FOLD_SHARES = ("auc", "f1", "balanced_accuracy", "accuracy")
 _FOLD_NUMBERS = ("r2", "spearman", "mae", "loss", "loss_base_rate", "brier", "brier_base_rate", "calibration_error")
 _FOLD_METRICS = {
     "repeat": _COUNT,
     "fold": _COUNT,
-    "left_out": Column(optional=True),
-    "target": Column(),
+    "left_out": ColumnSchema(optional=True),
+    "target": ColumnSchema(),
     "n": _COUNT,
-    "n_positive": Column("integer", low=0, may_be_empty=True, optional=True),
-    **dict.fromkeys(_FOLD_SHARES, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
-    **dict.fromkeys(_FOLD_NUMBERS, Column("number", may_be_empty=True, optional=True)),
+    "n_positive": ColumnSchema("integer", low=0, may_be_empty=True, optional=True),
+    **dict.fromkeys(_FOLD_SHARES, ColumnSchema("number", low=0, high=1, may_be_empty=True, optional=True)),
+    **dict.fromkeys(_FOLD_NUMBERS, ColumnSchema("number", may_be_empty=True, optional=True)),
 }
 _HISTORY = {
     "update": _COUNT,
-    "train_loss": Column("number", low=0, may_be_empty=True),
-    "validation_loss": Column("number", low=0),
-    "validation_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True),
-    "seconds": Column("number", low=0),
-    "best_update": Column("integer", low=0, optional=True),
-    "fitted": Column("integer", low=0, high=1, may_be_empty=True, optional=True),
-    **{f"{name}_loss": Column("number", low=0, may_be_empty=True, optional=True) for name in WHOLE_VALIDATION_PREFIXES},
+    "train_loss": ColumnSchema("number", low=0, may_be_empty=True),
+    "validation_loss": ColumnSchema("number", low=0),
+    "validation_auc": ColumnSchema("number", low=0, high=1, may_be_empty=True, optional=True),
+    "seconds": ColumnSchema("number", low=0),
+    "best_update": ColumnSchema("integer", low=0, optional=True),
+    "fitted": ColumnSchema("integer", low=0, high=1, may_be_empty=True, optional=True),
     **{
-        f"{name}_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True)
+        f"{name}_loss": ColumnSchema("number", low=0, may_be_empty=True, optional=True)
+        for name in WHOLE_VALIDATION_PREFIXES
+    },
+    **{
+        f"{name}_auc": ColumnSchema("number", low=0, high=1, may_be_empty=True, optional=True)
         for name in WHOLE_VALIDATION_PREFIXES
     },
 }
 _SEEDS = {
-    "kernel": Column("integer", low=1),
-    "motif": Column(),
-    "output": Column(),
-    "correlation": Column("number", low=-1, high=1),
+    "kernel": ColumnSchema("integer", low=1),
+    "motif": ColumnSchema(),
+    "output": ColumnSchema(),
+    "correlation": ColumnSchema("number", low=-1, high=1),
     "p_value": _SHARE,
-    "best_residues": Column(may_be_empty=True, optional=True),
+    "best_residues": ColumnSchema(may_be_empty=True, optional=True),
 }
 _MOTIFS = {
-    "output": Column(),
-    "motif": Column(),
-    "forms": Column(),
+    "output": ColumnSchema(),
+    "motif": ColumnSchema(),
+    "forms": ColumnSchema(),
     **dict.fromkeys(("n_runs", "n_all_runs", "n_test_folds", "n_all_test_folds", "n_repeats", "n_all_repeats"), _COUNT),
-    "correlation": Column("number", low=-1, high=1),
+    "correlation": ColumnSchema("number", low=-1, high=1),
     "max_p_value": _SHARE,
 }
-_GENE = Column(may_be_empty=True, optional=True)
-_CARRIERS = Column("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
+_GENE = ColumnSchema(may_be_empty=True, optional=True)
+_CARRIERS = ColumnSchema("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
 _MATCHES = "exact|one substitution|any residue at position [1-9][0-9]*"
 _CLONES = {
-    "junction_aa": Column(),
+    "junction_aa": ColumnSchema(),
     "v_call": _GENE,
     "j_call": _GENE,
-    "output": Column(),
-    "direction": Column(choices=("up", "down")),
-    "match": Column(),
+    "output": ColumnSchema(),
+    "direction": ColumnSchema(choices=("up", "down")),
+    "match": ColumnSchema(),
     "carriers_positive": _CARRIERS,
     "carriers_negative": _CARRIERS,
     "carriers": _CARRIERS,
@@ -115,15 +118,15 @@ _CLONES = {
     "q_value": _SHARE,
 }
 _COMPOSITION = {
-    "output": Column(),
-    "direction": Column(choices=("up", "down")),
-    "kind": Column(),
-    "feature": Column(),
-    "effect": Column("number"),
+    "output": ColumnSchema(),
+    "direction": ColumnSchema(choices=("up", "down")),
+    "kind": ColumnSchema(),
+    "feature": ColumnSchema(),
+    "effect": ColumnSchema("number"),
     "mean_positive": _NUMBER_OR_NONE,
     "mean_negative": _NUMBER_OR_NONE,
 }
-_RESULTS = {"method": Column(), "fold": _COUNT, "metric": Column(), "value": _NUMBER_OR_NONE}
+_RESULTS = {"method": ColumnSchema(), "fold": _COUNT, "metric": ColumnSchema(), "value": _NUMBER_OR_NONE}
 
 
 def read_run_predictions(path: Path) -> pd.DataFrame:
@@ -150,7 +153,7 @@ def read_out_of_fold(path: Path) -> pd.DataFrame:
     return _read_predictions(path, _OUT_OF_FOLD, ["repertoire_id", "repeat", "target"])
 
 
-def _read_predictions(path: Path, columns: Mapping[str, Column], key: list[str]) -> pd.DataFrame:
+def _read_predictions(path: Path, columns: Mapping[str, ColumnSchema], key: list[str]) -> pd.DataFrame:
     """Read predictions; there is one for each combination of values in the columns of the key."""
     table = read_table(path, columns)
     _refuse_rows(table, table.duplicated(key), path, "a second prediction of the same target")
@@ -210,36 +213,38 @@ def read_composition(path: Path) -> pd.DataFrame:
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `predictions.tsv`. Errors: see `read_table`; also two predictions of a repertoire."""
     columns = {name: _make_prediction_column(name) for name in scoring.columns}
-    label = {"binary": Column("integer", low=0, high=1), "regression": Column("number")}.get(scoring.kind, Column())
+    label = {"binary": ColumnSchema("integer", low=0, high=1), "regression": ColumnSchema("number")}.get(
+        scoring.kind, ColumnSchema()
+    )
     table = read_table(path, {**columns, "label": label})
     _refuse_rows(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
     return table
 
 
-def _make_prediction_column(name: str) -> Column:
+def _make_prediction_column(name: str) -> ColumnSchema:
     if name == "fold":
         return _COUNT
     if name.split("=")[0] == "score":
-        return Column("number", low=-float("inf"), high=float("inf"))
+        return ColumnSchema("number", low=-float("inf"), high=float("inf"))
     if name.split("=")[0] == "probability":
         return _SHARE
     if name == "cutoff":
-        return Column("number", low=0, high=1, optional=True)  # earlier versions lack it
-    return Column("number") if name == "prediction" else Column()
+        return ColumnSchema("number", low=0, high=1, optional=True)  # earlier versions lack it
+    return ColumnSchema("number") if name == "prediction" else ColumnSchema()
 
 
 def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `comparison.tsv`. Errors: see `read_table`; also a method that is listed twice."""
     share = _SHARE_OR_NONE if scoring.measure_name == "auc" else _NUMBER_OR_NONE
     columns = {
-        "method": Column(),
+        "method": ColumnSchema(),
         "kind": _KIND,
-        "best": Column("boolean"),
+        "best": ColumnSchema("boolean"),
         **dict.fromkeys((scoring.estimate_column, scoring.sd_column, "ci_low", "ci_high"), share),
         **dict.fromkeys(("p_value", "p_holm"), _SHARE_OR_NONE),
         **dict.fromkeys(("n_folds", "n_wanted", "n_repertoires", "n_smallest"), _COUNT),
-        "complete": Column("boolean"),
-        "test": Column(may_be_empty=True),
+        "complete": ColumnSchema("boolean"),
+        "test": ColumnSchema(may_be_empty=True),
     }
     table = read_table(path, columns)
     repeated = table["method"].duplicated()
@@ -251,9 +256,9 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
     """Read a benchmark's `settings.tsv`: which settings were chosen in each fold. Errors: see `read_table`."""
     measured = {
-        f"{part}_{scoring.measure_name}": Column("number", may_be_empty=True) for part in ("validation", "refit")
+        f"{part}_{scoring.measure_name}": ColumnSchema("number", may_be_empty=True) for part in ("validation", "refit")
     }
-    return read_table(path, {"method": Column(), "fold": _COUNT, **measured, "settings": Column()})
+    return read_table(path, {"method": ColumnSchema(), "fold": _COUNT, **measured, "settings": ColumnSchema()})
 
 
 def read_results(path: Path) -> pd.DataFrame:

@@ -81,14 +81,14 @@ class RepertoireAttention:
     @property
     def sequences(self) -> pd.DataFrame:
         """Table of the sequences, see `attention_table`."""
-        return pd.DataFrame(self.columns(np.arange(len(self.rows))))
+        return pd.DataFrame(self.make_columns(np.arange(len(self.rows))))
 
-    def pieces(self) -> Iterator[Columns]:
+    def iterate_pieces(self) -> Iterator[Columns]:
         """Yield the table in parts of limited size; an empty table is one part."""
         for start in range(0, max(len(self.rows), 1), PIECE):
-            yield self.columns(np.arange(start, min(start + PIECE, len(self.rows))))
+            yield self.make_columns(np.arange(start, min(start + PIECE, len(self.rows))))
 
-    def columns(self, rows: NDArray[np.int64], output: int | None = None) -> Columns:
+    def make_columns(self, rows: NDArray[np.int64], output: int | None = None) -> Columns:
         """Return the columns of the table for some of the n sequences, by their indices among these.
 
         If `output` is given, contributions and responses are those of this output only, and the columns lack its name.
@@ -369,7 +369,7 @@ def best_sequences(
         best.add_candidates(keys, partial(_make_columns_with_key, repertoire_attention, keys, position))
         if reference is not None:
             highest.add_candidates(position, ranking.drop_noncontributing(keys))
-    table = best.table()
+    table = best.make_table()
     if table.empty:
         return table
     scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
@@ -381,4 +381,4 @@ def best_sequences(
 def _make_columns_with_key(
     attention: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
 ) -> Columns:
-    return {**attention.columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}
+    return {**attention.make_columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}

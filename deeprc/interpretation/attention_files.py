@@ -83,11 +83,13 @@ def write_attention(
     """
     target = Path(path)
     heads: list[tuple[str, int, int, int, str]] = []
-    with write_atomically(target) as aside:
-        with _TableWriter(aside, compress=target.suffix == ".gz") as table:
+    with write_atomically(target) as temporary_path:
+        with _TableWriter(temporary_path, compress=target.suffix == ".gz") as table:
             tables_of_repertoires = _collect_head_rows(attention, heads)
             if max_sequences is None:
-                for frame in _join_small_tables(piece for tables in tables_of_repertoires for piece in tables.pieces()):
+                for frame in _join_small_tables(
+                    piece for tables in tables_of_repertoires for piece in tables.iterate_pieces()
+                ):
                     table.write(frame)
             else:
                 table.write(best_sequences(tables_of_repertoires, max_sequences, ranking, reference=reference))

@@ -1,7 +1,7 @@
 """False discovery rates of the sequences that contribute most to a class.
 
 A sequence is false if it is in a repertoire of the class by chance. The chance is known from repertoires of the other
-classes. Only held-out donors are used for it, because a network has learned its training repertoires by heart. For a
+classes. Only held-out donors are used for it, because a network has memorised its training repertoires. For a
 score s, let r be the share of sequences in held-out repertoires of the class that score at least s and would not be
 there by chance (`deeprc.evaluation.excess`). If n of any N sequences of the class score at least s, about r N of them
 are true, and the **false discovery rate** is 1 - r N / n. This also holds for training repertoires, where n is larger.

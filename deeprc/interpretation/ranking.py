@@ -135,7 +135,7 @@ class BestRows:
         if len(best) == self.max_rows:
             self._lowest_kept = float(self._keys[-1])
 
-    def table(self) -> pd.DataFrame:
+    def make_table(self) -> pd.DataFrame:
         """Return a table of the best rows, best first."""
         if self._parts:
             self._drop_low_rows()
@@ -175,7 +175,7 @@ def witness_ranking(
     ranking = WitnessRanking(choose_witness_step(dataset, chosen), output=output, sign=sign)
     for position in chosen:
         ranking.add(dataset[position], model.score_sequences(dataset, position))
-    return ranking.table()
+    return ranking.make_table()
 
 
 def choose_witness_step(dataset: RepertoireDataset, positions: Sequence[int]) -> int:
@@ -217,7 +217,7 @@ class WitnessRanking:
         for tally, other_tally in zip(self._tallies, other._tallies, strict=True):
             tally.join(other_tally)
 
-    def table(self) -> pd.DataFrame:
+    def make_table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
         tallied = zip(RANKINGS, self._tallies, strict=True)
         return pd.DataFrame([{"score": name, **tally.to_row()} for name, tally in tallied if tally.has_any])
@@ -267,7 +267,7 @@ class _Tally:
         n, total, has_both_kinds = self._n, self._total, 0 < self._total < self._n
         is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)
         weight = np.where(is_witness, 1.0, (n - total) / max(1, len(is_witness) - total))
-        first = self._best.table()
+        first = self._best.make_table()
         hits = {at: int(first["is_witness"].head(at).sum()) if len(first) else 0 for at in _AT}
         return {
             "n_sequences": n,

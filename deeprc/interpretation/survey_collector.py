@@ -88,7 +88,7 @@ class SurveyCollector:
     def __init__(self, plan: SurveyPlan) -> None:
         self.outputs: list[OutputParts] = []
         self.residues = ResidueCounts()
-        self._best = _BestSequences(plan.directions, plan.top, has_branches=plan.has_branches)
+        self._best = _BestByDirection(plan.directions, plan.top, has_branches=plan.has_branches)
         self.highest = self._best.highest
         self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in GENE_FIELDS}
         self._curves: list[pd.DataFrame] = []
@@ -160,10 +160,10 @@ class SurveyCollector:
 
     def make_witness_tables(self) -> list[pd.DataFrame]:
         """Return the tables of `witness_ranking` for each direction; empty if witnesses were not searched."""
-        return [ranking.table() for ranking in self._witnesses]
+        return [ranking.make_table() for ranking in self._witnesses]
 
 
-class _BestSequences:
+class _BestByDirection:
     """Collector of the sequences that contribute most to each direction, in total and by their residues."""
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_branches: bool) -> None:
@@ -188,7 +188,7 @@ class _BestSequences:
                     keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].add_candidates(ranking.drop_noncontributing(keys), rows)
 
-    def join(self, other: _BestSequences, start: int, parts: Sequence[str] | None) -> None:
+    def join(self, other: _BestByDirection, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
 
         def move(columns: Columns) -> Columns:
@@ -205,10 +205,10 @@ class _BestSequences:
     def make_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
         """Return tables of the best sequences by the name of the direction, in total and by their residues."""
         names = [direction.name for direction in self._directions]
-        top = dict(zip(names, (best.table() for best in self._top), strict=True))
+        top = dict(zip(names, (best.make_table() for best in self._top), strict=True))
         if not self._by_residues:
             return top, top
-        return top, dict(zip(names, (best.table() for best in self._by_residues), strict=True))
+        return top, dict(zip(names, (best.make_table() for best in self._by_residues), strict=True))
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class _Rows:
     def __call__(self, rows: NDArray[np.int64]) -> Columns:
         split = {} if self.part is None else {"split": np.full(len(rows), self.part, object)}
         origin = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
-        return {**self.attention.columns(rows, self.direction.output), **split, **origin}
+        return {**self.attention.make_columns(rows, self.direction.output), **split, **origin}
 
 
 def _compute_attention_curve(repertoire_attention: RepertoireAttention) -> pd.DataFrame:

@@ -21,7 +21,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.device import has_triton
 from deeprc.nn.branches import BranchScores
-from deeprc.nn.columns import (
+from deeprc.nn.features import AbundanceMode
+from deeprc.nn.genes import GeneNames, check_genes
+from deeprc.nn.sampling import draw_rows
+from deeprc.nn.sequence_sources import DeviceSource, MappedSource, SequenceSource, SimulatedSource
+from deeprc.nn.sequence_tensors import (
     CPU,
     DrawnRows,
     RepertoireLocations,
@@ -30,10 +34,6 @@ from deeprc.nn.columns import (
     is_on_device,
     locate_repertoires,
 )
-from deeprc.nn.features import AbundanceMode
-from deeprc.nn.genes import GeneNames, check_genes
-from deeprc.nn.sampling import draw_rows
-from deeprc.nn.sequence_sources import DeviceSource, MappedSource, SequenceSource, SimulatedSource
 from deeprc.nn.sequences import SequenceBatch, move
 
 __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "choose_cache_device"]

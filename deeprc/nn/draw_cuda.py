@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
-from deeprc.nn.columns import Columns, RepertoireTable
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 from deeprc.nn.sampling import ROUNDING
+from deeprc.nn.sequence_tensors import RepertoireTable, SequenceTensors
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["draw_sequences"]
@@ -35,7 +35,7 @@ _PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 
 
 def draw_sequences(
-    columns: Columns,
+    columns: SequenceTensors,
     repertoires: RepertoireTable,
     positions: Tensor,
     keys: Tensor,

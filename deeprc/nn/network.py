@@ -179,6 +179,7 @@ class DeepRC(nn.Module):
         )
         n_pooled = n_heads * self.n_values
         hidden = [output_units] * (n_output_layers - 1)
+        # The indices of these layers are in the keys of saved weights: a layer before them would change the keys.
         self.output_network = nn.Sequential(
             *([RunningStandardisation(n_pooled)] if standardise else []),
             *_make_selu_layers(n_pooled, hidden),

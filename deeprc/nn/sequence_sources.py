@@ -20,10 +20,17 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
-from deeprc.nn.columns import CPU, Columns, DrawnRows, RepertoireTable, load_columns, load_gene_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, compute_abundance_scale, compute_inverse_std
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.sampling import COMPILED_CODE
+from deeprc.nn.sequence_tensors import (
+    CPU,
+    DrawnRows,
+    RepertoireTable,
+    SequenceTensors,
+    load_gene_tensors,
+    load_sequence_tensors,
+)
 from deeprc.nn.sequences import BatchArrays, SequenceBatch, join_sequences
 
 __all__ = ["DeviceSource", "MappedSource", "SequenceSource", "SimulatedSource"]
@@ -74,10 +81,10 @@ class MappedSource:
     ) -> None:
         self._dataset, self._abundance, self._parts = dataset, abundance, parts
         container, fields = dataset.sequence_container, [] if abundance == "none" else ["counts"]
-        self._columns = load_columns(container, CPU)
+        self._columns = load_sequence_tensors(container, CPU)
         self._gene_columns = None
         if gene_names is not None:
-            self._gene_columns = load_gene_columns(container, gene_names, CPU)
+            self._gene_columns = load_gene_tensors(container, gene_names, CPU)
             fields = [*fields, *GENE_FIELDS]
         self._read_ahead = ReadAhead(container, fields)
 
@@ -142,11 +149,11 @@ class DeviceSource:
         device: torch.device,
     ) -> None:
         self._dataset, self._abundance = dataset, abundance
-        self._columns: Columns
-        (self._columns,) = load_columns(dataset.sequence_container, device)
+        self._columns: SequenceTensors
+        (self._columns,) = load_sequence_tensors(dataset.sequence_container, device)
         self._gene_columns = None
         if gene_names is not None:
-            (self._gene_columns,) = load_gene_columns(dataset.sequence_container, gene_names, device)
+            (self._gene_columns,) = load_gene_tensors(dataset.sequence_container, gene_names, device)
 
     def look_up(self, drawn: DrawnRows, inverse_stds: Tensor) -> tuple[SequenceBatch, Tensor | None]:
         """Return drawn sequences, without waiting for the device."""

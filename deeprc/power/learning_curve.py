@@ -26,7 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.benchmarking.execution import Progress
+from deeprc.benchmarking.execution import JobProgress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, set_seed
@@ -154,7 +154,7 @@ def measure_learning_curve(
     output: str | os.PathLike[str] | None = None,
     options: PowerOptions | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
 ) -> list[LearningCurve]:
     """Measure the learning curve of each method: its AUC by the number of repertoires to learn from.
 

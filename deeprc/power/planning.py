@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from deeprc.benchmarking.execution import Progress
+from deeprc.benchmarking.execution import JobProgress
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, set_seed
 from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
@@ -309,7 +309,7 @@ def simulate_study(
     output: str | os.PathLike[str] | None = None,
     options: BenchmarkOptions | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
 ) -> SimulatedStudy:
     """Cross-validate methods on simulated cohorts like those of a planned study, and return their AUCs.
 

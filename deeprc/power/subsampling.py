@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deeprc.arrays import Integers
-from deeprc.benchmarking.execution import JobRunner, Progress
+from deeprc.benchmarking.execution import JobProgress, JobRunner
 from deeprc.benchmarking.jobs import Job, Outcome, make_job_key
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested_plan import NestedPlan
@@ -97,7 +97,7 @@ class Fit(NamedTuple):
 
 
 def run_fits(
-    fits: Sequence[Fit], store: ResultStore, workers: Workers = HERE, progress: Progress | None = None
+    fits: Sequence[Fit], store: ResultStore, workers: Workers = HERE, progress: JobProgress | None = None
 ) -> list[Outcome]:
     """Run all fits and return the outcome of the last job of each: its predictions for the test fold.
 

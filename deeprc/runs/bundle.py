@@ -97,7 +97,10 @@ def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
     assert set(REQUIRED) <= set(contents) <= set(MAX_BYTES)
     files = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
     index = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), "files": files}
-    with write_atomically(path) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        write_atomically(path) as temporary_path,
+        zipfile.ZipFile(temporary_path, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, data in {_INDEX: json.dumps(index, indent=1).encode() + b"\n", **contents}.items():
             archive.writestr(zipfile.ZipInfo(name, _NEW_YEAR), data, zipfile.ZIP_DEFLATED)
 

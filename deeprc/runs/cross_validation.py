@@ -38,7 +38,7 @@ from deeprc.runs.cross_plan import (
     check_folder,
     prepare_cross_validation,
 )
-from deeprc.runs.experiment import Progress
+from deeprc.runs.experiment import TrainingProgress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import save_predictions
 from deeprc.runs.several_runs import RunOptions, train_runs
@@ -107,7 +107,7 @@ def cross_validate(
     keep_sketches: bool = True,
     jobs: int = 1,
     scheduler: str | None = None,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> CrossValidation:
     """Measure by cross-validation how well targets can be predicted in a cohort; `deeprc.cv` is this function.
 

@@ -46,7 +46,7 @@ from deeprc.runs.start_motifs_table import make_start_motifs_table
 from deeprc.runs.training_data import digest_training_data
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.loggers import check_logger, make_attention_histograms, open_logger
 from deeprc.training.model import TrainedModel
@@ -55,7 +55,8 @@ from deeprc.training.trainer import Trainer
 
 __all__ = ["describe_end", "resume_run", "train_run"]
 
-Progress = Callable[[TrainingState, Tensor], None]
+TrainingProgress = Callable[[TrainingState, Tensor], None]
+"""Function that is called after each update with the state of the training and the loss."""
 
 _logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def train_run(
     device: str = "auto",
     logger: str | None = None,
     keep_sketches: bool = True,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> Run:
     """Train a model on a cohort and write a run directory; `deeprc.train` is this function.
 
@@ -140,7 +141,7 @@ def resume_run(
     *,
     cohort: str | os.PathLike[str] | None = None,
     logger: str | None = None,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> Run:
     """Continue a run that was interrupted; on the CPU of one machine, the result is that of an uninterrupted run.
 
@@ -195,7 +196,7 @@ def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:
     """Return the trainer of a run, which continues from the checkpoint if that exists."""
     settings, metadata = prepared.settings, prepared.dataset.metadata
     donors = DonorColumn.require(metadata, settings.split_options.group_by, settings.cohort).index_if_known()
-    cohort = Fold(prepared.dataset, encode_labels(settings.tasks, metadata), donors)
+    cohort = LabelledRepertoires(prepared.dataset, encode_labels(settings.tasks, metadata), donors)
     return Trainer(
         settings.config,
         settings.tasks,
@@ -208,7 +209,7 @@ def _make_trainer(prepared: PreparedRun, checkpoint: Path | None) -> Trainer:
     )
 
 
-def _run_training(prepared: PreparedRun, logger: str | None, progress: Progress | None) -> Run:
+def _run_training(prepared: PreparedRun, logger: str | None, progress: TrainingProgress | None) -> Run:
     """Train the model, or continue its training, and write the results into the run directory."""
     folder, settings, split = prepared.folder, prepared.settings, prepared.split
     with _lock_checkpoints(folder) as checkpoint:
@@ -252,7 +253,7 @@ def _lock_checkpoints(folder: Path) -> Iterator[Path]:
 
 
 def _fit_with_checkpoints(
-    trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
+    trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: TrainingProgress | None
 ) -> TrainedModel:
     """Train the model, calibrate and save it; write start motifs, clones and the history while it is trained."""
     trainer.initialise_network()

@@ -51,6 +51,7 @@ def make_model_card(run: Run, notes: str = "") -> str:
 
 
 def _describe_training(run: Run) -> Iterator[str]:
+    """Yield the lines about cohort, split, settings, size and warnings of a training."""
     sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in PARTS)
     changes = run.settings.config.changes()
     network = run.model.network

@@ -293,8 +293,8 @@ class _Splits:
 
 def save_predictions(path: Path, table: pd.DataFrame) -> None:
     """Write a table of predictions as TSV, packed if its name ends in .gz, under a temporary name first."""
-    with write_atomically(path) as aside:
-        table.to_csv(aside, sep="\t", index=False, compression="gzip" if path.suffix == ".gz" else None)
+    with write_atomically(path) as temporary_path:
+        table.to_csv(temporary_path, sep="\t", index=False, compression="gzip" if path.suffix == ".gz" else None)
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:

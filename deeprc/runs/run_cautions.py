@@ -66,6 +66,7 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
 
 
 def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning if no held-out repertoires can say how good the network is."""
     if performance.held_out is None:
         text = (
             "All labelled repertoires of this cohort were used to train or to choose the network, so nothing here "
@@ -102,6 +103,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
 
 
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target for which the network is not significantly better than chance."""
     for target, aucs in _iterate_aucs(performance):
         poor = [(contrast, auc) for contrast, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
@@ -150,6 +152,7 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
 
 
 def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+    """Return warnings about donors in several parts of the split, and about held-out parts with few donors."""
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
     cautions = find_divided_donor_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
@@ -224,6 +227,7 @@ def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]
 
 
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target with few held-out repertoires, so that its metric is uncertain."""
     part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
         sizes = {contrast.positive: min(auc.n_positive, auc.n_negative) for contrast, auc in aucs}
@@ -253,6 +257,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
 
 
 def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target that is predicted much better on training than on validation repertoires."""
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
     )
@@ -265,7 +270,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
             contrast.positive: (training.value, validation.value)
             for contrast, training, validation in pairs
             if training and validation
-            if _is_learned_by_heart(training.value, validation.value, training.low, 0.5, _GAP)
+            if _is_overfitted(training.value, validation.value, training.low, 0.5, _GAP)
         }
         if learned:
             of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
@@ -277,7 +282,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
         yield from _warn_of_overfitted_numeric_target(numeric, performance, explanation)
 
 
-def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
+def _is_overfitted(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
     """Return whether training is better than chance, and validation below its interval, by more than the gap."""
     return low > chance and validation < low and training - validation > gap
 
@@ -287,7 +292,7 @@ def _warn_of_overfitted_numeric_target(
 ) -> Iterator[Caution]:
     training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
-    if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
+    if training and validation and _is_overfitted(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
             f"r²{numeric.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
             f"repertoires: {explanation}"

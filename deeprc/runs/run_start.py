@@ -79,15 +79,17 @@ def _write_folder(prepared: PreparedRun, checks: RunChecks, summary: TrainingSum
     with name_write_errors(folder):
         real_folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(real_folder) as hidden:
-            aside = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
-            aside.mkdir()
-            write_splits(aside, prepared.split, prepared.dataset)
-            write_text(aside / "environment.json", json.dumps(describe_environment(prepared.device), indent=1) + "\n")
-            write_text(aside / CHECKS_FILE, checks.to_json())
-            write_summary(aside, summary)
-            write_text(aside / "config.yaml", prepared.settings.to_yaml())
+            temporary_path = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
+            temporary_path.mkdir()
+            write_splits(temporary_path, prepared.split, prepared.dataset)
+            write_text(
+                temporary_path / "environment.json", json.dumps(describe_environment(prepared.device), indent=1) + "\n"
+            )
+            write_text(temporary_path / CHECKS_FILE, checks.to_json())
+            write_summary(temporary_path, summary)
+            write_text(temporary_path / "config.yaml", prepared.settings.to_yaml())
             try:
-                aside.replace(real_folder)
+                temporary_path.replace(real_folder)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise

@@ -29,7 +29,7 @@ from deeprc.files import check_new_folder, check_regular_file
 from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
-from deeprc.runs.experiment import Progress, resume_run, train_run
+from deeprc.runs.experiment import TrainingProgress, resume_run, train_run
 from deeprc.runs.file_digests import find_foreign_files
 from deeprc.runs.metrics import read_metrics
 from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
@@ -153,7 +153,7 @@ def train_runs(
     options: RunOptions,
     *,
     workers: Workers = HERE,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
     begin: Callable[[], None] | None = None,
 ) -> list[Path]:
     """Train several runs, and return their run directories, which are in one folder.
@@ -192,7 +192,7 @@ def train_runs(
     return [Path(output) / training.name for training in trainings]
 
 
-def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
+def _train_all(trainings: Sequence[_Training], workers: Workers, progress: TrainingProgress | None) -> None:
     """Train all runs; if one fails, end the others, unless they are on a cluster."""
     failures = []
     train = partial(_train_or_continue, progress)
@@ -344,7 +344,7 @@ def _restore_log_abundance(begun: Config, chosen: Config) -> Config:
     return replace(begun, network=replace(begun.network, abundance="log"))
 
 
-def _train_or_continue(progress: Progress | None, training: _Training) -> None:
+def _train_or_continue(progress: TrainingProgress | None, training: _Training) -> None:
     """Train a run, continue it, or do nothing if it has ended."""
     if training.has_ended:
         return

@@ -121,6 +121,7 @@ class Shift:
         yield Caution("warning", text, "setup", "another-chain", {"chains": dict(counts), "names": names})
 
     def _warn_of_distance(self) -> Iterator[Caution]:
+        """Yield a warning or note if repertoires are unusually far from the training repertoires."""
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
         if k == 0:
             return
@@ -162,6 +163,7 @@ class Shift:
         return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
 
     def _warn_of_copies(self) -> Iterator[Caution]:
+        """Yield a warning if repertoires share more junctions with those of the training than chance explains."""
         ids_and_copies = [
             (str(name), copy) for name, copy in zip(self.ids, self.copies, strict=True) if copy is not None
         ]

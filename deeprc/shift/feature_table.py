@@ -27,8 +27,8 @@ from deeprc.shift.measurements import POSITIONS, Measurements, measure_repertoir
 __all__ = [
     "ASPECTS",
     "MIN_SD",
-    "Feature",
     "FeatureTable",
+    "ShiftFeature",
     "compute_features",
     "convert_from_scale",
     "convert_to_scale",
@@ -36,7 +36,7 @@ __all__ = [
     "list_features",
 ]
 
-Scale = Literal["share", "log", "number"]
+FeatureScale = Literal["share", "log", "number"]
 
 ASPECTS = (
     *("chain", "V genes", "J genes", "junction lengths", "residues"),
@@ -44,7 +44,7 @@ ASPECTS = (
 )
 """Aspects of repertoires, to which the features belong. Earlier ones explain later ones, so reasons have this order."""
 
-MIN_SD: Mapping[Scale, float] = {"share": 0.02, "log": 0.05, "number": 0.05}
+MIN_SD: Mapping[FeatureScale, float] = {"share": 0.02, "log": 0.05, "number": 0.05}
 """Standard deviation that is added to that of each feature, by its scale, so that tiny differences do not count."""
 
 _GENE_ASPECTS = {"v_call": "V genes", "j_call": "J genes"}
@@ -60,12 +60,12 @@ _FILE_PROPERTIES = {
 
 
 @dataclass(frozen=True)
-class Feature:
+class ShiftFeature:
     """A feature: its aspect, its name, and the scale on which it is compared."""
 
     aspect: str
     name: str
-    scale: Scale
+    scale: FeatureScale
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FeatureTable:
         Most frequent gene of a feature that counts several genes together, texts (B,) by the feature's name.
     """
 
-    features: tuple[Feature, ...]
+    features: tuple[ShiftFeature, ...]
     values: Floats
     sampling_variance: Floats
     file_properties: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -96,14 +96,14 @@ class FeatureTable:
         return len(self.values)
 
 
-def convert_to_scale(scale: Scale, values: Floats) -> Floats:
+def convert_to_scale(scale: FeatureScale, values: Floats) -> Floats:
     """Return shares, sizes or numbers on the scale on which they are compared."""
     if scale == "share":
         return np.asarray(2 * np.arcsin(np.sqrt(np.clip(values, 0, 1))))
     return np.log(np.maximum(values, 0.5)) if scale == "log" else np.asarray(values, np.float64)
 
 
-def convert_from_scale(scale: Scale, value: float) -> float:
+def convert_from_scale(scale: FeatureScale, value: float) -> float:
     """Return the share, size or number of a scaled value: the inverse of `convert_to_scale`."""
     if scale == "share":
         return float(np.sin(np.clip(value, 0, np.pi) / 2) ** 2)
@@ -126,7 +126,7 @@ def learn_vocabulary(dataset: RepertoireDataset) -> dict[str, tuple[str, ...]]:
     return vocabulary
 
 
-def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...]:
+def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[ShiftFeature, ...]:
     """Return the features that `compute_features` gives for a vocabulary.
 
     Raises
@@ -135,19 +135,19 @@ def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...
         If the vocabulary has another field than `v_call` and `j_call`.
     """
     genes = [
-        Feature(_GENE_ASPECTS[column], name, "share")
+        ShiftFeature(_GENE_ASPECTS[column], name, "share")
         for column, names in vocabulary.items()
         for name in (*names, f"another {_GENES[column]}", f"no {_GENES[column]}")
     ]
     features = [
-        *(Feature("chain", name, "share") for name in (LOCI if vocabulary else ())),
+        *(ShiftFeature("chain", name, "share") for name in (LOCI if vocabulary else ())),
         *genes,
-        *(Feature("junction lengths", name, "number") for name in (_MEAN_LENGTH, _LENGTH_DEVIATION)),
-        *(Feature("residues", f"{position} is {aa}", "share") for position in POSITIONS for aa in AMINO_ACIDS),
-        Feature("depth", "depth", "log"),
-        Feature("counts", "mean count", "log"),
-        *(Feature("clonality", name, "share") for name in ("clonality", _LARGEST)),
-        Feature("dropped rows", _DROPPED, "share"),
+        *(ShiftFeature("junction lengths", name, "number") for name in (_MEAN_LENGTH, _LENGTH_DEVIATION)),
+        *(ShiftFeature("residues", f"{position} is {aa}", "share") for position in POSITIONS for aa in AMINO_ACIDS),
+        ShiftFeature("depth", "depth", "log"),
+        ShiftFeature("counts", "mean count", "log"),
+        *(ShiftFeature("clonality", name, "share") for name in ("clonality", _LARGEST)),
+        ShiftFeature("dropped rows", _DROPPED, "share"),
     ]
     return tuple(sorted(features, key=lambda feature: ASPECTS.index(feature.aspect)))
 
@@ -183,19 +183,20 @@ def _make_share_features(aspect: str, names: Iterable[str], counts: Floats, n: F
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(n > 0, convert_to_scale("share", counts / n), np.nan)
         sampling_variance = np.where(n > 0, 1 / n, np.nan) + np.zeros_like(values)
-    return FeatureTable(tuple(Feature(aspect, name, "share") for name in names), values, sampling_variance)
+    return FeatureTable(tuple(ShiftFeature(aspect, name, "share") for name in names), values, sampling_variance)
 
 
 def _make_numeric_feature(
-    aspect: str, name: str, scale: Scale, values: Floats, sampling_variance: Floats | None = None
+    aspect: str, name: str, scale: FeatureScale, values: Floats, sampling_variance: Floats | None = None
 ) -> FeatureTable:
     """Return one number of each repertoire, (B,), as a feature; its sampling variance is on the same scale."""
     scaled = convert_to_scale(scale, values)[:, None]
     given = np.zeros_like(scaled) if sampling_variance is None else sampling_variance[:, None]
-    return FeatureTable((Feature(aspect, name, scale),), scaled, np.where(np.isnan(scaled), np.nan, given))
+    return FeatureTable((ShiftFeature(aspect, name, scale),), scaled, np.where(np.isnan(scaled), np.nan, given))
 
 
 def _compute_gene_features(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> FeatureTable:
+    """Return the shares of the named genes of a field, of all other genes, and of sequences without a gene."""
     n_named = np.array([[profile.count_named(field)] for profile in profiles], float)
     kept = np.array([[profile.kept] for profile in profiles], float)
     counts = np.array([[profile.usage.get(field, {}).get(name, 0) for name in names] for profile in profiles], float)

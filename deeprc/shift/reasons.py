@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.shift.feature_table import ASPECTS, Feature, FeatureTable, convert_from_scale
+from deeprc.shift.feature_table import ASPECTS, FeatureTable, ShiftFeature, convert_from_scale
 from deeprc.shift.training_reference import Deviations, Reference
 
 __all__ = ["MAX_REASONS", "name_other_chains", "name_reasons"]
@@ -93,7 +93,7 @@ def _format_range(low: str, high: str) -> str:
     return f"{low.removesuffix('%')} to {high}" if low.endswith("%") else f"{low} to {high}"
 
 
-def _format_value(feature: Feature, value: float) -> str:
+def _format_value(feature: ShiftFeature, value: float) -> str:
     if feature.name == "depth":
         return f"{value:,.0f}"
     if feature.scale == "share" and feature.name != "clonality":

@@ -25,7 +25,7 @@ from deeprc.arrays import Floats
 from deeprc.documents import check_format, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import write_text
-from deeprc.shift.feature_table import ASPECTS, MIN_SD, Feature, FeatureTable, list_features
+from deeprc.shift.feature_table import ASPECTS, MIN_SD, FeatureTable, ShiftFeature, list_features
 
 __all__ = [
     "MIN_DONORS",
@@ -100,7 +100,7 @@ class Reference:
     """
 
     vocabulary: dict[str, tuple[str, ...]]
-    features: tuple[Feature, ...]
+    features: tuple[ShiftFeature, ...]
     mean: tuple[float, ...]
     variance_between: tuple[float, ...]
     variance_of_mean: tuple[float, ...]
@@ -190,7 +190,7 @@ class _StoredReference:
     """The content of `shift.json`; see `Reference` and `_NAMES_IN_FILE`."""
 
     vocabulary: dict[str, tuple[str, ...]]
-    features: tuple[Feature, ...]
+    features: tuple[ShiftFeature, ...]
     centre: tuple[float, ...]
     spread: tuple[float, ...]
     error: tuple[float, ...]
@@ -258,7 +258,7 @@ def _sum_moments(values: Floats, sampling_variance: Floats, origin: Floats) -> t
 
 
 def _compute_deviations(
-    values: Floats, sampling_variance: Floats, moments: _Moments, features: Sequence[Feature]
+    values: Floats, sampling_variance: Floats, moments: _Moments, features: Sequence[ShiftFeature]
 ) -> Floats:
     """Return the deviations of repertoires from the means, in standard deviations of a new repertoire, (B, F)."""
     mean, variance_between, variance_of_mean = moments
@@ -266,7 +266,7 @@ def _compute_deviations(
     return np.asarray((values - mean) / np.sqrt(variance_between + variance_of_mean + sampling_variance + min_sds**2))
 
 
-def _compute_statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
+def _compute_statistics(z: Floats, features: Sequence[ShiftFeature]) -> dict[str, Floats]:
     """Return the statistics of each aspect, (B,), by their names, such as "V genes:max"."""
     values: dict[str, Floats] = {}
     deviation = np.nan_to_num(np.abs(z))  # an unknown feature does not count

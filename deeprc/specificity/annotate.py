@@ -21,7 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError, join_names
 from deeprc.specificity.background import (
-    Background,
+    BackgroundClones,
     Strata,
     classify_publicity,
     count_carrying_repertoires,
@@ -228,7 +228,7 @@ def _compare_with_chance(
 
 
 def _make_strata(
-    different: pd.DataFrame, junctions: Mapping[str, int], background: Background, cohort: RepertoireDataset
+    different: pd.DataFrame, junctions: Mapping[str, int], background: BackgroundClones, cohort: RepertoireDataset
 ) -> tuple[Strata, Strata]:
     """Return the strata of the sequences of the table and of the clones of the background."""
     owners = np.array(list(junctions.values()), np.int64)

@@ -24,7 +24,7 @@ from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences
 
 __all__ = [
-    "Background",
+    "BackgroundClones",
     "Strata",
     "classify_publicity",
     "count_carrying_repertoires",
@@ -46,7 +46,7 @@ class Strata(NamedTuple):
     publicity: Integers
 
 
-class Background(NamedTuple):
+class BackgroundClones(NamedTuple):
     """m clones of a cohort, and the class of their number of carriers, (m,), see `classify_publicity`."""
 
     sequences: Sequences
@@ -69,7 +69,7 @@ def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, seq
     return n_carriers
 
 
-def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
+def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> BackgroundClones:
     """Return clones of each publicity of a cohort, drawn at random; a clone is a junction here.
 
     `without` are junctions that are left out: those of the table, which are compared with the others.
@@ -91,7 +91,7 @@ def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] 
     fields = [name for name in dataset.gene_fields if name == "v_call"]
     clones = dataset.take_clones(np.concatenate(rows), fields)
     kept = np.flatnonzero(~pd.Series(clones.decode(), dtype=object).isin(set(without)))
-    return Background(clones.take(kept), np.concatenate(classes)[kept])
+    return BackgroundClones(clones.take(kept), np.concatenate(classes)[kept])
 
 
 def estimate_match_rates(table: Strata, background: Strata, hits: NDArray[np.bool_]) -> Floats:

@@ -21,14 +21,14 @@ from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import pass_groups
 
-__all__ = ["Member", "Training", "fit_member", "is_network", "score_with"]
+__all__ = ["Member", "TrainingFolds", "fit_member", "is_network", "score_with"]
 
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingFolds:
     """The repertoires and labels from which the members learn.
 
     Attributes
@@ -97,7 +97,7 @@ def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
     return np.asarray(calibration.slope * scores + calibration.intercept)
 
 
-def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
+def fit_member(method: Method, training: TrainingFolds) -> tuple[Member, Floats]:
     """Fit a method to repertoires; return it with the cross-fitted score of each repertoire, (B,).
 
     For a method with a search space, the setting with the highest AUC over the folds is chosen, and the method is then
@@ -114,7 +114,7 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     return Member(method.name, [model], mean.item(), spread.item()), fitted.scores
 
 
-def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tuple[Member, Floats]:
+def _fit_per_fold(name: str, estimator: BaseEstimator, training: TrainingFolds) -> tuple[Member, Floats]:
     """Fit a network without each fold in turn; return the networks as one member, and the scores of these folds."""
     scores = np.zeros(len(training.y))
     models = []

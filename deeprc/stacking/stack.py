@@ -31,7 +31,7 @@ from deeprc.groups import validate_groups
 from deeprc.labels import encode_two_classes, find_canonical_order, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
-from deeprc.stacking.members import Member, Training, fit_member, is_network
+from deeprc.stacking.members import Member, TrainingFolds, fit_member, is_network
 from deeprc.stacking.storage import list_allowed_members, restore_members, store_members
 
 __all__ = ["MEMBERS", "Stack"]
@@ -163,7 +163,9 @@ class Stack(BinaryClassifier):
         order = find_canonical_order(X, positive)
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
-        training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
+        training = TrainingFolds(
+            X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed
+        )
         members, cross_fitted_scores = [], []
         methods = self._select_usable_methods(X)
         for method in track(methods, "members of the stack", len(methods)):
@@ -204,7 +206,7 @@ class Stack(BinaryClassifier):
                 return fold_of
         raise ValueError("groups: expected donors that can be divided into folds with both classes each")
 
-    def _fit_combination(self, scores: Floats, training: Training) -> None:
+    def _fit_combination(self, scores: Floats, training: TrainingFolds) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
         slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
         fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)

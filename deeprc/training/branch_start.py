@@ -22,14 +22,16 @@ from deeprc.labels import find_canonical_order
 from deeprc.nn.network import DeepRC
 from deeprc.progress import track
 from deeprc.tasks import Task
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 
 __all__ = ["learn_branches", "leave_out_clones"]
 
 _logger = logging.getLogger(__name__)
 
 
-def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
+def learn_branches(
+    network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], parts: Sequence[LabelledRepertoires]
+) -> None:
     """Fit the branches, and attach those to the network that predict held-out repertoires; there may be none.
 
     Several ranks divide what they count in each repertoire. Rank 0 alone finds shared clones and fits the branches:
@@ -43,10 +45,10 @@ def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
         Configuration, which says which branches the network may have.
     tasks
         Tasks of the labels.
-    folds
+    parts
         Folds to learn from, of one container.
     """
-    cohort = Fold.join(folds)
+    cohort = LabelledRepertoires.join(parts)
     ordered = cohort.take(find_canonical_order(cohort.dataset, cohort.labels))
     training = TrainingCohort(ordered.dataset, ordered.labels, tasks, ordered.groups)
     fitted = ranks.compute_once(lambda: fit_branches(config, training), shared=[training.dataset.container])
@@ -60,16 +62,16 @@ def learn_branches(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     network.branches.store_known_scores(ordered.dataset, scores)
 
 
-def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
-    """Return a fold without the sequences that match a stored clone of the network; the same fold if it stores none.
+def leave_out_clones(network: DeepRC, repertoires: LabelledRepertoires) -> LabelledRepertoires:
+    """Return repertoires without the sequences that match a stored clone; the same ones if the network stores none.
 
     The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
     pieces.
     """
     branch = next((branch for branch in network.branches or () if isinstance(branch, CloneBranch)), None)
     if branch is None:
-        return fold
-    dataset = fold.dataset
+        return repertoires
+    dataset = repertoires.dataset
     matching_rows = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
     _logger.info(
         "%s of %s sequences of %d repertoires match a stored clone, and the search for motifs leaves them out",
@@ -77,4 +79,4 @@ def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
         f"{int(dataset.n_sequences.sum()):,}",
         len(dataset),
     )
-    return replace(fold, dataset=RemainingDataset(dataset, matching_rows))
+    return replace(repertoires, dataset=RemainingDataset(dataset, matching_rows))

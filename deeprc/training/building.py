@@ -23,6 +23,9 @@ __all__ = ["MAX_WEIGHTS", "build_network"]
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights of a network; training needs about six numbers of 32 bits for each weight."""
 
+_OTHER_SETTINGS = {"abundance", "composition", "composition_counts", "clones"}
+"""Settings of the section `network` that `DeepRC` does not take: those of its input, and of its branches."""
+
 _FILLS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
@@ -39,9 +42,7 @@ def build_network(
     InputError
         If the network would have more than `MAX_WEIGHTS` weights.
     """
-    arguments = dict(vars(config.network))
-    for name in ("abundance", "composition", "composition_counts", "clones"):
-        arguments.pop(name)
+    arguments = {name: value for name, value in vars(config.network).items() if name not in _OTHER_SETTINGS}
     arguments["frozen_embedding"] = arguments.pop("embedding_weights") is not None
     arguments["precision"] = resolve_precision(config.network.precision, device)
     make = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **arguments)

@@ -21,7 +21,7 @@ from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
-    from deeprc.training.fold import Fold
+    from deeprc.training.labelled_repertoires import LabelledRepertoires
     from deeprc.training.model import TrainedModel
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 
-def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
+def calibrate_model(model: TrainedModel, validation: LabelledRepertoires) -> TrainedModel:
     """Return the model with probabilities calibrated on validation repertoires, if its configuration has `calibrate`.
 
     The scores of branches for the validation repertoires are cross-fitted. Outputs, attention and contributions do not

@@ -33,9 +33,9 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     text = json.dumps(to_plain(state))
     metadata = {"state": text, "digest": digest_tensors(contiguous, text=text)}
 
-    def save(aside: Path) -> None:
-        save_file(contiguous, aside, metadata=metadata)
-        _sort_header(aside)
+    def save(temporary_path: Path) -> None:
+        save_file(contiguous, temporary_path, metadata=metadata)
+        _sort_header(temporary_path)
 
     write_safetensors(path, save)
 

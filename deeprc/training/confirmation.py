@@ -19,11 +19,11 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import weigh_gaps
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import find_start_motifs, find_start_variants
 from deeprc.training.search_outputs import make_search_output
@@ -37,7 +37,7 @@ _LEVEL = 0.05
 
 
 def find_confirmed_motifs(
-    config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
+    config: Config, tasks: Sequence[Task], train: LabelledRepertoires, validation: LabelledRepertoires, *, seed: int
 ) -> list[EnrichedMotif]:
     """Return the motifs of `find_start_motifs`, with weights of the residues at their gaps.
 
@@ -61,7 +61,7 @@ def find_confirmed_motifs(
 
 
 def _find_confirmed(
-    config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, seed: int
+    config: Config, tasks: Sequence[Task], train: LabelledRepertoires, validation: LabelledRepertoires, seed: int
 ) -> list[EnrichedMotif]:
     """Return the start motifs of the training fold, without doubtful ones that the validation fold does not confirm."""
     own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
@@ -81,7 +81,7 @@ def _find_confirmed(
 
 
 def confirm_motifs(
-    motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], *, seed: int
+    motifs: Sequence[EnrichedMotif], repertoires: LabelledRepertoires, tasks: Sequence[Task], *, seed: int
 ) -> list[EnrichedMotif]:
     """Return the motifs that are associated with the label in other repertoires, in the same direction.
 
@@ -94,22 +94,24 @@ def confirm_motifs(
     ----------
     motifs
         Motifs, each of which is tested alone.
-    fold, tasks
+    repertoires, tasks
         The other repertoires with their labels and donors, and the tasks of the labels.
     seed
         Seed of the permutations.
     """
     rng = np.random.default_rng(seed)
-    p_values = [_compute_p_value(motif, fold, tasks, rng) for motif in motifs]
+    p_values = [_compute_p_value(motif, repertoires, tasks, rng) for motif in motifs]
     return [motif for motif, p in zip(motifs, p_values, strict=True) if p * len(motifs) <= _LEVEL]
 
 
-def _compute_p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
+def _compute_p_value(
+    motif: EnrichedMotif, repertoires: LabelledRepertoires, tasks: Sequence[Task], rng: np.random.Generator
+) -> float:
     """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
 
     The true labels count as one of the permutations.
     """
-    search_output, _ = make_search_output(fold, tasks, motif.output)
+    search_output, _ = make_search_output(repertoires, tasks, motif.output)
     if search_output.n_donors < 2:
         return 1.0
     labels = search_output.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)

@@ -29,8 +29,8 @@ from deeprc.outputs import activate
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
-from deeprc.training.fold import Fold
-from deeprc.training.inner_split import split_fold
+from deeprc.training.inner_split import split_repertoires
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
@@ -85,8 +85,10 @@ class DeepRCEstimator(RepertoireEstimator):
         """Return the task that is predicted."""
         raise NotImplementedError
 
-    def _train(self, train: Fold, validation: Fold, *, branches_use_validation: bool) -> None:
-        """Train on one fold, with early stopping on the other."""
+    def _train(
+        self, train: LabelledRepertoires, validation: LabelledRepertoires, *, branches_use_validation: bool
+    ) -> None:
+        """Train on some repertoires, with early stopping on others."""
         config = load_config(self.config, self.overrides or {})
         if not branches_use_validation:
             config = replace(config, training=replace(config.training, branches_use_validation=False))
@@ -95,35 +97,35 @@ class DeepRCEstimator(RepertoireEstimator):
         self.history_ = trainer.fit().history
         self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), pooled_value_cache=None)
         self.train_digests_, self.validation_digests_ = (
-            np.array(identify_repertoires(fold.dataset), dtype=str) for fold in (train, validation)
+            np.array(identify_repertoires(repertoires.dataset), dtype=str) for repertoires in (train, validation)
         )
 
     def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:
         """Return the label of each validation repertoire, (B,); raise ValueError if one is missing or unknown."""
         raise NotImplementedError
 
-    def _make_folds(
+    def _split_given(
         self,
-        given: Fold,
+        given: LabelledRepertoires,
         X_validation: RepertoireDataset | None,
         y_validation: ArrayLike | None,
         groups_validation: ArrayLike | None,
-    ) -> tuple[Fold, Fold]:
-        """Return the fold to learn from, and the one for early stopping, which is a part of `given` without others.
+    ) -> tuple[LabelledRepertoires, LabelledRepertoires]:
+        """Return the repertoires to learn from, and those for early stopping; without X_validation, parts of `given`.
 
         `given` has X, y and groups of `fit`, whose other parameters are the same.
         """
         if X_validation is not None:
             labels = self._encode_validation_labels(X_validation, y_validation)
             groups = validate_groups(X_validation, groups_validation, several=False)
-            return given, Fold(X_validation, labels[:, None], groups)
+            return given, LabelledRepertoires(X_validation, labels[:, None], groups)
         for name, value in (("y_validation", y_validation), ("groups_validation", groups_validation)):
             if value is not None:
                 raise ValueError(f"{name}: expected None, because there is no X_validation")
         if given.groups is None:
             _warn_of_donors(given.dataset)
         stratify = isinstance(self, RepertoireClassifier)
-        return split_fold(given, self.validation_fraction, stratify=stratify, seed=self.seed)
+        return split_repertoires(given, self.validation_fraction, stratify=stratify, seed=self.seed)
 
     def _check_validation_fraction(self) -> None:
         """Raise ValueError if the share of repertoires for early stopping is not between 0 and 1."""
@@ -226,14 +228,14 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         """
         self._check_validation_fraction()
         self.classes_, index = encode_classes(X, y)
-        given = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
-        train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
+        given = LabelledRepertoires(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
+        train, validation = self._split_given(given, X_validation, y_validation, groups_validation)
         if X_validation is None:
             self._check_classes(train, validation)
         self._train(train, validation, branches_use_validation=X_validation is None)
         return self
 
-    def _check_classes(self, train: Fold, validation: Fold) -> None:
+    def _check_classes(self, train: LabelledRepertoires, validation: LabelledRepertoires) -> None:
         """Raise ValueError if a class is missing among training repertoires; warn if one is among the others."""
         index = np.arange(len(self.classes_))
         missing = [self.classes_[np.setdiff1d(index, part.labels[:, 0])].tolist() for part in (train, validation)]
@@ -305,8 +307,8 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         The other parameters, and the errors, are those of `DeepRCClassifier.fit`.
         """
         self._check_validation_fraction()
-        given = Fold(X, validate_numbers(X, y)[:, None], validate_groups(X, groups))
-        train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
+        given = LabelledRepertoires(X, validate_numbers(X, y)[:, None], validate_groups(X, groups))
+        train, validation = self._split_given(given, X_validation, y_validation, groups_validation)
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
         self._train(train, validation, branches_use_validation=X_validation is None)
         return self

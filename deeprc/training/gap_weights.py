@@ -24,9 +24,9 @@ from deeprc.progress import open_step
 from deeprc.rank_calls import compute_parts, divide_repertoires
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_frequencies import BlockSequences, iterate_blocks
 from deeprc.training.kmer_sets import ANY
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.search_outputs import make_search_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
@@ -50,7 +50,9 @@ def describe_gaps(motif: EnrichedMotif) -> str:
     return "; ".join(gap_texts)
 
 
-def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task]) -> list[EnrichedMotif]:
+def weigh_gaps(
+    motifs: Sequence[EnrichedMotif], repertoires: LabelledRepertoires, tasks: Sequence[Task]
+) -> list[EnrichedMotif]:
     """Return the motifs with their `gap_weights`.
 
     The association of a motif with one residue at a gap is the slope of its frequency over the label, divided by its
@@ -63,16 +65,16 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     ----------
     motifs
         Motifs in the order in which they were found; those of one output in the order in which they were chosen.
-    fold, tasks
+    repertoires, tasks
         Training repertoires with their labels and donors, and the tasks of the labels.
     """
     gaps = [(m, offset) for m, motif in enumerate(motifs) for offset in motif.gaps]
     if not gaps:
         return list(motifs)
-    counts, n_excluded = _count_letters(fold.dataset, motifs, gaps)
+    counts, n_excluded = _count_letters(repertoires.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
-        search_output, labelled = make_search_output(fold, tasks, motifs[m].output)
+        search_output, labelled = make_search_output(repertoires, tasks, motifs[m].output)
         sizes = search_output.dataset.n_sequences - n_excluded[labelled, m]
         estimates = None
         if sizes.any():

@@ -12,23 +12,25 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
 
 from deeprc.groups import shuffle_groups
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 
-__all__ = ["split_fold"]
+__all__ = ["split_repertoires"]
 
 _MAX_FRACTION_OF_DONORS = 0.5  # largest `validation_fraction` if donors stay together
 
 
-def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tuple[Fold, Fold]:
-    """Split a fold into one to learn from and one for early stopping; the order of the repertoires has no effect.
+def split_repertoires(
+    repertoires: LabelledRepertoires, fraction: float, *, stratify: bool, seed: int
+) -> tuple[LabelledRepertoires, LabelledRepertoires]:
+    """Split repertoires into those to learn from and those for early stopping; their order has no effect.
 
     Parameters
     ----------
-    fold
+    repertoires
         B repertoires with one task. Those with equal groups stay together.
     fraction
-        Share of the repertoires that are for early stopping: at least one repertoire, or one of each class. If the fold
-        has groups, the share is only about this one, because donors are not divided.
+        Share of the repertoires that are for early stopping: at least one repertoire, or one of each class. If they
+        have groups, the share is only about this one, because donors are not divided.
     stratify
         Whether labels are classes, whose shares both parts keep.
     seed
@@ -37,14 +39,14 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     Raises
     ------
     ValueError
-        If too few repertoires are left to learn from, a class has one repertoire only (with groups: each class), or the
-        fold has groups and the fraction is above 0.5.
+        If too few repertoires are left to learn from, a class has one repertoire only (with groups: each class), or
+        there are groups and the fraction is above 0.5.
     """
-    fold = fold.take_labelled_in_order()
-    n, labels = len(fold.labels), fold.labels[:, 0]
+    repertoires = repertoires.take_labelled_in_order()
+    n, labels = len(repertoires.labels), repertoires.labels[:, 0]
     class_sizes = np.unique(labels, return_counts=True)[1] if stratify else np.array([n])
     n_held_out = max(len(class_sizes), round(fraction * n))
-    if fold.groups is None:
+    if repertoires.groups is None:
         if class_sizes.min() < 2:
             raise ValueError("y: expected at least two repertoires of each class, found one")
         _check_enough_left(n - n_held_out, fraction, class_sizes)
@@ -57,11 +59,11 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     elif stratify and class_sizes.max() < 2:
         raise ValueError("y: expected a class of at least two repertoires, found one repertoire of each class")
     elif stratify:
-        parts = _split_donors_by_class(fold.groups, labels, n_held_out, seed)
+        parts = _split_donors_by_class(repertoires.groups, labels, n_held_out, seed)
     else:
         share = min(_MAX_FRACTION_OF_DONORS, n_held_out / n)
-        parts = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=fold.groups))
-    train, held_out = (fold.take(part) for part in parts)
+        parts = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=repertoires.groups))
+    train, held_out = (repertoires.take(part) for part in parts)
     return train, held_out
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.training.kmer_sets import KmerSet
 
-__all__ = ["Candidates"]
+__all__ = ["KmerCandidates"]
 
 
 @dataclass(frozen=True)
-class Candidates:
+class KmerCandidates:
     """n k-mers that may be motifs.
 
     Attributes
@@ -34,22 +34,22 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.kmers)
 
-    def take(self, rows: Integers | Flags) -> Candidates:
+    def take(self, rows: Integers | Flags) -> KmerCandidates:
         """Return some of the candidates, by their rows."""
-        return Candidates(self.kmers.take(rows), self.correlation[rows], self.overdispersed[rows])
+        return KmerCandidates(self.kmers.take(rows), self.correlation[rows], self.overdispersed[rows])
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Candidates]) -> Candidates:
+    def concatenate(cls, parts: Sequence[KmerCandidates]) -> KmerCandidates:
         """Join the candidates of several parts, in their order."""
         correlation = np.concatenate([part.correlation for part in parts])
         overdispersed = np.concatenate([part.overdispersed for part in parts])
         return cls(KmerSet.concatenate([part.kmers for part in parts]), correlation, overdispersed)
 
-    def sort(self) -> Candidates:
+    def sort(self) -> KmerCandidates:
         """Return the candidates, strongest first."""
         return self.take(np.lexsort((self.kmers.code, self.kmers.spacing_index, -np.abs(self.correlation))))
 
-    def take_first_of_each_sign(self, max_of_sign: int) -> Candidates:
+    def take_first_of_each_sign(self, max_of_sign: int) -> KmerCandidates:
         """Return the first `max_of_sign` candidates with a positive correlation, and as many with a negative one."""
         rank = np.zeros(len(self), np.int64)
         for sign in (self.correlation > 0, self.correlation <= 0):

@@ -80,7 +80,7 @@ def correlate(
     weighted_labels = np.ascontiguousarray((weights[:, None] * standardise(labels, weights)).T, np.float32)  # (L, B)
     n_labels = len(weighted_labels)
     sizes = [count_kmers_of(spacing) for spacing in spacings]
-    max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local())
+    max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local_ranks())
     passes = _plan_passes(sizes, _order_spacings(spacings), max_kmers)
     buffer = np.empty(n_labels * max((sum(sizes[i] for i in indices) for indices in passes), default=0), np.float32)
     n_passes = "1 pass" if len(passes) == 1 else f"{len(passes)} passes"

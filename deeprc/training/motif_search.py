@@ -13,10 +13,10 @@ import numpy as np
 
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_dispersion import Dispersion
 from deeprc.training.kmer_sets import Spacing
 from deeprc.training.kmer_summaries import summarise_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.output_search import OutputSearch
 from deeprc.training.permutation_null import N_PERMUTATIONS
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
@@ -52,7 +52,7 @@ class MotifLimits:
 
 
 def find_enriched_motifs(
-    fold: Fold,
+    repertoires: LabelledRepertoires,
     tasks: Sequence[Task],
     *,
     spacings: Sequence[Spacing],
@@ -79,7 +79,7 @@ def find_enriched_motifs(
 
     Parameters
     ----------
-    fold
+    repertoires
         Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored.
     tasks
         Tasks of the labels.
@@ -93,7 +93,7 @@ def find_enriched_motifs(
     if not spacings or limits.max_motifs < 1:
         return []
     rng, variant_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
-    all_search_outputs = list(iterate_search_outputs(fold, tasks, max(limits.min_donors, 2)))
+    all_search_outputs = list(iterate_search_outputs(repertoires, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(search_outputs.outputs) for search_outputs in all_search_outputs)
     by_output: list[list[EnrichedMotif]] = []
     variants_by_output: list[list[EnrichedMotif]] = []

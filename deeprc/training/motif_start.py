@@ -21,9 +21,9 @@ from deeprc.nn.network import DeepRC
 from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, add_in_turn, find_enriched_motifs
 from deeprc.training.motif_variants import find_all_variants
 from deeprc.training.output_fit import fit_output
@@ -46,7 +46,9 @@ _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have 
 _SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
-def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed: int) -> list[EnrichedMotif]:
+def find_start_motifs(
+    config: Config, tasks: Sequence[Task], repertoires: LabelledRepertoires, *, seed: int
+) -> list[EnrichedMotif]:
     """Return the motifs from which `start_network` may start a network, best first; the list may be empty.
 
     Motifs have 2 to 4 fixed residues within 6 positions, or within a kernel if it is narrower; see
@@ -60,30 +62,35 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
         Configuration; `seeded_start` is the largest share of kernels that start from motifs.
     tasks
         Tasks of the labels.
-    fold
+    repertoires
         Training repertoires, and no others, with their labels and donors.
     seed
         Seed of the permutations of labels.
     """
     limits = MotifLimits(_count_start_kernels(config), min_donors=MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
-    return find_enriched_motifs(fold, tasks, spacings=_list_spacings(config), limits=limits, seed=seed)
+    return find_enriched_motifs(repertoires, tasks, spacings=_list_spacings(config), limits=limits, seed=seed)
 
 
 def find_start_variants(
-    config: Config, tasks: Sequence[Task], fold: Fold, motifs: Sequence[EnrichedMotif], *, seed: int
+    config: Config,
+    tasks: Sequence[Task],
+    repertoires: LabelledRepertoires,
+    motifs: Sequence[EnrichedMotif],
+    *,
+    seed: int,
 ) -> list[EnrichedMotif]:
     """Return the variants of doubtful motifs that other repertoires have confirmed, see `find_all_variants`.
 
     `motifs` are these motifs, and the other parameters those of `find_start_motifs`. All together are at most as many
     as the kernels that may start from motifs, and all are different.
     """
-    n_outputs = sum(len(outputs.outputs) for outputs in iterate_search_outputs(fold, tasks, MIN_DONORS))
+    n_outputs = sum(len(outputs.outputs) for outputs in iterate_search_outputs(repertoires, tasks, MIN_DONORS))
     n_kernels = _count_start_kernels(config)
     chosen = {motif.letters: motif for motif in motifs}
     variants_by_output: list[list[EnrichedMotif]] = []
     if len(chosen) < n_kernels:
         for motif in motifs:
-            search_output, _ = make_search_output(fold, tasks, motif.output)
+            search_output, _ = make_search_output(repertoires, tasks, motif.output)
             variants = find_all_variants(
                 [motif],
                 search_output,
@@ -109,20 +116,22 @@ def _list_spacings(config: Config) -> list[tuple[int, ...]]:
     return [spacing for k in _RESIDUES if k <= span for spacing in enumerate_spacings(k, span)]
 
 
-def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], config: Config) -> str:
+def describe_start_motifs(
+    motifs: Sequence[EnrichedMotif], repertoires: LabelledRepertoires, tasks: Sequence[Task], config: Config
+) -> str:
     """Return sentences that name the motifs from which kernels start, or say why there are none.
 
     Parameters
     ----------
     motifs
         Motifs from which kernels start.
-    fold
+    repertoires
         Training repertoires with their labels and donors.
     tasks, config
         Tasks of the labels, and configuration, as in `find_start_motifs`.
     """
     n_kernels = config.network.n_kernels
-    if not motifs and (reason := _explain_missing_search(fold, tasks, config)):
+    if not motifs and (reason := _explain_missing_search(repertoires, tasks, config)):
         return f"deeprc did not search for short motifs, so the kernels start at random: {reason}."
     if not motifs:
         return (
@@ -139,18 +148,18 @@ def describe_start_motifs(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Se
     )
 
 
-def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -> str:
+def _explain_missing_search(repertoires: LabelledRepertoires, tasks: Sequence[Task], config: Config) -> str:
     """Return why `find_start_motifs` searches no motif; empty if it searches some."""
     if _count_start_kernels(config) == 0:
         share, n_kernels = config.training.seeded_start, config.network.n_kernels
         return f"seeded_start={share:g} of {n_kernels} kernels is less than one kernel"
     if not _list_spacings(config):
         return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
-    if any(True for _ in iterate_search_outputs(fold, tasks, MIN_DONORS)):
+    if any(True for _ in iterate_search_outputs(repertoires, tasks, MIN_DONORS)):
         return ""
-    each_task = zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True)
-    n_donors = [make_search_outputs(fold, task, outputs, column).n_donors for task, outputs, column in each_task]
-    units_text = "training repertoires" if fold.groups is None else "donors of training repertoires"
+    each_task = zip(tasks, get_output_slices(tasks), repertoires.labels.T, strict=True)
+    n_donors = [make_search_outputs(repertoires, task, outputs, column).n_donors for task, outputs, column in each_task]
+    units_text = "training repertoires" if repertoires.groups is None else "donors of training repertoires"
     return "; ".join(_explain_unsearched_task(task, n, units_text) for task, n in zip(tasks, n_donors, strict=True))
 
 

@@ -86,6 +86,7 @@ def find_all_variants(
     is_left_out, variants = has_motif.copy(), list[EnrichedMotif]()
 
     def find_round(latest: Sequence[EnrichedMotif], list_variants: ListVariants) -> list[EnrichedMotif]:
+        """Find variants of the latest motifs, and leave out the sequences that have one in later rounds."""
         new_variants = find_variants(
             latest,
             search_output,

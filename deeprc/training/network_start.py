@@ -11,7 +11,7 @@ from deeprc.tasks import Task
 from deeprc.training.branch_start import learn_branches, leave_out_clones
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_start import describe_start_motifs
 
 __all__ = ["fit_branches_and_find_motifs"]
@@ -20,7 +20,13 @@ _logger = logging.getLogger(__name__)
 
 
 def fit_branches_and_find_motifs(
-    network: DeepRC, config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
+    network: DeepRC,
+    config: Config,
+    tasks: Sequence[Task],
+    train: LabelledRepertoires,
+    validation: LabelledRepertoires,
+    *,
+    seed: int,
 ) -> list[EnrichedMotif]:
     """Attach branches to a new network, and return the motifs from which `start_network` may start its kernels.
 
@@ -43,14 +49,14 @@ def fit_branches_and_find_motifs(
     seed
         Seed of the training.
     """
-    folds = [train]
+    parts = [train]
     if config.training.branches_use_validation and train.dataset.is_of_same_cohort(validation.dataset):
-        folds.append(validation)
-    learn_branches(network, config.network, tasks, folds)
+        parts.append(validation)
+    learn_branches(network, config.network, tasks, parts)
     can_start = network.embedding.starts_from_motifs and config.network.abundance == "none"
     if config.training.seeded_start <= 0 or not can_start:
         return []
-    searched, confirming = (leave_out_clones(network, fold) for fold in (train, validation))
+    searched, confirming = (leave_out_clones(network, repertoires) for repertoires in (train, validation))
     motifs = find_confirmed_motifs(config, tasks, searched, confirming, seed=seed)
     _logger.info("%s", describe_start_motifs(motifs, searched, tasks, config))
     if {motif.output for motif in motifs} == set(range(network.n_outputs)):

@@ -14,7 +14,7 @@ from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.kmer_candidates import Candidates
+from deeprc.training.kmer_candidates import KmerCandidates
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import OverdispersedKmers
 from deeprc.training.kmer_frequencies import count_flagged
@@ -47,7 +47,7 @@ class _KmerTest:
     null: PermutationNull
     discoveries: FalseDiscoveryTest | None
 
-    def compute_p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
+    def compute_p_values(self, candidates: KmerCandidates, correlation: Floats) -> Floats:
         """Return the p-values that candidates have with these correlations, (n,)."""
         kmers = candidates.kmers
         k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
@@ -105,12 +105,14 @@ class OutputSearch:
             correlation = discoveries.correlation
         self._test = _KmerTest(null, discoveries)
         order = np.argsort(-np.abs(correlation), kind="stable")
-        self._overdispersed = Candidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_)).take(order)
+        self._overdispersed = KmerCandidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_)).take(
+            order
+        )
         self._occurrences = overdispersed.occurrences.take(order)  # of the overdispersed k-mers
 
     def find_best_motif(self) -> EnrichedMotif:
         """Return the motif with the lowest p-value of all k-mers, which may be no smaller than 1."""
-        candidates = Candidates.concatenate([self._first_candidates, self._overdispersed]).sort()
+        candidates = KmerCandidates.concatenate([self._first_candidates, self._overdispersed]).sort()
         best = int(self._test.compute_p_values(candidates, candidates.correlation).argmin())
         return self._make_motif(candidates, best, candidates.correlation)
 
@@ -156,15 +158,15 @@ class OutputSearch:
             rng=rng,
         )
 
-    def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
+    def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> KmerCandidates:
         """Return the strongest k-mers of all spacings as candidates, strongest first."""
         code = np.concatenate([kmers.code for _, kmers in strongest])
         correlation = np.concatenate([kmers.correlation for _, kmers in strongest])
         spacing_index = np.repeat([i for i, _ in strongest], [len(kmers.code) for _, kmers in strongest])
         kmers = KmerSet(self._spacings, spacing_index, code)
-        return Candidates(kmers, correlation, np.zeros(len(kmers), np.bool_)).sort()
+        return KmerCandidates(kmers, correlation, np.zeros(len(kmers), np.bool_)).sort()
 
-    def _join_overdispersed(self, candidates: Candidates) -> tuple[Candidates, Occurrences]:
+    def _join_overdispersed(self, candidates: KmerCandidates) -> tuple[KmerCandidates, Occurrences]:
         """Return the candidates, followed by the significant overdispersed k-mers, and the occurrences of them all."""
         p = self._test.compute_p_values(self._overdispersed, self._overdispersed.correlation)
         significant = np.flatnonzero(p <= self._level)
@@ -172,10 +174,10 @@ class OutputSearch:
         missing = candidates.take(candidates.kmers.find_missing(others.kmers))
         if len(missing):
             occurrences = find_occurrences(self._dataset, missing.kmers).append(occurrences)
-        return Candidates.concatenate([missing, others]), occurrences
+        return KmerCandidates.concatenate([missing, others]), occurrences
 
     def _choose_round(
-        self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+        self, candidates: KmerCandidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
         """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
 
@@ -188,14 +190,14 @@ class OutputSearch:
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
             motifs, left = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs)
             later = waiting.take(waiting.kmers.find_missing(compared.kmers))
-            waiting = Candidates.concatenate([left.take(~left.overdispersed), later]).sort()
+            waiting = KmerCandidates.concatenate([left.take(~left.overdispersed), later]).sort()
             if motifs or len(waiting) == 0:
                 return motifs, number == 0 and len(left) == len(waiting) == 0
         return [], False
 
     def _choose_among(
-        self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
-    ) -> tuple[list[EnrichedMotif], Candidates]:
+        self, candidates: KmerCandidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+    ) -> tuple[list[EnrichedMotif], KmerCandidates]:
         """Choose motifs among n candidates; return them, and the candidates that could not be compared.
 
         Parameters
@@ -237,7 +239,7 @@ class OutputSearch:
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
         return chosen, candidates.take(~occurrences.was_searched)
 
-    def _holds_among_all(self, candidates: Candidates, has_first: Flags, n_free: Integers) -> bool:
+    def _holds_among_all(self, candidates: KmerCandidates, has_first: Flags, n_free: Integers) -> bool:
         """Return whether the first candidate, which these sequences have, (N,), is significant by `_correlate`, too."""
         counts = count_flagged(has_first, compute_offsets(self._dataset.n_sequences))[:, None]
         r = self._correlate(counts, n_free)
@@ -260,7 +262,7 @@ class OutputSearch:
         weaker = np.where(np.abs(among_free) <= np.abs(among_all), among_free, among_all)
         return np.where(np.sign(among_free) == np.sign(among_all), weaker, 0.0)
 
-    def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
+    def _make_motif(self, candidates: KmerCandidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._test.compute_p_values(candidates.take(np.array([i])), correlation[[i]])
         letters = candidates.kmers.get_letters(i)
         return EnrichedMotif(letters, self._search_output.outputs[0], float(correlation[i]), float(p_value[0]))

@@ -17,8 +17,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import get_output_slices
 from deeprc.permutations import permute_labels
 from deeprc.tasks import Task
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 
 __all__ = ["MIN_MEMBERS", "SearchOutputs", "iterate_search_outputs", "make_search_output", "make_search_outputs"]
 
@@ -69,45 +69,49 @@ class SearchOutputs:
         return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
-def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
+def _find_known(repertoires: LabelledRepertoires, column: Floats) -> NDArray[np.int64]:
     """Return the positions of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
-    return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
+    return np.flatnonzero(~np.isnan(column) & (repertoires.dataset.n_sequences > 0))
 
 
-def make_search_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchOutputs, NDArray[np.int64]]:
+def make_search_output(
+    repertoires: LabelledRepertoires, tasks: Sequence[Task], output: int
+) -> tuple[SearchOutputs, NDArray[np.int64]]:
     """Return one output with its known labels, and the positions of the repertoires with these labels, (n,).
 
     `output` is its index among those of all tasks. Other parameters are those of `iterate_search_outputs`.
     """
     slices = get_output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if output < part.stop)
-    column = fold.labels[:, index]
-    outputs_of_task = make_search_outputs(fold, tasks[index], slices[index], column)
-    return outputs_of_task.take([output - slices[index].start]), _find_known(fold, column)
+    column = repertoires.labels[:, index]
+    outputs_of_task = make_search_outputs(repertoires, tasks[index], slices[index], column)
+    return outputs_of_task.take([output - slices[index].start]), _find_known(repertoires, column)
 
 
-def make_search_outputs(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchOutputs:
+def make_search_outputs(repertoires: LabelledRepertoires, task: Task, outputs: slice, column: Floats) -> SearchOutputs:
     """Return the outputs of a task with its known labels, without empty repertoires, which have no information.
 
     Parameters
     ----------
-    fold
-        Fold of B repertoires.
+    repertoires
+        B repertoires with their labels.
     task, outputs, column
         Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
     """
-    known = _find_known(fold, column)
-    part = fold.take(known)
+    known = _find_known(repertoires, column)
+    part = repertoires.take(known)
     labels = _make_output_columns(task, column[known])
     return SearchOutputs(part.dataset, part.index_donors(), labels, list(range(outputs.start, outputs.stop)))
 
 
-def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchOutputs]:
+def iterate_search_outputs(
+    repertoires: LabelledRepertoires, tasks: Sequence[Task], min_donors: int
+) -> Iterator[SearchOutputs]:
     """Yield all outputs with labels that vary, a few outputs of a task at a time.
 
     Parameters
     ----------
-    fold
+    repertoires
         Repertoires with their labels.
     tasks
         Tasks of the labels.
@@ -115,8 +119,8 @@ def iterate_search_outputs(fold: Fold, tasks: Sequence[Task], min_donors: int) -
         Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 6
         donors belong to it, or fewer than 6 do not.
     """
-    for task, part, column in zip(tasks, get_output_slices(tasks), fold.labels.T, strict=True):
-        outputs_of_task = make_search_outputs(fold, task, part, column)
+    for task, part, column in zip(tasks, get_output_slices(tasks), repertoires.labels.T, strict=True):
+        outputs_of_task = make_search_outputs(repertoires, task, part, column)
         if outputs_of_task.n_donors >= min_donors:
             varies = np.ptp(outputs_of_task.labels, axis=0) > 0
             if task.kind != "regression":

@@ -41,14 +41,14 @@ from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.checkpoint_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
 from deeprc.training.network_start import fit_branches_and_find_motifs
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
-from deeprc.training.weight_choice import WeightChoice, Weights, copy_state
+from deeprc.training.weight_choice import StateDict, WeightChoice, copy_state
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
@@ -61,9 +61,9 @@ _UPDATES_AHEAD = 2  # number of later updates whose sequences are already read f
 
 
 class Trainer:
-    """The training of a DeepRC network on one fold, with early stopping on another.
+    """The training of a DeepRC network on some repertoires, with early stopping on others.
 
-    The content of the repertoires determines their order in training. So neither their order in the folds nor
+    The content of the repertoires determines their order in training. So neither the order in which they are given nor
     repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
     benchmark` train the same network, except that the benchmark switches `branches_use_validation` off.
 
@@ -74,7 +74,7 @@ class Trainer:
     tasks
         Tasks of the labels.
     train, validation
-        Training fold and validation fold; repertoires without any label are left out.
+        Training and validation repertoires; those without any label are left out.
     seed
         Seed of all random choices.
     device
@@ -89,8 +89,8 @@ class Trainer:
         self,
         config: Config,
         tasks: Sequence[Task],
-        train: Fold,
-        validation: Fold,
+        train: LabelledRepertoires,
+        validation: LabelledRepertoires,
         *,
         seed: int,
         device: torch.device,
@@ -107,7 +107,7 @@ class Trainer:
         self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best_weights = copy_state(self.network)
-        self._start_weights: Weights = {}
+        self._start_weights: StateDict = {}
         self._train_collator = self._make_collator(self.train.dataset)
         self._pooled_value_cache = PooledValueCache()
         self._evaluator = Evaluator(
@@ -127,7 +127,7 @@ class Trainer:
             self._restore_checkpoint(checkpoint)
 
     def _check_folds(self) -> None:
-        """Raise InputError if the folds, or settings beside them, do not allow a training."""
+        """Raise InputError if the repertoires, or settings beside them, do not allow a training."""
         if len(self.train.labels) == 0:
             raise InputError("no training repertoire has a label")
         validate_sequences(self.train.dataset)

@@ -25,7 +25,7 @@ from deeprc.outputs import compute_multitask_loss, compute_repertoire_losses
 from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 
 __all__ = ["Evaluator", "Monitor"]
 
@@ -45,8 +45,8 @@ class Evaluator:
 
     Parameters
     ----------
-    fold
-        Validation fold, with at least one label in each repertoire.
+    repertoires
+        Validation repertoires, with at least one label in each repertoire.
     collator
         Maker of its batches.
     settings, tasks
@@ -70,7 +70,7 @@ class Evaluator:
 
     def __init__(
         self,
-        fold: Fold,
+        repertoires: LabelledRepertoires,
         collator: Collator,
         settings: TrainingConfig,
         tasks: Sequence[Task],
@@ -79,15 +79,21 @@ class Evaluator:
         monitor: Monitor | None = None,
         pooled_value_cache: PooledValueCache | None = None,
     ) -> None:
-        self.fold, self.collator, self.settings, self.tasks, self.monitor = fold, collator, settings, tasks, monitor
+        self.repertoires, self.collator, self.settings, self.tasks, self.monitor = (
+            repertoires,
+            collator,
+            settings,
+            tasks,
+            monitor,
+        )
         self._pooled_value_cache, self._top_fraction = pooled_value_cache, settings.averaged_fraction
-        sizes = fold.dataset.n_sequences
+        sizes = repertoires.dataset.n_sequences
         max_rows = settings.validation_sequences or int(sizes.max(initial=0))
         keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
         rows, _, offsets = draw_rows(torch.from_numpy(sizes), max_rows, keys)
         self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
         self.reads_samples = bool((sizes > max_rows).any())
-        self.n_donors = len(np.unique(fold.index_donors()))
+        self.n_donors = len(np.unique(repertoires.index_donors()))
 
     @property
     def has_few_donors(self) -> bool:
@@ -96,7 +102,7 @@ class Evaluator:
 
     def attach_branches(self, branches: Branches) -> None:
         """Let branches add to the outputs of networks that have them."""
-        self.collator.branches = BranchScores(branches, self.fold.dataset)
+        self.collator.branches = BranchScores(branches, self.repertoires.dataset)
 
     def compute_loss(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
         """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.
@@ -108,7 +114,7 @@ class Evaluator:
 
     def compute_repertoire_losses(self, network: DeepRC) -> NDArray[np.float64]:
         """Return the parts of the whole repertoires, (B,), in the loss of a network; their sum is the loss."""
-        outputs, labels = self._compute_outputs(network, whole=True), torch.from_numpy(self.fold.labels)
+        outputs, labels = self._compute_outputs(network, whole=True), torch.from_numpy(self.repertoires.labels)
         return ranks.compute_once(
             lambda: compute_repertoire_losses(torch.stack([*outputs]), labels, self.tasks).double().numpy()
         )
@@ -118,7 +124,7 @@ class Evaluator:
         inference = Inference(
             network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache
         )
-        rank_share = ranks.take_share(len(self.fold.labels))
+        rank_share = ranks.take_share(len(self.repertoires.labels))
         rows = None if whole else self._rows[rank_share]
         outputs = inference.iterate_outputs(range(rank_share.start, rank_share.stop), rows=rows)
         if whole:
@@ -127,7 +133,7 @@ class Evaluator:
 
     def _compute_loss_and_metrics(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
-        stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
+        stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.repertoires.labels)
         loss = float(compute_multitask_loss(stacked, labels, self.tasks))
         return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(stacked, labels)
 

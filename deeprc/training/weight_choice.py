@@ -17,9 +17,9 @@ from deeprc.training.output_fit import fit_output
 from deeprc.training.state import TrainingState
 from deeprc.training.validation import Evaluator
 
-__all__ = ["WeightChoice", "Weights", "copy_state"]
+__all__ = ["StateDict", "WeightChoice", "copy_state"]
 
-Weights = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 """All weights and buffers of a network, by name."""
 
 _MAX_P_VALUE = 0.067
@@ -52,10 +52,10 @@ class WeightChoice:
     labels: NDArray[np.float64]
     evaluator: Evaluator
     state: TrainingState
-    best: Weights
-    start: Weights
+    best: StateDict
+    start: StateDict
 
-    def choose(self) -> Weights:
+    def choose(self) -> StateDict:
         """Return the weights that are kept; note the choice in the history.
 
         If evaluations read samples, the losses of whole validation repertoires decide, see
@@ -79,7 +79,7 @@ class WeightChoice:
             state.history[-1]["fitted"] = 0.0
         return self.start
 
-    def _are_clearly_better(self, weights: Weights) -> bool:
+    def _are_clearly_better(self, weights: StateDict) -> bool:
         """Return whether weights lower the loss of the start beyond chance, by a t-test across donors.
 
         The network ends with any of the weights.
@@ -90,10 +90,10 @@ class WeightChoice:
             losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
         if not np.isfinite(losses).all():
             return bool(np.isfinite(losses[1]).all())
-        t = count_standard_errors(losses[0] - losses[1], self.evaluator.fold.groups)
+        t = count_standard_errors(losses[0] - losses[1], self.evaluator.repertoires.groups)
         return bool(stdtr(max(self.evaluator.n_donors - 1, 1), -t) < _MAX_P_VALUE)
 
-    def _choose_by_whole_repertoires(self) -> Weights:
+    def _choose_by_whole_repertoires(self) -> StateDict:
         """Return the weights with the lowest loss on whole repertoires; note the choice and all losses in the history.
 
         Candidates are, in this order, the best update, the start, and the best update with a refitted output, because
@@ -120,7 +120,7 @@ class WeightChoice:
         self.state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
         return kept
 
-    def _measure_loss(self, weights: Weights, update: int, prefix: str) -> float:
+    def _measure_loss(self, weights: StateDict, update: int, prefix: str) -> float:
         """Return the loss of weights on whole validation repertoires, and note it in the history's row of an update.
 
         In the row, the names of all metrics begin with the prefix. Weights whose loss is not finite are no candidates:
@@ -135,6 +135,6 @@ class WeightChoice:
         return loss
 
 
-def copy_state(network: DeepRC) -> Weights:
+def copy_state(network: DeepRC) -> StateDict:
     """Return a copy of all weights and buffers of a network, by name."""
     return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}

@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from deeprc.baselines import columns as module
-from deeprc.baselines.columns import Columns
+from deeprc.baselines import standardised_columns as module
 from deeprc.baselines.dual import fit_dual_logistic, fit_dual_ridge_path
+from deeprc.baselines.standardised_columns import StandardisedColumns
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
@@ -57,9 +57,9 @@ def test_products_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch, n_rows:
     rng = np.random.default_rng(6)
     matrix, weights = rng.random((n_rows, 50)) * (rng.random((n_rows, 50)) < 0.6), rng.random(n_rows)
     for each in (matrix, csr_matrix(matrix)):
-        columns = Columns(each, weights=weights)
+        columns = StandardisedColumns(each, weights=weights)
         z = columns.take(np.arange(50)).T
-        found = columns.gram()
+        found = columns.compute_gram()
         np.testing.assert_allclose(found, z @ z.T, atol=1e-10)
         np.testing.assert_array_equal(found, found.T)
 
@@ -70,20 +70,23 @@ def test_rows_of_columns_may_have_weights() -> None:
     weights[4] = 0
     centred = weights[:, None] * (matrix - np.average(matrix, axis=0, weights=weights))
     for scale, spread in (("standard", centred.std(axis=0)), ("common", np.sqrt((centred**2).mean()))):
-        columns = Columns(matrix, scale=scale, weights=weights)  # type: ignore[arg-type]
+        columns = StandardisedColumns(matrix, scale=scale, weights=weights)  # type: ignore[arg-type]
         z = centred / spread
-        np.testing.assert_allclose(columns.gram(), z @ z.T, atol=1e-10)
+        np.testing.assert_allclose(columns.compute_gram(), z @ z.T, atol=1e-10)
         np.testing.assert_allclose(columns.take(np.array([7, 2])), z[:, [7, 2]].T, atol=1e-12)
-        np.testing.assert_allclose(columns.products(np.arange(9.0)), np.arange(9.0) @ z, atol=1e-10)
+        np.testing.assert_allclose(columns.compute_products(np.arange(9.0)), np.arange(9.0) @ z, atol=1e-10)
 
 
 def test_sparse_columns_with_weights_are_those_of_dense_ones() -> None:
     rng = np.random.default_rng(4)
     matrix, weights = rng.random((9, 50)) * (rng.random((9, 50)) < 0.3), rng.random(9)
-    dense, other = Columns(matrix, weights=weights), Columns(csr_matrix(matrix), weights=weights)
+    dense, other = (
+        StandardisedColumns(matrix, weights=weights),
+        StandardisedColumns(csr_matrix(matrix), weights=weights),
+    )
     np.testing.assert_allclose(other.centre, dense.centre, atol=1e-12)
     np.testing.assert_allclose(other.factor, dense.factor, rtol=1e-9)
-    np.testing.assert_allclose(other.gram(), dense.gram(), atol=1e-8)
+    np.testing.assert_allclose(other.compute_gram(), dense.compute_gram(), atol=1e-8)
 
 
 def test_the_objective_is_the_least() -> None:

@@ -15,8 +15,8 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.arrays import Floats
-from deeprc.baselines.columns import Columns
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
+from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.errors import InputError
 
 Problem = tuple[Floats, NDArray[np.bool_]]
@@ -143,12 +143,12 @@ def test_sums_over_columns_are_numpys_on_any_number_of_threads(problem: Callable
     found = []
     for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
         numba.set_num_threads(n_threads)
-        columns = Columns(csr_matrix(matrix) if sparse else matrix)
-        found.append(columns.products(vector))
+        columns = StandardisedColumns(csr_matrix(matrix) if sparse else matrix)
+        found.append(columns.compute_products(vector))
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], vector @ z, atol=1e-5)
     np.testing.assert_allclose(columns.take(np.array([39_999, 3])), z[:, [39_999, 3]].T, atol=1e-5)
-    np.testing.assert_allclose(columns.gram(), z @ z.T, rtol=1e-5, atol=1e-2)
+    np.testing.assert_allclose(columns.compute_gram(), z @ z.T, rtol=1e-5, atol=1e-2)
 
 
 @pytest.mark.parametrize("density", [1.0, 0.1])

@@ -30,7 +30,7 @@ from deeprc.labels import find_canonical_order
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
 
@@ -187,13 +187,13 @@ def test_the_sheet_control_reads_categories_numbers_and_what_is_missing(cohort: 
 def test_deeprc_is_trained_as_a_run_for_a_number_is(cohort: RepertoireDataset, numbers: np.ndarray) -> None:
     model = DeepRCRegressor(overrides=_QUICK, device="cpu")
     model.fit(cohort[:16], numbers[:16], X_validation=cohort[16:24], y_validation=numbers[16:24])
-    folds = []
+    parts = []
     for part in (slice(0, 16), slice(16, 24)):
         order = find_canonical_order(cohort[part], numbers[part])
-        folds.append(Fold(cohort[part][order], numbers[part][order][:, None]))
+        parts.append(LabelledRepertoires(cohort[part][order], numbers[part][order][:, None]))
     task = Task("y", "y", "regression", mean=float(numbers[:16].mean()), scale=float(numbers[:16].std()))
     config = load_config("deeprc", {**_QUICK, "branches_use_validation": False})  # validation repertoires were given
-    trainer = Trainer(config, [task], *folds, seed=0, device=torch.device("cpu"))
+    trainer = Trainer(config, [task], *parts, seed=0, device=torch.device("cpu"))
     trainer.fit()
     outputs = TrainedModel((task,), trainer.network, config).compute_outputs(cohort[24:])
     np.testing.assert_allclose(model.predict(cohort[24:]), activate(outputs, [task])[0], rtol=1e-6)

@@ -763,7 +763,8 @@ def test_whether_a_column_holds_categories_depends_on_the_subjects_that_the_user
     (tmp_path / "sheet.tsv").write_text(f"repertoire_id\tcage\tlitter\n{cages}")
     sheet = read_metadata(tmp_path / "sheet.tsv")
     assert [
-        make_sheet_features(sheet, range(40), SheetDonors(sheet, column))[-1].is_text for column in (None, "cage")
+        make_sheet_features(sheet, range(40), SheetDonors(sheet, column))[-1].is_categorical
+        for column in (None, "cage")
     ] == [
         True,
         False,

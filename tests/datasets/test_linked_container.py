@@ -42,8 +42,8 @@ from deeprc.datasets.simulation.source import read_source
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator, RepertoireBatch
-from deeprc.nn.columns import copy_codes, copy_columns
 from deeprc.nn.genes import GeneNames
+from deeprc.nn.sequence_tensors import copy_codes, copy_columns
 from deeprc.runs.training_data import digest_training_data
 from deeprc.tasks import parse_tasks
 

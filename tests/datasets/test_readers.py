@@ -143,22 +143,19 @@ def test_upper_and_lower_case_are_the_same(name, header):
 
 
 def test_every_format_can_be_named():
-    formats = (
-        "airr",
-        "immunoseq",
-        "mixcr",
-        "10x",
-        "bd-rhapsody",
-        "vdjtools",
-        "immunarch",
-        "tcrex",
-        "deeprc",
-        "generic",
-    )
-    assert ("auto", *formats) == FORMATS
-    for name in FORMATS[1:-1]:
-        assert choose_reader(name).name == name
+    assert ("auto", *(reader.name for reader in READERS), "generic") == FORMATS
+    assert len(set(FORMATS)) == len(FORMATS)
+    for reader in READERS:
+        assert choose_reader(reader.name) is reader
     assert choose_reader() is None
+
+
+def test_every_format_has_headers_here_and_a_row_in_the_docs():
+    assert HEADERS.keys() == {reader.name for reader in READERS}
+    text = (Path(__file__).parents[2] / "docs" / "file-format.md").read_text()
+    table = text.split("| `--format` | recognised by |")[1].split("\n\n")[0]
+    documented = dict.fromkeys(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))  # some formats have several rows
+    assert ("auto", *documented) == FORMATS
 
 
 # --- AIRR -----------------------------------------------------------------------------------------------

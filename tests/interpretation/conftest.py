@@ -16,7 +16,7 @@ from deeprc.interpretation.report.page import Figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run
 from deeprc.tasks import encode_labels, parse_tasks, set_label_scale
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
@@ -65,7 +65,9 @@ def model_factory() -> ModelFactory:
         tasks = parse_tasks(targets, dataset.metadata)
         labels = encode_labels(tasks, dataset.metadata)
         split = make_split(dataset.metadata, tasks, SplitOptions(), seed=0)
-        train, validation = (Fold(dataset[part], labels[part]) for part in (split.train, split.validation))
+        train, validation = (
+            LabelledRepertoires(dataset[part], labels[part]) for part in (split.train, split.validation)
+        )
         tasks = set_label_scale(tasks, train.labels)
         config = replace_log_abundance(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, tasks, train, validation, seed=0, device=torch.device("cpu"))

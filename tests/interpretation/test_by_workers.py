@@ -156,7 +156,7 @@ def test_best_rows_that_are_joined_count_a_clone_once() -> None:
 
     joined = best([5.0, 1.0], ["a", "b"])
     joined.join(best([3.0, 5.0, 4.0], ["c", "a", "c"]), lambda columns: {**columns, "key": columns["key"] + 100})
-    assert joined.table().to_dict("list") == {"name": ["a", "c"], "key": [5.0, 104.0]}
+    assert joined.make_table().to_dict("list") == {"name": ["a", "c"], "key": [5.0, 104.0]}
 
 
 def test_only_runs_are_sent_to_workers(

@@ -26,7 +26,7 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
     for rows in np.array_split(np.arange(1000), n_parts):
         best.add_candidates(keys[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False, kind="stable").head(most)
-    assert best.table()["row"].tolist() == expected["row"].tolist()
+    assert best.make_table()["row"].tolist() == expected["row"].tolist()
 
 
 @pytest.mark.parametrize("n_parts", [3, 50])
@@ -38,7 +38,7 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
     for rows in np.array_split(np.arange(1000), n_parts):
         best.add_candidates(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False).drop_duplicates("name").head(40)
-    pd.testing.assert_frame_equal(best.table(), expected.reset_index(drop=True))
+    pd.testing.assert_frame_equal(best.make_table(), expected.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -46,13 +46,13 @@ def test_equal_rows_of_one_part_do_not_displace_others(most: int) -> None:
     columns: Columns = {"name": np.array(["c", "a", "a", "b", "a"]), "row": np.arange(5)}
     best = BestRows(most, once=("name",))
     best.add_candidates(np.array([1.0, 4.0, 5.0, 3.0, 5.0]), lambda rows: take_rows(columns, rows))
-    assert best.table()["row"].tolist() == [2, 3, 0][:most]
+    assert best.make_table()["row"].tolist() == [2, 3, 0][:most]
 
 
 def test_best_rows_without_any() -> None:
     best = BestRows(3)
     best.add_candidates(np.full(4, -np.inf), lambda rows: {"row": rows})
-    assert best.table().empty
+    assert best.make_table().empty
 
 
 @pytest.mark.parametrize("by", ["attention", "contribution", "response"])

@@ -11,8 +11,8 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.columns import RepertoireTable, copy_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
+from deeprc.nn.sequence_tensors import RepertoireTable, copy_columns
 from tests.conftest import random_sequences, write_cohort
 from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
 

@@ -22,10 +22,10 @@ from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
 from deeprc.nn.batch import RepertoireBatch, choose_cache_device
-from deeprc.nn.columns import DrawnRows
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.sequence_sources import DeviceSource, MappedSource
+from deeprc.nn.sequence_tensors import DrawnRows
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from tests.conftest import random_sequences
 

@@ -10,10 +10,10 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.columns import CPU, load_columns
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledAccumulator, PooledValueCache
+from deeprc.nn.sequence_tensors import CPU, load_sequence_tensors
 
 
 @pytest.fixture
@@ -135,7 +135,9 @@ def test_caches_of_a_container_do_not_depend_on_its_labels(
     Reader(network, cohort[:3], known, monkeypatch).check(None, [0, 1, 2])
     relabelled = cohort.with_metadata(cohort.whole().metadata.assign(status="unknown"))
     Reader(network, relabelled[:3], known, monkeypatch).check(None, [])
-    assert load_columns(relabelled.sequence_container, CPU) is load_columns(cohort.sequence_container, CPU)
+    assert load_sequence_tensors(relabelled.sequence_container, CPU) is load_sequence_tensors(
+        cohort.sequence_container, CPU
+    )
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.shift.feature_table import (
-    Feature,
     FeatureTable,
+    ShiftFeature,
     compute_features,
     convert_from_scale,
     convert_to_scale,
@@ -100,7 +100,7 @@ def test_a_donor_is_measured_without_their_own_repertoires() -> None:
     """Donors with 5 equal samples each: left out one by one, the other four would hide how far a donor is."""
     rng = np.random.default_rng(0)
     of_donor = np.repeat(rng.normal(size=40), 5)
-    feature = (Feature("depth", "depth", "log"),)
+    feature = (ShiftFeature("depth", "depth", "log"),)
     table = FeatureTable(feature, of_donor[:, None], np.zeros((200, 1)))
     donors = np.repeat(np.arange(40), 5)
     by_donor = Reference.of(table, {}, donors)
@@ -114,7 +114,7 @@ def test_a_donor_is_measured_without_their_own_repertoires() -> None:
 
 
 def test_too_few_donors_do_not_say_what_is_usual() -> None:
-    table = FeatureTable((Feature("depth", "depth", "log"),), np.zeros((40, 1)), np.zeros((40, 1)))
+    table = FeatureTable((ShiftFeature("depth", "depth", "log"),), np.zeros((40, 1)), np.zeros((40, 1)))
     assert Reference.of(table, {}, np.arange(40) % (MIN_DONORS - 1)) is None
     assert Reference.of(table, {}, np.arange(40) % MIN_DONORS) is not None
 

@@ -28,7 +28,7 @@ from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
 from deeprc.stacking.cohort import fit_stack, list_prediction_columns, predict_with_stack
-from deeprc.stacking.members import Training, fit_member, score_with
+from deeprc.stacking.members import TrainingFolds, fit_member, score_with
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -90,7 +90,7 @@ def test_networks_of_all_folds_predict_together(stack: Stack, cohort: Repertoire
 
 def test_networks_score_the_fold_that_they_have_not_seen(cohort: RepertoireDataset) -> None:
     y = (labels(cohort) == "case").astype(np.int64)
-    training = Training(cohort, y, np.arange(len(y)) // 2 % 3, None, 0)
+    training = TrainingFolds(cohort, y, np.arange(len(y)) // 2 % 3, None, 0)
     member, held_out = fit_member(Method("deeprc", "DeepRC", DeepRCClassifier(overrides=LIGHT, device="cpu")), training)
     for fold, model in enumerate(member.models):
         own = training.fold_of == fold

@@ -26,11 +26,11 @@ from deeprc.rank_calls import PackedFlags, compute_parts, count_parts
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations, kmer_occurrences
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.kmer_summaries import summarise_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 
 STATUS = Task("status", "status", "binary", ("healthy", "case"))
@@ -50,7 +50,9 @@ def find_motifs(dataset: RepertoireDataset) -> list[Any]:
     site = metadata["site"].map(SITE.classes.index)
     labels = np.stack([(metadata["status"] == "case").to_numpy(float), site.to_numpy(float)], axis=1)
     limits = MotifLimits(6)
-    motifs = find_enriched_motifs(Fold(dataset, labels), [STATUS, SITE], spacings=SPACINGS, limits=limits)
+    motifs = find_enriched_motifs(
+        LabelledRepertoires(dataset, labels), [STATUS, SITE], spacings=SPACINGS, limits=limits
+    )
     return [[motif.pattern, motif.output, motif.correlation, motif.p_value] for motif in motifs]
 
 

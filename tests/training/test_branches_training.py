@@ -33,7 +33,7 @@ from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.estimator import DeepRCClassifier
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
 from deeprc.training.trainer import Trainer
@@ -55,8 +55,8 @@ def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 
 def make(dataset: RepertoireDataset, settings: Config, checkpoint: Path | None = None) -> Trainer:
-    fold = Fold(dataset, label(dataset), np.arange(len(dataset)) // 2)
-    parts = fold.take(np.arange(24)), fold.take(np.arange(24, len(dataset)))
+    repertoires = LabelledRepertoires(dataset, label(dataset), np.arange(len(dataset)) // 2)
+    parts = repertoires.take(np.arange(24)), repertoires.take(np.arange(24, len(dataset)))
     return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
@@ -90,10 +90,13 @@ def test_branches_learn_from_both_folds_and_give_both_cross_fitted_scores(
     assert learned.groups is not None
     assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
-    for fold, collator in ((trainer.train, trainer._train_collator), (trainer.validation, trainer._evaluator.collator)):
+    for repertoires, collator in (
+        (trainer.train, trainer._train_collator),
+        (trainer.validation, trainer._evaluator.collator),
+    ):
         assert collator.branches is not None
-        found = collator.branches.take(torch.arange(len(fold.labels)))[:, 0, 0]
-        names = fold.dataset.repertoire_ids
+        found = collator.branches.take(torch.arange(len(repertoires.labels)))[:, 0, 0]
+        names = repertoires.dataset.repertoire_ids
         np.testing.assert_allclose(found.double(), [expected[name] for name in names], rtol=1e-6)
 
 
@@ -318,8 +321,8 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
     write_container(cohort, tmp_path / "cohort.h5", recipe=recipe)
     dataset = open_dataset(tmp_path / "cohort.h5")
     tasks = parse_tasks(["status"], dataset.metadata)
-    fold = Fold(dataset, encode_labels(tasks, dataset.metadata))
-    parts = fold.take(np.arange(110)), fold.take(np.arange(110, 150))
+    repertoires = LabelledRepertoires(dataset, encode_labels(tasks, dataset.metadata))
+    parts = repertoires.take(np.arange(110)), repertoires.take(np.arange(110, 150))
     settings = ["composition=false", "kernel_size=4"]  # narrow kernels, so that few patterns are searched
     trainers = [
         Trainer(load_config("deeprc", [*settings, f"clones={known}"]), tasks, *parts, seed=0, device=CPU)

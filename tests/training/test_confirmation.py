@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.confirmation import _compute_motif_share, confirm_motifs
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from tests.conftest import motif, random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
@@ -38,11 +38,11 @@ def test_the_share_of_sequences_that_hold_a_motif(tmp_path: Path) -> None:
 def test_a_motif_must_go_with_the_label_in_its_own_direction(tmp_path: Path) -> None:
     cohort = carrying(tmp_path, "WHWM", [6 if b % 2 else 0 for b in range(40)])
     more, less, absent = motif("WHWM"), motif("WHWM", -1.0), motif("CYFC")
-    assert confirm_motifs([more], Fold(cohort, ALTERNATING), BINARY, seed=0) == [more]
-    assert confirm_motifs([less], Fold(cohort, ALTERNATING), BINARY, seed=0) == []
-    assert confirm_motifs([less], Fold(cohort, 1 - ALTERNATING), BINARY, seed=0) == [less]
-    assert confirm_motifs([absent], Fold(cohort, ALTERNATING), BINARY, seed=0) == []
-    assert confirm_motifs([absent, more], Fold(cohort, ALTERNATING), BINARY, seed=0) == [more]
+    assert confirm_motifs([more], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == [more]
+    assert confirm_motifs([less], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []
+    assert confirm_motifs([less], LabelledRepertoires(cohort, 1 - ALTERNATING), BINARY, seed=0) == [less]
+    assert confirm_motifs([absent], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []
+    assert confirm_motifs([absent, more], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == [more]
 
 
 @pytest.mark.slow
@@ -54,7 +54,11 @@ def test_each_motif_is_judged_by_the_labels_of_its_own_output(tmp_path: Path) ->
     table = np.stack([np.repeat([0.0, 1.0], 20), np.arange(40) % 4, np.arange(40) % 4 == 2], axis=1)
     tasks = [*BINARY, grade, age]  # outputs 0, 1 to 4, 5
     upwards, downwards = (
-        [out for out in range(6) if confirm_motifs([motif("WHWM", sign, out)], Fold(cohort, table), tasks, seed=0)]
+        [
+            out
+            for out in range(6)
+            if confirm_motifs([motif("WHWM", sign, out)], LabelledRepertoires(cohort, table), tasks, seed=0)
+        ]
         for sign in (1, -1)
     )
     assert upwards == [3, 5]
@@ -64,8 +68,8 @@ def test_each_motif_is_judged_by_the_labels_of_its_own_output(tmp_path: Path) ->
 def test_nobody_and_nothing_confirm_nothing(tmp_path: Path) -> None:
     cohort = carrying(tmp_path, "WHWM", [6 if b % 2 else 0 for b in range(40)])
     for labels in (np.full((40, 1), np.nan), np.ones((40, 1)), np.where(np.arange(40) == 1, 1.0, np.nan)[:, None]):
-        assert confirm_motifs([motif("WHWM")], Fold(cohort, labels), BINARY, seed=0) == []
-    assert confirm_motifs([], Fold(cohort, ALTERNATING), BINARY, seed=0) == []
+        assert confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, labels), BINARY, seed=0) == []
+    assert confirm_motifs([], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []
 
 
 def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
@@ -76,7 +80,7 @@ def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> No
     repertoires += [[], random_sequences(rng, 60), []]
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(43)}))
     labels = np.concatenate([ALTERNATING, [[1.0], [np.nan], [0.0]]])
-    assert confirm_motifs([motif("WHWM")], Fold(cohort, labels), BINARY, seed=0) == [motif("WHWM")]
+    assert confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, labels), BINARY, seed=0) == [motif("WHWM")]
 
 
 @pytest.mark.long
@@ -85,11 +89,16 @@ def test_chance_confirms_one_in_twenty_and_less_of_two(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     cohort = carrying(tmp_path, "WHWM", rng.poisson(5, 40).tolist())
     labels: list[NDArray[np.float64]] = [rng.permutation(ALTERNATING) for _ in range(60)]
-    alone = [bool(confirm_motifs([motif("WHWM")], Fold(cohort, each), BINARY, seed=k)) for k, each in enumerate(labels)]
+    alone = [
+        bool(confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, each), BINARY, seed=k))
+        for k, each in enumerate(labels)
+    ]
     assert 0 < sum(alone) <= 9
     pair = [motif("WHWM"), motif("CYFC")]
     beside = [
-        bool(confirm_motifs(pair, Fold(cohort, each), BINARY, seed=k)) for k, each in enumerate(labels) if alone[k]
+        bool(confirm_motifs(pair, LabelledRepertoires(cohort, each), BINARY, seed=k))
+        for k, each in enumerate(labels)
+        if alone[k]
     ]
     assert sum(beside) < sum(alone)
 
@@ -102,4 +111,4 @@ def test_depth_that_goes_with_the_label_is_no_confirmation(tmp_path: Path) -> No
     for b in range(1, 40, 2):
         repertoires[b][0] += "WHWM"
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": sizes}))
-    assert confirm_motifs([motif("WHWM")], Fold(cohort, ALTERNATING), BINARY, seed=0) == []
+    assert confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []

@@ -11,8 +11,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.confirmation import confirm_motifs
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -22,8 +22,8 @@ N_DONORS, N_SAMPLES = 40, 5
 DONORS = np.repeat(np.arange(N_DONORS), N_SAMPLES)
 
 
-def find_motifs(fold: Fold, *, seed: int = 0) -> list[EnrichedMotif]:
-    return find_enriched_motifs(fold, BINARY, spacings=SPACINGS, limits=MotifLimits(8), seed=seed)
+def find_motifs(labelled: LabelledRepertoires, *, seed: int = 0) -> list[EnrichedMotif]:
+    return find_enriched_motifs(labelled, BINARY, spacings=SPACINGS, limits=MotifLimits(8), seed=seed)
 
 
 def samples_of_donors(folder: Path, seed: int, *, n_carriers: int = 0) -> RepertoireDataset:
@@ -49,8 +49,8 @@ def count_false_motifs(folder: Path, n_cohorts: int, *, by_donor: bool, given: b
         dataset, rng = samples_of_donors(folder, seed), np.random.default_rng(seed)
         for _ in range(2):
             labels = (rng.permutation(N_DONORS) % 2)[DONORS] if by_donor else rng.permutation(len(dataset)) % 2
-            fold = Fold(dataset, labels[:, None].astype(np.float64), DONORS if given else None)
-            n_found += bool(find_motifs(fold, seed=seed))
+            labelled = LabelledRepertoires(dataset, labels[:, None].astype(np.float64), DONORS if given else None)
+            n_found += bool(find_motifs(labelled, seed=seed))
     return n_found
 
 
@@ -74,7 +74,7 @@ def test_false_motifs_are_as_rare_as_the_level_says(tmp_path: Path, by_donor: bo
 def test_a_motif_of_the_positive_donors_is_found(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=20)
     labels = (DONORS < 20)[:, None].astype(np.float64)
-    first = find_motifs(Fold(dataset, labels, DONORS))[0]
+    first = find_motifs(LabelledRepertoires(dataset, labels, DONORS))[0]
     assert (first.pattern, first.p_value <= MOTIF_LEVEL) == ("WHW", True)
 
 
@@ -87,7 +87,7 @@ def test_a_motif_of_one_sample_of_each_donor_is_found(tmp_path: Path) -> None:
         repertoires += [own, [f"{sequence}WHW" if i % 20 == 0 else sequence for i, sequence in enumerate(own)]]
     dataset = write_cohort(tmp_path / "pairs.h5", repertoires, pd.DataFrame({"x": range(60)}))
     labels = (np.arange(60) % 2.0)[:, None]
-    found = find_motifs(Fold(dataset, labels, np.arange(60) // 2))
+    found = find_motifs(LabelledRepertoires(dataset, labels, np.arange(60) // 2))
     assert (found[0].pattern, found[0].p_value <= MOTIF_LEVEL) == ("WHW", True)
 
 
@@ -96,9 +96,9 @@ def test_a_donor_for_each_repertoire_changes_no_digit(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=8)
     labels = (DONORS < 20)[:, None].astype(np.float64)
     names = np.random.default_rng(0).permutation(1000)[: len(dataset)]
-    alone = find_motifs(Fold(dataset, labels))
+    alone = find_motifs(LabelledRepertoires(dataset, labels))
     assert alone
-    assert find_motifs(Fold(dataset, labels, names)) == alone
+    assert find_motifs(LabelledRepertoires(dataset, labels, names)) == alone
 
 
 @pytest.mark.slow
@@ -107,8 +107,8 @@ def test_a_class_needs_donors_not_repertoires(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=10)
 
     def find_in(n_positive: int, min_donors: int = 8) -> list[EnrichedMotif]:
-        fold = Fold(dataset, (n_positive > DONORS)[:, None].astype(np.float64), DONORS)
-        return find_enriched_motifs(fold, BINARY, spacings=SPACINGS, limits=MotifLimits(8, min_donors))
+        labelled = LabelledRepertoires(dataset, (n_positive > DONORS)[:, None].astype(np.float64), DONORS)
+        return find_enriched_motifs(labelled, BINARY, spacings=SPACINGS, limits=MotifLimits(8, min_donors))
 
     assert find_in(6)[0].pattern == "WHW"
     assert find_in(5) == []
@@ -117,8 +117,8 @@ def test_a_class_needs_donors_not_repertoires(tmp_path: Path) -> None:
 
 
 def confirm(dataset: RepertoireDataset, labels: NDArray[np.bool_], groups: NDArray[np.int64] | None) -> bool:
-    fold = Fold(dataset, labels[:, None].astype(np.float64), groups)
-    return bool(confirm_motifs([motif("WHW")], fold, BINARY, seed=0))
+    labelled = LabelledRepertoires(dataset, labels[:, None].astype(np.float64), groups)
+    return bool(confirm_motifs([motif("WHW")], labelled, BINARY, seed=0))
 
 
 @pytest.mark.slow

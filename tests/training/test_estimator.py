@@ -14,7 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.training import estimator as estimator_module
 from deeprc.training.estimator import DeepRCRegressor
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from tests.conftest import Killed
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005,
@@ -135,9 +135,11 @@ def test_labels_held_as_objects_come_back_as_they_were(cohort: RepertoireDataset
 def test_the_training_knows_the_donors_of_both_sides(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Fold] = []
+    seen: list[LabelledRepertoires] = []
 
-    def refuse(config: object, tasks: object, train: Fold, validation: Fold, **options: object) -> None:
+    def refuse(
+        config: object, tasks: object, train: LabelledRepertoires, validation: LabelledRepertoires, **options: object
+    ) -> None:
         seen.extend([train, validation])
         raise Killed
 
@@ -148,7 +150,7 @@ def test_the_training_knows_the_donors_of_both_sides(
         rows = slice(None, 20) if more else slice(None)
         with pytest.raises(Killed):
             DeepRCClassifier(overrides=OVERRIDES).fit(cohort[rows], y[rows], groups=donors[rows], **more)
-    numbers = [None if fold.groups is None else fold.groups.tolist() for fold in seen]
+    numbers = [None if repertoires.groups is None else repertoires.groups.tolist() for repertoires in seen]
     assert numbers[0] == numbers[2] == [i // 2 for i in range(20)]
     assert numbers[1] == [i // 2 for i in range(len(cohort) - 20)]
     assert numbers[3] is None
@@ -166,10 +168,10 @@ def test_the_training_knows_the_donors_of_both_sides(
 def test_no_split_by_donor_takes_a_class_from_training(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Fold] = []
+    seen: list[LabelledRepertoires] = []
 
-    def keep(config: object, tasks: object, *folds: Fold, **options: object) -> None:
-        seen.extend(folds)
+    def keep(config: object, tasks: object, *parts: LabelledRepertoires, **options: object) -> None:
+        seen.extend(parts)
         raise Killed
 
     monkeypatch.setattr(estimator_module, "Trainer", keep)
@@ -180,7 +182,7 @@ def test_no_split_by_donor_takes_a_class_from_training(
         seen.clear()
         with pytest.raises(Killed):
             DeepRCClassifier(seed=seed, validation_fraction=share).fit(cohort[:10], y, groups=donors)
-        train, validation = ({*fold.labels[:, 0].tolist()} for fold in seen)
+        train, validation = ({*repertoires.labels[:, 0].tolist()} for repertoires in seen)
         return train, validation
 
     for seed in range(5):
@@ -213,18 +215,18 @@ def test_searches_and_folds_of_scikit_learn_give_fit_the_donors(
     """As docs/api.md says: `params` of `cross_val_score`, metadata routing for a search."""
     y, donors, seen = cohort.metadata["status"], pd.Series(np.arange(len(cohort)) // 2), []
 
-    def record(given: Fold, *_: object, **__: object) -> None:
+    def record(given: LabelledRepertoires, *_: object, **__: object) -> None:
         seen.append(None if given.groups is None else len(set(given.groups.tolist())))
         raise Killed
 
-    monkeypatch.setattr(estimator_module, "split_fold", record)
-    folds = GroupKFold(3)
+    monkeypatch.setattr(estimator_module, "split_repertoires", record)
+    parts = GroupKFold(3)
     with pytest.raises(Killed):
         cross_val_score(
-            DeepRCClassifier(), cohort, y, cv=folds, groups=donors, params={"groups": donors}, error_score="raise"
+            DeepRCClassifier(), cohort, y, cv=parts, groups=donors, params={"groups": donors}, error_score="raise"
         )
     with config_context(enable_metadata_routing=True):
         model = DeepRCClassifier().set_fit_request(groups=True)
         with pytest.raises(Killed):
-            GridSearchCV(model, {"seed": [0]}, cv=folds, error_score="raise").fit(cohort, y, groups=donors)
+            GridSearchCV(model, {"seed": [0]}, cv=parts, error_score="raise").fit(cohort, y, groups=donors)
     assert seen == [10, 10]

@@ -23,8 +23,8 @@ from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink_slopes, describe_gaps, weigh_gaps
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_start import start_network
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -57,8 +57,8 @@ def write_gapped(path: Path, n_repertoires: int, *, any_letter: bool, seed: int 
     return write_cohort(path, repertoires, pd.DataFrame({"status": status}))
 
 
-def make_fold(dataset: RepertoireDataset) -> Fold:
-    return Fold(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
+def make_labelled(dataset: RepertoireDataset) -> LabelledRepertoires:
+    return LabelledRepertoires(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
 
 
 def test_counts_equal_a_plain_loop(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_slopes_beside_a_line_are_drawn_towards_it() -> None:
 
 
 def test_letters_that_are_rare_elsewhere_go_most_with_the_label(tmp_path: Path) -> None:
-    fold = make_fold(write_gapped(tmp_path / "c.h5", 60, any_letter=True))
-    (found,) = weigh_gaps([motif("SF.N")], fold, TASKS)
+    labelled = make_labelled(write_gapped(tmp_path / "c.h5", 60, any_letter=True))
+    (found,) = weigh_gaps([motif("SF.N")], labelled, TASKS)
     ((weights),) = found.gap_weights
     by_letter = dict(zip(AMINO_ACIDS, weights, strict=True))
     assert max(weights) == 1.0
@@ -223,8 +223,8 @@ def test_residues_of_a_motif_that_is_equally_enriched_are_equal(tmp_path: Path) 
     """Each cohort has a false difference with a probability of 1%, so more than one of twenty with 1.7%."""
     found = 0
     for seed in range(20):
-        fold = make_fold(write_gapped(tmp_path / f"{seed}.h5", 30, any_letter=False, seed=seed))
-        found += bool(weigh_gaps([motif("SF.N")], fold, TASKS)[0].gap_weights[0])
+        labelled = make_labelled(write_gapped(tmp_path / f"{seed}.h5", 30, any_letter=False, seed=seed))
+        found += bool(weigh_gaps([motif("SF.N")], labelled, TASKS)[0].gap_weights[0])
     assert found <= 1
 
 
@@ -250,10 +250,10 @@ def test_sequences_of_an_earlier_motif_do_not_count_again(tmp_path: Path) -> Non
         sequences = make_sequences(rng, 40, equal) + random_sequences(rng, 100)
         repertoires.append(sequences + (make_sequences(rng, 40, equal) + ["CASFENGG"] * 30 if b % 2 else []))
     status = ["case" if b % 2 else "healthy" for b in range(40)]
-    fold = make_fold(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": status})))
-    alone = weigh_gaps([motif("SF.N")], fold, TASKS)[0].gap_weights[0]
+    labelled = make_labelled(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": status})))
+    alone = weigh_gaps([motif("SF.N")], labelled, TASKS)[0].gap_weights[0]
     assert alone.index(1.0) == AMINO_ACIDS.index("E")
-    assert weigh_gaps([motif("SFEN"), motif("SF.N")], fold, TASKS)[1].gap_weights == ((),)
+    assert weigh_gaps([motif("SFEN"), motif("SF.N")], labelled, TASKS)[1].gap_weights == ((),)
 
 
 def test_several_targets_missing_labels_donors_and_the_other_direction(tmp_path: Path) -> None:
@@ -272,9 +272,9 @@ def test_several_targets_missing_labels_donors_and_the_other_direction(tmp_path:
     labels[[3, 8], 1] = np.nan
     donors = np.arange(60) // 2
     of_second_class = motif("SF.N", -1.0, output=2)  # outputs: status, a, b, c
-    (found,) = weigh_gaps([of_second_class], Fold(dataset, labels, donors), tasks)
+    (found,) = weigh_gaps([of_second_class], LabelledRepertoires(dataset, labels, donors), tasks)
     kept = np.array([b for b in range(60) if b not in (3, 7, 8)])
-    alone = Fold(dataset[kept], (classes[kept] != 1).astype(np.float64)[:, None], donors[kept])
+    alone = LabelledRepertoires(dataset[kept], (classes[kept] != 1).astype(np.float64)[:, None], donors[kept])
     (expected,) = weigh_gaps([motif("SF.N")], alone, TASKS)
     assert found.gap_weights[0]
     np.testing.assert_allclose(found.gap_weights[0], expected.gap_weights[0])
@@ -289,10 +289,10 @@ def test_the_best_residues_are_named() -> None:
 
 
 def test_motifs_without_gaps_and_no_motifs(tmp_path: Path) -> None:
-    fold = make_fold(write_gapped(tmp_path / "c.h5", 24, any_letter=True))
-    assert weigh_gaps([], fold, TASKS) == []
-    assert weigh_gaps([motif("SFEN")], fold, TASKS) == [motif("SFEN")]
-    both = weigh_gaps([motif("SFEN"), motif("SF.N")], fold, TASKS)
+    labelled = make_labelled(write_gapped(tmp_path / "c.h5", 24, any_letter=True))
+    assert weigh_gaps([], labelled, TASKS) == []
+    assert weigh_gaps([motif("SFEN")], labelled, TASKS) == [motif("SFEN")]
+    both = weigh_gaps([motif("SFEN"), motif("SF.N")], labelled, TASKS)
     assert both[0].gap_weights == ()
     assert len(both[1].gap_weights) == 1
     assert both[1] == EnrichedMotif.from_json(json.loads(json.dumps(asdict(both[1]))))

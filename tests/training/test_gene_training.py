@@ -23,7 +23,7 @@ from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, random_sequences
 
@@ -76,8 +76,8 @@ def config(**settings: object) -> Config:
 def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Path | None = None) -> Trainer:
     """Train on the first n repertoires and validate on as many others as there are before the test's."""
     train, validation = dataset[:n], dataset[n : len(dataset) - N_TEST]
-    folds = Fold(train, label(train)), Fold(validation, label(validation))
-    return Trainer(settings, TASKS, *folds, seed=0, device=CPU, checkpoint=checkpoint)
+    parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
@@ -112,8 +112,8 @@ def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, 
     weights = []
     for dataset in (cohort, other):
         train, held_out = dataset[:40], dataset[300:]  # what is held out has other genes
-        folds = Fold(train, label(train)), Fold(held_out, label(held_out))
-        trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
+        parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(held_out, label(held_out))
+        trainer = Trainer(config(), TASKS, *parts, seed=0, device=CPU)
         assert trainer.network.gene_names == GeneNames(GENES, ())
         update = trainer.make_update_function()
         for number in range(3):

@@ -18,7 +18,7 @@ from deeprc.runs.run import load_run
 from deeprc.tasks import Task
 from deeprc.training import loggers
 from deeprc.training.checkpoint import load_tensors
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.loggers import make_attention_histograms
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
@@ -165,9 +165,9 @@ def test_the_weights_of_a_repertoire_sum_to_one(
 ) -> None:
     cohort = cohort_factory(8, 40)
     config = load_config("deeprc", [*SETTINGS, f"top_fraction={top_fraction}"])
-    fold = Fold(cohort, np.arange(8, dtype=np.float64)[:, None] % 2)
+    repertoires = LabelledRepertoires(cohort, np.arange(8, dtype=np.float64)[:, None] % 2)
     task = Task("status", "status", "binary", ("healthy", "case"))
-    trainer = Trainer(config, [task], fold, fold, seed=0, device=torch.device("cpu"))
+    trainer = Trainer(config, [task], repertoires, repertoires, seed=0, device=torch.device("cpu"))
     logits, weights = trainer.compute_validation_attention()
     assert logits.shape == weights.shape == (cohort.n_sequences.sum(), 2)
     parts = np.split(weights, np.cumsum(trainer.validation.dataset.n_sequences)[:-1])

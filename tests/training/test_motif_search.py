@@ -13,8 +13,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, output_search
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
 from tests.conftest import random_sequences, write_cohort
 
@@ -54,7 +54,9 @@ def find_motifs(
 ) -> list[EnrichedMotif]:
     """Call `find_enriched_motifs` with its limits one by one."""
     own = MotifLimits(max_motifs, **limits)  # type: ignore[arg-type]
-    return find_enriched_motifs(Fold(dataset, labels, groups), tasks, spacings=spacings, limits=own, seed=seed)
+    return find_enriched_motifs(
+        LabelledRepertoires(dataset, labels, groups), tasks, spacings=spacings, limits=own, seed=seed
+    )
 
 
 def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:

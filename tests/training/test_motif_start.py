@@ -21,7 +21,7 @@ from deeprc.training import confirmation, motif_start
 from deeprc.training import trainer as trainer_module
 from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import describe_start_motifs, find_start_motifs, start_network
 from deeprc.training.trainer import Trainer
@@ -48,8 +48,8 @@ def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 def make(dataset: RepertoireDataset, settings: Config, checkpoint: Path | None = None) -> Trainer:
     train, validation = dataset[:24], dataset[24:]
-    folds = Fold(train, label(train)), Fold(validation, label(validation))
-    return Trainer(settings, TASKS, *folds, seed=0, device=CPU, checkpoint=checkpoint)
+    parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
 def four(folder: Path, sequences: list[str]) -> RepertoireDataset:
@@ -176,8 +176,8 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
     train, validation = cohort[:40], cohort[40:]
     for sign, expected in zip((1, -1), signs, strict=True):
         known = label(validation) if sign == 1 else 1 - label(validation)
-        folds = Fold(train, label(train)), Fold(validation, known)
-        trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
+        parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, known)
+        trainer = Trainer(config(), TASKS, *parts, seed=0, device=CPU)
         trainer.initialise_network()
         assert len(trainer.start_motifs) == expected
         if expected:
@@ -190,9 +190,12 @@ def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) ->
     rng = np.random.default_rng(0)
     histories = []
     train, validation = cohort[:20], cohort[20:]
-    folds = Fold(train, rng.permutation(label(train))), Fold(validation, label(validation))
+    parts = (
+        LabelledRepertoires(train, rng.permutation(label(train))),
+        LabelledRepertoires(validation, label(validation)),
+    )
     for share in (0.0, 0.5):
-        trainer = Trainer(config(seeded_start=share), TASKS, *folds, seed=0, device=CPU)
+        trainer = Trainer(config(seeded_start=share), TASKS, *parts, seed=0, device=CPU)
         history = trainer.fit().history
         assert trainer.start_motifs == []
         histories.append([{k: v for k, v in row.items() if k != "seconds"} for row in history])
@@ -461,21 +464,21 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
 def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
-    fold, of_two = Fold(dataset, labels), Fold(dataset, labels, np.array([4, 2, 4]))
+    labelled, of_two = LabelledRepertoires(dataset, labels), LabelledRepertoires(dataset, labels, np.array([4, 2, 4]))
     tasks, found = [*TASKS, Task("age", "age", "regression")], motif("WWHW", p_value=0.001)
-    assert describe_start_motifs([found], fold, tasks, config()) == (
+    assert describe_start_motifs([found], labelled, tasks, config()) == (
         "1 of 8 kernels starts from a short motif associated with the label in the training repertoires, the others at "
         f"random. In brackets, the correlation with the label and the corrected p-value: "
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
-    assert describe_start_motifs([found, motif("CYC")], fold, tasks, config()).startswith(
+    assert describe_start_motifs([found, motif("CYC")], labelled, tasks, config()).startswith(
         "2 of 8 kernels start from short motifs associated"
     )
-    assert describe_start_motifs([motif("CYC")] * 7, fold, tasks, config()).endswith(
+    assert describe_start_motifs([motif("CYC")] * 7, labelled, tasks, config()).endswith(
         ", ".join([f"CYC ({motif('CYC').correlation:+.2f}, p = {motif('CYC').p_value:.2g})"] * 5) + ", and 2 more"
     )
     monkeypatch.setattr(motif_start, "MIN_DONORS", 4)
-    assert describe_start_motifs([], fold, tasks, config()) == (
+    assert describe_start_motifs([], labelled, tasks, config()) == (
         "deeprc did not search for short motifs, so the kernels start at random: target 'status' has labels of 3 "
         "training repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and "
         "the search needs at least 4."
@@ -494,8 +497,8 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_positive: int, reason: str | None) -> None:
     dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
-    fold = Fold(dataset, (np.arange(45) < n_positive)[:, None].astype(np.float64))
-    text = describe_start_motifs([], fold, TASKS, config())
+    labelled = LabelledRepertoires(dataset, (np.arange(45) < n_positive)[:, None].astype(np.float64))
+    text = describe_start_motifs([], labelled, TASKS, config())
     if reason is None:
         assert text == (
             "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
@@ -507,12 +510,12 @@ def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_posi
 
 def test_settings_without_a_search_are_named(tmp_path: Path) -> None:
     dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
-    fold = Fold(dataset, (np.arange(45) % 2)[:, None].astype(np.float64))
-    number = Fold(dataset, np.ones((45, 1)))
+    labelled = LabelledRepertoires(dataset, (np.arange(45) % 2)[:, None].astype(np.float64))
+    number = LabelledRepertoires(dataset, np.ones((45, 1)))
     narrow = Config(NetworkConfig(n_kernels=8, kernel_size=1), TrainingConfig(seeded_start=0.5))
     for settings, cohort, tasks, reason in (
-        (config(seeded_start=0.1), fold, TASKS, "seeded_start=0.1 of 8 kernels is less than one kernel"),
-        (narrow, fold, TASKS, "a motif has at least two residues, but kernel_size=1"),
+        (config(seeded_start=0.1), labelled, TASKS, "seeded_start=0.1 of 8 kernels is less than one kernel"),
+        (narrow, labelled, TASKS, "a motif has at least two residues, but kernel_size=1"),
         (config(), number, [Task("age", "age", "regression")], "all labels of target 'age' are equal"),
     ):
         assert find_start_motifs(settings, tasks, cohort, seed=0) == []

@@ -17,8 +17,8 @@ from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_variants
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.fold import Fold
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.motif_start import find_start_variants
 from deeprc.training.motif_variants import (
@@ -61,16 +61,16 @@ def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, flo
     return repertoires
 
 
-def open_search_output(path: Path) -> tuple[Fold, SearchOutputs]:
+def open_search_output(path: Path) -> tuple[LabelledRepertoires, SearchOutputs]:
     dataset = open_dataset(path)
-    fold = Fold(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
-    (search_output,) = iterate_search_outputs(fold, TASKS, 2)
-    return fold, search_output
+    labelled = LabelledRepertoires(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
+    (search_output,) = iterate_search_outputs(labelled, TASKS, 2)
+    return labelled, search_output
 
 
-def find_patterns(fold: Fold) -> list[str]:
+def find_patterns(labelled: LabelledRepertoires) -> list[str]:
     limits = MotifLimits(16, level=0.01)
-    return [each.pattern for each in find_enriched_motifs(fold, TASKS, spacings=SPACINGS, limits=limits)]
+    return [each.pattern for each in find_enriched_motifs(labelled, TASKS, spacings=SPACINGS, limits=limits)]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     """WHM is a variant of WHWM, and YCF one of another motif, which is rarer in cases."""
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
-    fold, search_output = open_search_output(tmp_path / "c.h5")
+    labelled, search_output = open_search_output(tmp_path / "c.h5")
     motifs = [with_correlation("WHWM", 0.8), with_correlation("YYCF", -0.8)]
     has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     found = find_variants(
@@ -121,7 +121,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
         return float((weights * x) @ y / np.sqrt((weights * x) @ x * ((weights * y) @ y)))
 
     expected = {
-        variant: correlate(frequencies[:, variants.index(variant)], fold.labels[:, 0]) for variant in ("WHM", "YCF")
+        variant: correlate(frequencies[:, variants.index(variant)], labelled.labels[:, 0]) for variant in ("WHM", "YCF")
     }
     assert {pattern_of(variant.letters): variant.correlation for variant in found} == pytest.approx(expected)
     assert expected["WHM"] > 0.5
@@ -182,14 +182,16 @@ def test_variants_with_other_offsets_are_left_out(tmp_path: Path) -> None:
 def test_without_association_there_is_no_variant(tmp_path: Path) -> None:
     """In half of 40 permutations of the labels, the strongest variant has the direction; at 5%, two show one."""
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
-    fold, search_output = open_search_output(tmp_path / "c.h5")
-    nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
+    labelled, search_output = open_search_output(tmp_path / "c.h5")
+    nobody = np.zeros(int(labelled.dataset.n_sequences.sum()), np.bool_)
     kmers = KmerSet(SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), np.array([motif("WHM").code]))
-    counts = motif_variants._count_free(fold.dataset, kmers, nobody)
+    counts = motif_variants._count_free(labelled.dataset, kmers, nobody)
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
-        (search_output,) = iterate_search_outputs(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
+        (search_output,) = iterate_search_outputs(
+            LabelledRepertoires(labelled.dataset, rng.permutation(labelled.labels)), TASKS, 2
+        )
         shown += bool(
             find_variants(
                 [with_correlation("WH.M", 0.5)],
@@ -220,7 +222,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
         for seed in range(40):
             labels = np.repeat(np.random.default_rng(seed).permutation(24) % 2, 5).astype(np.float64)[:, None]
             groups = np.repeat(np.arange(24), 5) if known else None
-            (search_output,) = iterate_search_outputs(Fold(dataset, labels, groups), TASKS, 2)
+            (search_output,) = iterate_search_outputs(LabelledRepertoires(dataset, labels, groups), TASKS, 2)
             motifs = [with_correlation("WH.M", 0.5)]
             shown[known] += bool(find_variants(motifs, search_output, SPACINGS, nobody, BY_LENGTH, level=0.05, rng=rng))
     assert shown[True] <= 3
@@ -273,10 +275,10 @@ def test_without_other_sequences_there_is_no_variant(tmp_path: Path) -> None:
 def test_a_weak_variant_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One witness in fourteen lacks a residue, which makes 0.4 in a repertoire of 400."""
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
-    fold, _ = open_search_output(tmp_path / "c.h5")
-    assert find_patterns(fold) == ["SFEN", "SEN"]
+    labelled, _ = open_search_output(tmp_path / "c.h5")
+    assert find_patterns(labelled) == ["SFEN", "SEN"]
     monkeypatch.setattr(motif_variants, "list_length_variants", lambda letters: [])
-    assert find_patterns(fold) == ["SFEN"]
+    assert find_patterns(labelled) == ["SFEN"]
 
 
 @pytest.mark.long
@@ -289,9 +291,9 @@ def test_variants_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
     write_cohort(tmp_path / "d.h5", repertoires, pd.DataFrame({"status": ["healthy", "case"] * (N // 2)}))
     labels = np.stack([np.arange(N) % 2, np.arange(N) < N // 2], axis=1).astype(np.float64)
     tasks = [*TASKS, Task("sex", "sex", "binary", ("f", "m"))]
-    fold = Fold(open_dataset(tmp_path / "d.h5"), labels)
+    labelled = LabelledRepertoires(open_dataset(tmp_path / "d.h5"), labels)
     for room, expected in ((3, [("SFEN", 0), ("WHWM", 1), ("SEN", 0)]), (2, [("SFEN", 0), ("WHWM", 1)])):
-        found = find_enriched_motifs(fold, tasks, spacings=SPACINGS, limits=MotifLimits(room, level=0.01))
+        found = find_enriched_motifs(labelled, tasks, spacings=SPACINGS, limits=MotifLimits(room, level=0.01))
         assert sorted((each.pattern, each.output) for each in found) == sorted(expected)
         assert room == 2 or found[2].pattern == "SEN"
         assert all(each.p_value <= 0.01 for each in found)
@@ -348,17 +350,17 @@ def test_substitutions_that_do_not_fit_into_one_pass_are_left_out(
 @pytest.mark.slow
 def test_a_confirmed_motif_brings_its_variants(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 3, "SFDN": 2}, {})
-    fold, _ = open_search_output(tmp_path / "c.h5")
+    labelled, _ = open_search_output(tmp_path / "c.h5")
     confirmed = [motif("SFEN", p_value=0.2)]
 
     def find(n_kernels: int) -> list[EnrichedMotif]:
         config = load_config("deeprc", {"network.n_kernels": n_kernels, "training.seeded_start": 0.5})
-        return find_start_variants(config, TASKS, fold, confirmed, seed=0)
+        return find_start_variants(config, TASKS, labelled, confirmed, seed=0)
 
     assert [each.pattern for each in find(32)] == ["SEN", "SFDN"]
     assert all(each.p_value <= 0.01 and each.output == 0 for each in find(32))
     assert [[each.pattern for each in find(n)] for n in (4, 2)] == [["SEN"], []]
-    assert find_start_variants(load_config("deeprc", {}), TASKS, fold, [], seed=0) == []
+    assert find_start_variants(load_config("deeprc", {}), TASKS, labelled, [], seed=0) == []
 
 
 @pytest.mark.slow
@@ -369,6 +371,6 @@ def test_variants_of_two_confirmed_motifs_are_different(tmp_path: Path) -> None:
     labels = (dataset.metadata["status"] == "case").to_numpy(np.float64)
     tasks = [*TASKS, Task("again", "again", "binary", ("no", "yes"))]
     confirmed = [motif("SFEN", p_value=0.2), motif("SFDN", output=1, p_value=0.2)]
-    fold = Fold(dataset, np.stack([labels, labels], axis=1))
-    found = find_start_variants(load_config("deeprc", {}), tasks, fold, confirmed, seed=0)
+    labelled = LabelledRepertoires(dataset, np.stack([labels, labels], axis=1))
+    found = find_start_variants(load_config("deeprc", {}), tasks, labelled, confirmed, seed=0)
     assert [each.pattern for each in found] == ["SFAN"]

@@ -12,7 +12,7 @@ from deeprc.nn.branches import BranchScores
 from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
 from deeprc.training import motif_start
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 
 TASKS = [Task("status", "status", "binary", ("negative", "positive"))]
@@ -29,8 +29,8 @@ def auc_without_signal(seed: int) -> float:
     dataset = SimulatedDataset(cohort)
     labels = np.random.default_rng(seed).permutation(np.arange(370) % 2)[:, None].astype(np.float64)
     config = load_config("deeprc", {"n_updates": 60, "evaluate_every": 20, "kernel_size": 4})
-    folds = (Fold(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
-    trainer = Trainer(config, TASKS, *folds, seed=seed, device=torch.device("cpu"))
+    parts = (LabelledRepertoires(dataset[part], labels[part]) for part in (TRAIN, VALIDATION))
+    trainer = Trainer(config, TASKS, *parts, seed=seed, device=torch.device("cpu"))
     trainer.fit()
     branches = trainer.network.branches
     scores = None if branches is None else BranchScores(branches, dataset[TEST])

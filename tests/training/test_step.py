@@ -18,7 +18,7 @@ from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensor
 from deeprc.outputs import compute_multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.trainer import Trainer
 from tests.nn.share_branch import ShareBranch
@@ -101,9 +101,9 @@ def test_sequences_beyond_the_last_offset_change_nothing(cohort: RepertoireDatas
 
 
 def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) -> None:
-    train = Fold(cohort[:20], labels(cohort)[:20])
-    trainer = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
-    again = Trainer(CONFIG, TASKS, train, Fold(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
+    train = LabelledRepertoires(cohort[:20], labels(cohort)[:20])
+    trainer = Trainer(CONFIG, TASKS, train, LabelledRepertoires(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
+    again = Trainer(CONFIG, TASKS, train, LabelledRepertoires(cohort[20:], labels(cohort)[20:]), seed=5, device=CPU)
     state = trainer.fit()
     again.initialise_network()
     again.network.train()
@@ -154,7 +154,7 @@ def test_cuda_learns_what_the_cpu_learns(cohort: RepertoireDataset, device_cache
     config = Config(network, TrainingConfig(**settings))
     histories = []
     for device in (CPU, torch.device("cuda")):
-        train, validation = (Fold(part, labels(part)) for part in (cohort[:20], cohort[20:]))
+        train, validation = (LabelledRepertoires(part, labels(part)) for part in (cohort[:20], cohort[20:]))
         histories.append(Trainer(config, TASKS, train, validation, seed=5, device=device).fit().history)
     for key in ("train_loss", "validation_loss"):
         found, expected = ([row[key] for row in history] for history in histories)

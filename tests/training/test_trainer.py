@@ -13,7 +13,7 @@ from deeprc.errors import InputError
 from deeprc.tasks import Task
 from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing
@@ -34,13 +34,13 @@ def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
     return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
 
 
-def folds(dataset: RepertoireDataset) -> tuple[Fold, Fold]:
+def parts(dataset: RepertoireDataset) -> tuple[LabelledRepertoires, LabelledRepertoires]:
     train, validation = dataset[:20], dataset[20:]
-    return Fold(train, label(train)), Fold(validation, label(validation))
+    return LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
 
 
 def make(dataset: RepertoireDataset, config: Config, *, seed: int = 0, checkpoint: Path | None = None) -> Trainer:
-    return Trainer(config, TASKS, *folds(dataset), seed=seed, device=CPU, checkpoint=checkpoint)
+    return Trainer(config, TASKS, *parts(dataset), seed=seed, device=CPU, checkpoint=checkpoint)
 
 
 def without_seconds(state: TrainingState) -> list[dict[str, float]]:
@@ -53,8 +53,8 @@ def test_it_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDa
     trainer = Trainer(
         small(n_updates=150, evaluate_every=50, learning_rate=5e-3),
         TASKS,
-        Fold(train, label(train)),
-        Fold(validation, label(validation)),
+        LabelledRepertoires(train, label(train)),
+        LabelledRepertoires(validation, label(validation)),
         seed=0,
         device=CPU,
     )
@@ -164,7 +164,7 @@ def test_without_patience_it_runs_to_the_end(cohort: RepertoireDataset) -> None:
 
 
 def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireDataset) -> None:
-    train, validation = folds(cohort)
+    train, validation = parts(cohort)
     train.labels[[2, 5]] = np.nan
     trainer = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
     ids = trainer.train.dataset.repertoire_ids
@@ -176,13 +176,14 @@ def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireData
 
 
 def test_neither_the_order_nor_repertoires_without_a_label_change_anything(cohort: RepertoireDataset) -> None:
-    train, validation = folds(cohort)
+    train, validation = parts(cohort)
     train.labels[[2, 5]] = np.nan
     plain = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
     labelled = np.setdiff1d(np.arange(20), [2, 5])[::-1]
     order = np.random.default_rng(0).permutation(len(validation.labels))
     without, shuffled = (
-        Fold(fold.dataset[rows], fold.labels[rows]) for fold, rows in ((train, labelled), (validation, order))
+        LabelledRepertoires(repertoires.dataset[rows], repertoires.labels[rows])
+        for repertoires, rows in ((train, labelled), (validation, order))
     )
     other = Trainer(small(), TASKS, without, shuffled, seed=0, device=CPU)
     assert without_seconds(plain.fit()) == without_seconds(other.fit())
@@ -201,11 +202,20 @@ def test_weight_decay_shrinks_the_weights(cohort: RepertoireDataset) -> None:
 
 
 def test_no_labels(cohort: RepertoireDataset) -> None:
-    train, validation = folds(cohort)
+    train, validation = parts(cohort)
     with pytest.raises(InputError, match="no training repertoire has a label"):
-        Trainer(small(), TASKS, Fold(train.dataset, train.labels * np.nan), validation, seed=0, device=CPU)
+        Trainer(
+            small(), TASKS, LabelledRepertoires(train.dataset, train.labels * np.nan), validation, seed=0, device=CPU
+        )
     with pytest.raises(InputError, match="no validation repertoire has a label"):
-        Trainer(small(), TASKS, train, Fold(validation.dataset, validation.labels * np.nan), seed=0, device=CPU)
+        Trainer(
+            small(),
+            TASKS,
+            train,
+            LabelledRepertoires(validation.dataset, validation.labels * np.nan),
+            seed=0,
+            device=CPU,
+        )
 
 
 def test_tensors_round_trip_and_damage_is_named(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from deeprc.tasks import Task
 from deeprc.training import motif_start
 from deeprc.training.building import build_network
 from deeprc.training.calibration import calibrate_model
-from deeprc.training.fold import Fold
 from deeprc.training.history import find_kept_weights
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.output_fit import fit_output
 from deeprc.training.trainer import Trainer
 from deeprc.training.validation import Evaluator
@@ -51,17 +51,17 @@ def make(
         n_kernels=8, kernel_size=4, composition=False, clones=False, n_output_layers=n_output_layers
     )
     config = Config(network, TrainingConfig(**{**training, **settings}))  # type: ignore[arg-type]
-    folds = (Fold(part, label(part)) for part in (dataset[:24], dataset[24:]))
-    return Trainer(config, TASKS, *folds, seed=0, device=CPU, checkpoint=checkpoint)
+    parts = (LabelledRepertoires(part, label(part)) for part in (dataset[:24], dataset[24:]))
+    return Trainer(config, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
 def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
     return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
 
 
-def compute_loss(network: DeepRC, fold: Fold) -> float:
-    outputs = Inference(network, Collator(fold.dataset, "none")).compute_outputs()
-    return float(compute_multitask_loss(outputs, torch.from_numpy(fold.labels), TASKS))
+def compute_loss(network: DeepRC, repertoires: LabelledRepertoires) -> float:
+    outputs = Inference(network, Collator(repertoires.dataset, "none")).compute_outputs()
+    return float(compute_multitask_loss(outputs, torch.from_numpy(repertoires.labels), TASKS))
 
 
 def find_columns(trainer: Trainer) -> set[str]:

@@ -19,7 +19,7 @@ from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.tasks import Task
-from deeprc.training.fold import Fold
+from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
@@ -69,11 +69,13 @@ def make(
 ) -> Trainer:
     """Return a training of two thirds of a cohort."""
     n = 2 * len(dataset) // 3
-    folds = [Fold(dataset[rows], labels(dataset)[rows]) for rows in (np.arange(n), np.arange(n, len(dataset)))]
+    parts = [
+        LabelledRepertoires(dataset[rows], labels(dataset)[rows]) for rows in (np.arange(n), np.arange(n, len(dataset)))
+    ]
     network = {**NETWORK, **{name: value for name, value in options.items() if name in vars(NetworkConfig())}}
     training = {**TRAINING, **{name: value for name, value in options.items() if name in vars(TrainingConfig())}}
     config = Config(NetworkConfig(**network), TrainingConfig(**training))
-    return Trainer(config, TASKS, *folds, seed=5, device=resolve_device(device), checkpoint=checkpoint)
+    return Trainer(config, TASKS, *parts, seed=5, device=resolve_device(device), checkpoint=checkpoint)
 
 
 def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:

@@ -119,6 +119,7 @@ def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]
 def _draw_sizes(
     axis: Axes, sizes: NDArray[np.int64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
 ) -> None:
+    """Draw the number of sequences of each repertoire and the median of each class."""
     axis.set_yscale("log")
     shown = np.maximum(sizes, 1)
     for centre, (name, rows) in enumerate(rows_of_class.items()):

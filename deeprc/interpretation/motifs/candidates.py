@@ -22,7 +22,7 @@ from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erase_matches
 from deeprc.interpretation.motifs.matrices import (
     Composition,
-    Matrix,
+    PositionFrequencyMatrix,
     align_windows,
     compute_information,
     find_windows,
@@ -159,7 +159,7 @@ def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) 
     return patterns
 
 
-def make_matrix(data: SearchData, masks: Masks) -> tuple[Matrix, int]:
+def make_matrix(data: SearchData, masks: Masks) -> tuple[PositionFrequencyMatrix, int]:
     """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
     windows = find_windows(data.samples, masks, data.residues)
     matrix = align_windows(data.samples, data.composition, windows, _FLANK, len(masks) + _FLANK)
@@ -167,17 +167,19 @@ def make_matrix(data: SearchData, masks: Masks) -> tuple[Matrix, int]:
     is_informative[_FLANK : _FLANK + len(masks)] = True
     positions = np.flatnonzero(is_informative)
     part = slice(positions[0], positions[-1] + 1)
-    return Matrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(positions[0])
+    return PositionFrequencyMatrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(positions[0])
 
 
-def _extend_to_matrix(masks: Masks, matrix: Matrix, start: int) -> Masks:
+def _extend_to_matrix(masks: Masks, matrix: PositionFrequencyMatrix, start: int) -> Masks:
     """Return a pattern with all positions of its matrix; those beside the pattern accept any residue."""
     extended = np.full(len(matrix.counts), ANY, masks.dtype)
     extended[start : start + len(masks)] = masks
     return extended
 
 
-def _select_representatives(patterns: Sequence[FoundPattern], matrices: Sequence[Matrix]) -> list[FoundPattern]:
+def _select_representatives(
+    patterns: Sequence[FoundPattern], matrices: Sequence[PositionFrequencyMatrix]
+) -> list[FoundPattern]:
     """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
     clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
     representatives = []

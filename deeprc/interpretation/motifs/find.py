@@ -204,6 +204,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
 
 
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
+    """Return a found pattern as a motif, with its matrix, its enrichment among attended sequences, and its tests."""
     samples, masks = data.samples, pattern.masks
     matrix, start = make_matrix(data, masks)
     n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()

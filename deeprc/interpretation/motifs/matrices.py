@@ -19,7 +19,7 @@ from deeprc.interpretation.motifs.patterns import Masks
 
 __all__ = [
     "Composition",
-    "Matrix",
+    "PositionFrequencyMatrix",
     "Windows",
     "align_windows",
     "compute_information",
@@ -47,7 +47,7 @@ class Windows(NamedTuple):
     weights: NDArray[np.float64]
 
 
-class Matrix(NamedTuple):
+class PositionFrequencyMatrix(NamedTuple):
     """Weighted residue counts of aligned windows, (W, 20), and expected frequencies at their positions, (W, 20)."""
 
     counts: NDArray[np.float64]
@@ -112,7 +112,7 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
 
 def align_windows(
     samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int
-) -> Matrix:
+) -> PositionFrequencyMatrix:
     """Align windows by their starts, and return the residues that they have at each position, as a matrix.
 
     Parameters
@@ -141,10 +141,10 @@ def align_windows(
     np.add.at(expected, position, weight[:, None] * composition.by_place[lengths[window], place])
     empty = expected.sum(axis=1) == 0
     expected[empty] = composition.overall
-    return Matrix(counts, expected / expected.sum(axis=1, keepdims=True))
+    return PositionFrequencyMatrix(counts, expected / expected.sum(axis=1, keepdims=True))
 
 
-def compute_information(matrix: Matrix) -> NDArray[np.float64]:
+def compute_information(matrix: PositionFrequencyMatrix) -> NDArray[np.float64]:
     """Return the heights of the letters in bits, (W, 20): frequency times the relative entropy of the position."""
     frequencies = matrix.frequencies
     entropy = (frequencies * np.log2(frequencies / matrix.expected)).sum(axis=1, keepdims=True)

@@ -20,7 +20,7 @@ from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
 from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
-from deeprc.interpretation.motifs.matrices import Composition, Matrix, align_windows, find_windows
+from deeprc.interpretation.motifs.matrices import Composition, PositionFrequencyMatrix, align_windows, find_windows
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, trim_pattern
 
 __all__ = [
@@ -186,7 +186,7 @@ def describe_windows(
     return best if best.score <= min(SIGNIFICANT, _EVIDENCE * candidate.score) else candidate
 
 
-def find_common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
+def find_common_residues(matrix: PositionFrequencyMatrix) -> tuple[Masks, NDArray[np.float64]]:
     """Return the residues of each position that are clearly more frequent than expected, and their share, (W,) each."""
     frequencies = matrix.counts / np.maximum(matrix.counts.sum(axis=1, keepdims=True), 1e-300)
     above = (frequencies >= _RARE) & (frequencies >= _ABOVE * matrix.expected)

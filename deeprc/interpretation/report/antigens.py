@@ -88,6 +88,7 @@ def make_antigen_sections(
 
 
 def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: int) -> Figure:
+    """Return the figure of the organisms whose antigens the sequences for a direction match."""
     from deeprc.interpretation.figures.antigens import draw_antigen_figure
 
     first = organisms.iloc[0]
@@ -105,9 +106,10 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: in
 
 
 def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
+    """Return the table of these organisms; None without any."""
     if organisms.empty:
         return None
-    columns = [Column("Organism", False)]
+    columns = [Column("Organism", is_number=False)]
     for name in ("Exactly the same", "At most one substitution"):
         columns += [Column(name), Column("by chance"), Column("p"), Column("q")]
     rows = []

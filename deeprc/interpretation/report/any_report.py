@@ -28,18 +28,18 @@ __all__ = ["write_any_report"]
 
 _COMMAND = "deeprc report RUN CONTAINER -o FILE"
 
-Folder = str | os.PathLike[str]
+_AnyPath = str | os.PathLike[str]
 
 
 def write_any_report(
-    source: Folder | Sequence[Folder] | Run | RunEnsemble | DeepRCEstimator,
-    cohort: Folder | RepertoireDataset | None = None,
+    source: _AnyPath | Sequence[_AnyPath] | Run | RunEnsemble | DeepRCEstimator,
+    cohort: _AnyPath | RepertoireDataset | None = None,
     *,
-    output: Folder,
+    output: _AnyPath,
     target: str | None = None,
     labels: ArrayLike | None = None,
     top: int = 1000,
-    databases: Sequence[Folder] = (),
+    databases: Sequence[_AnyPath] = (),
     host: str | None = "human",
     device: str = "auto",
     scheduler: str | None = None,
@@ -101,7 +101,7 @@ def write_any_report(
 
 def _prepare_model(
     source: Run | RunEnsemble | DeepRCEstimator,
-    cohort: Folder | RepertoireDataset | None,
+    cohort: _AnyPath | RepertoireDataset | None,
     target: str | None,
     labels: ArrayLike | None,
 ) -> tuple[Predictor, RepertoireDataset]:
@@ -116,7 +116,7 @@ def _prepare_model(
 
 
 def _load_runs(
-    folders: Sequence[Path], cohort: Folder | RepertoireDataset | None, device: str
+    folders: Sequence[Path], cohort: _AnyPath | RepertoireDataset | None, device: str
 ) -> tuple[Predictor, RepertoireDataset]:
     """Return the runs of some folders, which predict together, and the cohort."""
     if cohort is None:
@@ -125,13 +125,13 @@ def _load_runs(
     return load_ensemble(folders, device=device), _open_cohort(cohort)
 
 
-def _open_cohort(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
+def _open_cohort(cohort: _AnyPath | RepertoireDataset) -> RepertoireDataset:
     return cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
 
 
 def _choose_folder_writer(
-    folders: Sequence[Path], cohort: Folder | RepertoireDataset | None
-) -> Callable[[Folder, Folder], None] | None:
+    folders: Sequence[Path], cohort: _AnyPath | RepertoireDataset | None
+) -> Callable[[_AnyPath, _AnyPath], None] | None:
     """Return the function that writes the report of a benchmark or a cross-validation; None if no folder holds one.
 
     Raises

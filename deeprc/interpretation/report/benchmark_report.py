@@ -123,6 +123,7 @@ class _BenchmarkFiles:
 
 
 def _read_files(folder: Path) -> _BenchmarkFiles:
+    """Read the files of a finished benchmark; raise InputError if one is missing or damaged."""
     if not holds_benchmark(folder):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     header = read_header(folder)
@@ -158,6 +159,7 @@ def _format_lead(files: _BenchmarkFiles) -> str:
 
 
 def _make_comparison_table(files: _BenchmarkFiles) -> Table:
+    """Return the table of the methods with their metrics and tests; methods without a finished fold are left out."""
     performance = set(
         files.comparison.loc[(files.comparison["kind"] == "method") & files.comparison["complete"], "method"]
     )
@@ -188,8 +190,12 @@ def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     if files.scoring.kind == "regression":
         whole_note = "of all test repertoires together ± standard deviation over the test folds"
     columns = [
-        Column("Method", False),
-        Column("Kind", False, "a control method sees no amino acids; the ground truth knows what was simulated"),
+        Column("Method", is_number=False),
+        Column(
+            "Kind",
+            is_number=False,
+            note="a control method sees no amino acids; the ground truth knows what was simulated",
+        ),
         Column(heading, note=whole_note),
         Column("95% interval", note=f"of the {heading}"),
         Column("p", note="test of the difference from the best method, on the same repertoires (paired)"),
@@ -223,8 +229,8 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
         return None
     label = {method.name: method.label for method in files.methods}
     columns = [
-        Column("Method", False),
-        Column("Kind", False),
+        Column("Method", is_number=False),
+        Column("Kind", is_number=False),
         Column("Brier score", note="mean squared error of the probabilities"),
         Column("Brier score of the base rate", note="the Brier score if only the frequency of each class is known"),
         Column("Log loss", note="in nats"),
@@ -248,6 +254,7 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
 
 
 def _make_cost_table(files: _BenchmarkFiles) -> Table:
+    """Return the table of the time and memory of each method."""
     cells = files.results[files.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
     for method in files.methods:
@@ -264,7 +271,7 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
             ]
         )
     columns = [
-        Column("Method", False),
+        Column("Method", is_number=False),
         Column("Search, s", note="seconds for all settings that were tried, in all folds"),
         Column("Final fits, s"),
         Column("Sum, s"),
@@ -274,6 +281,7 @@ def _make_cost_table(files: _BenchmarkFiles) -> Table:
 
 
 def _format_command(header: Mapping[str, Any], folder: str) -> str:
+    """Return the command that repeats the benchmark."""
     words = ["deeprc", "benchmark", str(header.get("cohort", "cohort.h5")), "--target", str(header["target"])]
     words += ["--methods", ",".join(map(str, header["asked"])), "--preset", str(header["preset"])]
     left_out = header.get("left_out")

@@ -73,7 +73,7 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[s
     sources
         Names of the attention and the branches, with the features that each reads, if they are not always the same.
     """
-    columns = [Column("Branch", False), Column("Uses", False)]
+    columns = [Column("Branch", is_number=False), Column("Uses", is_number=False)]
     columns += [
         Column(f"Share{f' for {output_variation.output}' * (len(variation) > 1)}") for output_variation in variation
     ]
@@ -168,13 +168,13 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     carriers["carriers"] = "Carriers"
     genes, carriers = ({name: columns[name] for name in columns if name in stored} for columns in (genes, carriers))
     columns = [
-        Column("Clone", False),
-        *(Column(heading, False) for heading in genes.values()),
-        Column("Evidence for", False),
+        Column("Clone", is_number=False),
+        *(Column(heading, is_number=False) for heading in genes.values()),
+        Column("Evidence for", is_number=False),
         Column(
             "Match",
-            False,
-            "which sequences count: the same, or also with one substitution, or with any residue at one position",
+            is_number=False,
+            note="which sequences count: the same, or also with one substitution, or with any residue at one position",
         ),
         *(Column(heading) for heading in carriers.values()),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
@@ -227,7 +227,7 @@ def name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
 
 
 def name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return the names in the table of the repertoires of the class of an output, and of all other repertoires."""
+    """Return two headings: for the repertoires that have the class of an output, and for all others."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

@@ -57,12 +57,10 @@ def collect_cautions(
 def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
     """Return stored warnings about cohort and split of the trainings that are not also found in this cohort.
 
-    An older version may have told the same finding in other words.
+    A caution is also found if one with the same name and details is: an older version may have worded it differently.
     """
-    texts, details = (
-        {caution.text for caution in known},
-        [(caution.name, caution.details) for caution in known if caution.details],
-    )
+    texts = {caution.text for caution in known}
+    details = [(caution.name, caution.details) for caution in known if caution.details]
     stored = [caution for run in runs for caution in read_cautions(run.path) if caution.section == "setup"]
     return [
         caution for caution in stored if caution.text not in texts and (caution.name, caution.details) not in details
@@ -83,6 +81,7 @@ def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Cauti
 
 
 def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> Iterator[Caution]:
+    """Yield a warning or note if repertoires of this cohort are in no part of the split of the runs."""
     new = performance.rows(NEW)
     n = int(new.sum())
     if n == 0:

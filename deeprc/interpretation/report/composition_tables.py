@@ -81,8 +81,8 @@ def _make_table(kind: _Kind, features: pd.DataFrame, tasks: Sequence[Task]) -> T
     first, second = _name_groups(tasks)
     shown = _choose_shown(features, kind.is_kmer)
     columns = [
-        Column(kind.feature, False),
-        Column("Evidence for", False),
+        Column(kind.feature, is_number=False),
+        Column("Evidence for", is_number=False),
         Column("Effect", note="what one standard deviation of the feature adds to the output"),
         Column(f"Mean: {first}", note=kind.mean),
         Column(f"Mean: {second}"),
@@ -109,7 +109,7 @@ def _choose_shown(features: pd.DataFrame, is_kmer: bool) -> pd.DataFrame:
 
 
 def _name_groups(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return the names in the table of the two groups of repertoires that it compares."""
+    """Return the headings of the two groups of repertoires that the table compares."""
     if all(task.kind == "regression" for task in tasks):
         return "higher half", "lower half"
     if any(task.kind == "regression" for task in tasks):

@@ -18,7 +18,12 @@ from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
+from deeprc.interpretation.report.cv_results import (
+    StoredCrossValidation,
+    TargetMetrics,
+    list_classes,
+    read_cross_validation,
+)
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
 from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
@@ -96,7 +101,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
     )
 
 
-def _format_lead(result: CrossValidation) -> str:
+def _format_lead(result: StoredCrossValidation) -> str:
     header = result.header
     predictor = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((metric.n_repeats for metric in result.metrics.values()), default=1)
@@ -120,9 +125,10 @@ def _describe_performance(name: str, metrics: TargetMetrics) -> str:
     return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {metrics.n:,} repertoires{positive}."
 
 
-def _make_metrics_table(result: CrossValidation, name: str, table_index: int) -> Table:
+def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
+    """Return the table of the metrics of one target over all folds and repeats."""
     metrics = result.metrics[name]
-    columns, cells = [Column("Target", False)], [make_text_cell(name)]
+    columns, cells = [Column("Target", is_number=False)], [make_text_cell(name)]
     if result.is_regression(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
@@ -140,7 +146,7 @@ def _make_metrics_table(result: CrossValidation, name: str, table_index: int) ->
     return Table(f"metrics-{table_index}", f"How well {name} is predicted", columns, [cells])
 
 
-def _make_within_table(result: CrossValidation) -> Table | None:
+def _make_within_table(result: StoredCrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
         name: [
@@ -152,11 +158,11 @@ def _make_within_table(result: CrossValidation) -> Table | None:
     return make_within_table({name: aucs for name, aucs in strata.items() if aucs})
 
 
-def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
+def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for table_index, (name, metrics) in enumerate(result.metrics.items()):
         heading = "r²" if result.is_regression(name) else "AUC"
-        columns = [Column("Control method", False), Column(heading), Column("95% interval")]
+        columns = [Column("Control method", is_number=False), Column(heading), Column("95% interval")]
         columns += [
             Column("Difference", note=f"{heading} of the control minus that of the network"),
             Column("p", note="paired test"),
@@ -185,7 +191,8 @@ def _make_control_tables(result: CrossValidation) -> Iterator[Table]:
             )
 
 
-def _make_folds_table(result: CrossValidation, name: str, table_index: int) -> Table:
+def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
+    """Return the table of the metrics of one target in each test fold."""
     table = result.folds[result.folds["target"] == name]
     value = {"left_out": str(result.header.left_out)}
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
@@ -200,14 +207,15 @@ def _make_folds_table(result: CrossValidation, name: str, table_index: int) -> T
         ]
         for row in table.to_dict("records")
     ]
-    columns = [Column(heading, measure not in value) for measure, heading in shown.items()]
+    columns = [Column(heading, is_number=measure not in value) for measure, heading in shown.items()]
     return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 
 def _make_motifs_table(motifs: pd.DataFrame) -> Table:
+    """Return the table of the motifs that the runs started from, with the number of runs that found each."""
     columns = [
-        Column("Motif", False),
-        Column("Output", False),
+        Column("Motif", is_number=False),
+        Column("Output", is_number=False),
         Column("Runs", note="number of runs that found it, of all runs"),
         Column("Test folds", note="number of folds with such a run, of all folds of all repeats"),
         Column("Repeats", note="number of repeats with such a run, of all repeats"),
@@ -215,7 +223,7 @@ def _make_motifs_table(motifs: pd.DataFrame) -> Table:
             "Correlation", note="between its frequency and the label, in the training repertoires; median over the runs"
         ),
         Column("Largest p", note="over the runs that found it"),
-        Column("Other forms", False),
+        Column("Other forms", is_number=False),
     ]
     rows = [
         [
@@ -235,7 +243,7 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
     return Cell(f"{n:,} of {n_all:,}", n)
 
 
-def _make_figures(result: CrossValidation, name: str) -> list[Figure]:
+def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import draw_curves_figure
     from deeprc.evaluation.reliability_figure import draw_reliability_figure
@@ -275,7 +283,7 @@ def _make_figures(result: CrossValidation, name: str) -> list[Figure]:
     return figures
 
 
-def _convert_to_comparison(result: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
+def _convert_to_comparison(result: StoredCrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = result.predictions
     rows = table[table["target"] == name]
@@ -312,6 +320,7 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
 
 
 def _format_command(header: CrossValidationHeader, folder: Path) -> str:
+    """Return the command that repeats the cross-validation."""
     words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(index_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]

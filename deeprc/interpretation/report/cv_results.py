@@ -18,7 +18,7 @@ from deeprc.evaluation.significance import Relation
 from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
 from deeprc.runs.cross_plan import CrossValidationHeader, holds_cross_validation, read_header
 
-__all__ = ["CrossValidation", "TargetMetrics", "list_classes", "read_cross_validation"]
+__all__ = ["StoredCrossValidation", "TargetMetrics", "list_classes", "read_cross_validation"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TargetMetrics:
 
 
 @dataclass(frozen=True)
-class CrossValidation:
+class StoredCrossValidation:
     """The content of the folder of a cross-validation."""
 
     header: CrossValidationHeader
@@ -96,7 +96,7 @@ class CrossValidation:
         return self.metrics[target].mae is not None
 
 
-def read_cross_validation(folder: Path) -> CrossValidation:
+def read_cross_validation(folder: Path) -> StoredCrossValidation:
     """Read the folder of a cross-validation that has ended.
 
     Raises
@@ -116,13 +116,13 @@ def read_cross_validation(folder: Path) -> CrossValidation:
     ended = replace(header, repeats=max((metric.n_repeats for metric in metrics.values()), default=header.repeats))
     file = folder / "motifs.tsv"
     motifs = read_motif_counts(file) if file.exists() else None  # earlier versions lack it
-    result = CrossValidation(ended, metrics, folds, predictions, motifs, read_cautions(folder))
+    result = StoredCrossValidation(ended, metrics, folds, predictions, motifs, read_cautions(folder))
     for name, metric in metrics.items():
         _check_fit(result, name, metric, folder)
     return result
 
 
-def _check_fit(result: CrossValidation, name: str, metrics: TargetMetrics, folder: Path) -> None:
+def _check_fit(result: StoredCrossValidation, name: str, metrics: TargetMetrics, folder: Path) -> None:
     """Raise InputError if the predictions and folds of a target do not agree with its metrics."""
     target_folds = result.folds[result.folds["target"] == name]
     _check_repeats(target_folds, name, metrics, folder / "folds.tsv")

@@ -187,6 +187,7 @@ def _explain_directions(
 def _make_direction_section(
     context: DirectionContext, results: _DirectionResults, genes_of_all: pd.DataFrame
 ) -> DirectionSection:
+    """Return what the section of one direction shows: its sequences, motifs, logos and kernels."""
     direction, motifs, top = context.direction, results.motifs, results.top.table
     table = None
     if len(top):

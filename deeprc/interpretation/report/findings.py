@@ -156,13 +156,17 @@ def make_group_table(
     donor = [] if column is None else dataset.metadata[column].tolist()
     part_of = dict(zip(map(str, performance.ids), performance.parts, strict=True))
     columns = [
-        Column("Repertoire", False),
-        Column("Group", False),
+        Column("Repertoire", is_number=False),
+        Column("Group", is_number=False),
         Column("Size", note="number of repertoires of the group"),
-        Column("Finding", False),
+        Column("Finding", is_number=False),
     ]
-    columns += [Column(str(column), False)] if column is not None else []
-    columns.append(Column("Split", False, "part of the split that has this repertoire: train, validation, test or new"))
+    columns += [Column(str(column), is_number=False)] if column is not None else []
+    columns.append(
+        Column(
+            "Split", is_number=False, note="part of the split that has this repertoire: train, validation, test or new"
+        )
+    )
     text_of_code = {"same-content": "the same content", "similar-content": "similar content"}
     rows = []
     for group in groups:
@@ -192,10 +196,15 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
-    columns = [Column("Property", False), Column("Predicts", False), Column("Measure", False), Column("Value")]
+    columns = [
+        Column("Property", is_number=False),
+        Column("Predicts", is_number=False),
+        Column("Measure", is_number=False),
+        Column("Value"),
+    ]
     columns += [
-        Column("95% interval", False),
-        Column("Better than chance", False, _BEYOND_CHANCE),
+        Column("95% interval", is_number=False),
+        Column("Better than chance", is_number=False, note=_BEYOND_CHANCE),
     ]
     measures = {"auc": "AUC", "cramers_v": "Cramér's V"}
     rows = []

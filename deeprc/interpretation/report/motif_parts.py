@@ -82,7 +82,7 @@ def make_motif_table(
     """
     first, direction, n_models = motifs[0], context.direction, len(context.members)
     is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
-    columns = [Column("Pattern", False), *(_make_test_columns(first, context) if is_tested else [])]
+    columns = [Column("Pattern", is_number=False), *(_make_test_columns(first, context) if is_tested else [])]
     note = (
         "number of sequences that carry it; in brackets, in all columns of sequences, their mean share of a repertoire"
     )
@@ -97,7 +97,7 @@ def make_motif_table(
         note = ""
     if any(genes):
         note = "its share among contributing sequences with the motif; in brackets its share among all sequences"
-        columns.append(Column("Most common genes", False, note))
+        columns.append(Column("Most common genes", is_number=False, note=note))
     columns += [
         Column(
             "Chosen",
@@ -118,7 +118,9 @@ def make_motif_table(
             else []
         ),
         Column(
-            "Found in", False, "windows: short pieces of the sequences; kernels: detectors that the network learned"
+            "Found in",
+            is_number=False,
+            note="windows: short pieces of the sequences; kernels: detectors that the network learned",
         ),
     ]
     caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"

@@ -72,7 +72,7 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
     if task.kind == "regression":
         return _make_regression_table(performance, task, table_index)
     contrasts = [contrast for contrast in performance.contrasts if contrast.target == task.name]
-    columns = [Column("Split", False), Column("Repertoires")]
+    columns = [Column("Split", is_number=False), Column("Repertoires")]
     for contrast in contrasts:
         name = "" if len(contrasts) == 1 else f" {contrast.positive}"
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
@@ -93,8 +93,9 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
 
 
 def _make_regression_table(performance: Performance, task: Task, table_index: int) -> Table:
+    """Return the table of the metrics of a numeric target, with a row for each part of the split."""
     columns = [
-        Column("Split", False),
+        Column("Split", is_number=False),
         Column("Repertoires"),
         Column("r²", note="share of the variance that is explained: 1 is perfect, 0 no better than the mean"),
         Column("95% interval of r²", note="by the jackknife of log(1 - r²)"),
@@ -122,7 +123,7 @@ def _make_interval_cells(metrics: Mapping[str, Any], name: str, form: str) -> li
 
 def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
-    columns = [Column("Column of the sheet", False)] + [Column("Target", False)] * (len(within) > 1)
+    columns = [Column("Column of the sheet", is_number=False)] + [Column("Target", is_number=False)] * (len(within) > 1)
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
     columns += [
         Column("Repertoires", note="number of repertoires with a value that occurs in both classes"),
@@ -162,12 +163,12 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
         else "from the class sizes (Newcombe's method 5); wider if donors have several repertoires"
     )
     columns = [
-        Column("Model", False),
+        Column("Model", is_number=False),
         Column(scoring.heading),
         Column("95% interval", note=by),
         Column("Difference", note=f"{scoring.heading} of the control minus that of the network"),
         Column("p", note="how often chance alone gives a difference at least as large (paired, two-sided test)"),
-        Column("Test", False),
+        Column("Test", is_number=False),
     ]
     rows = []
     for _, row in controls.comparison.iterrows():
@@ -203,11 +204,13 @@ def make_witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Ta
     columns = [
         Column(
             "Ranked by",
-            False,
-            "attention: how strongly the network looks at a sequence; contribution: what it adds to the output of its "
-            "repertoire; response: the output if all attention were on it",
+            is_number=False,
+            note="attention: how strongly the network looks at a sequence; contribution: what it adds to the output of"
+            " its repertoire; response: the output if all attention were on it",
         ),
-        Column("For", False, "class, or direction, to which the first sequences of the ranking contribute"),
+        Column(
+            "For", is_number=False, note="class, or direction, to which the first sequences of the ranking contribute"
+        ),
         Column("Sequences"),
         Column("Witnesses", note="sequences into which the simulation put the signal"),
         Column("AUC", note="for witnesses against all others"),

@@ -143,7 +143,11 @@ def make_settings_table(config: Config, table_index: int = 1, name: str = "") ->
         ]
         for name_, setting in config.changes().items()
     ]
-    columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
+    columns = [
+        Column("Setting", is_number=False),
+        Column("This run", is_number=False),
+        Column("Default", is_number=False),
+    ]
     caption = "Settings that differ from the default" + f": {name}" * bool(name)
     table_id = "settings" if table_index == 1 else f"settings-{table_index}"
     return Table(table_id, caption, columns, rows) if rows else None
@@ -181,7 +185,7 @@ def make_sizes_table(
 
     `colours_by_target` has the index of each class, see `index_classes`.
     """
-    columns = [Column("Split", False), Column("Repertoires"), Column("Sequences")]
+    columns = [Column("Split", is_number=False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
     for i, task in enumerate(tasks):
@@ -245,7 +249,10 @@ def make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, An
         [make_text_cell(name), *(make_text_cell(_format_fact(facts.get(name))) for facts in flat)] for name in names
     ]
     run_headings = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
-    columns = [Column("What", False), *(Column(heading, False) for heading in (*run_headings, "This report"))]
+    columns = [
+        Column("What", is_number=False),
+        *(Column(heading, is_number=False) for heading in (*run_headings, "This report")),
+    ]
     return Table("versions", "Versions and machine", columns, rows)
 
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
@@ -70,8 +70,8 @@ class Column:
     """A column of a table: its heading, whether it has numbers (aligned to the right), and a note on the heading."""
 
     label: str
-    is_number: bool = True
-    note: str = ""
+    is_number: bool = field(default=True, kw_only=True)
+    note: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -54,6 +56,27 @@ _LEGEND = (
     ("a2", "decreases it"),
     ("a3", "decreases it most"),
 )
+
+
+class _Row(NamedTuple):
+    """A row of the table of sequences.
+
+    Attributes
+    ----------
+    sequence
+        Values of the sequence by column, see `deeprc.interpretation.survey.TopSequences`.
+    label
+        Label of its repertoire as text, "" if missing.
+    residues
+        Amounts that its residues add to the contribution, (L,); None if not known.
+    carriers
+        Carriers of the sequence.
+    """
+
+    sequence: dict[Hashable, Any]
+    label: str
+    residues: NDArray[np.float64] | None
+    carriers: SequenceCarriers
 
 
 def make_legend() -> list[tuple[Markup, str]]:
@@ -107,23 +130,17 @@ def make_sequence_table(
     direction = context.direction
     labels = [context.label_of.get(str(name), "") for name in top["repertoire_id"]]
     shown = min(len(top), SHOWN)
-    genes = {name: heading for name, heading in _GENES.items() if name in top}
-    has_groups = any(carrier.group is not None for carrier in carriers)
-    digits = _choose_digits(top["contribution"][:shown])
-    rows = []
-    for row, (sequence, label) in enumerate(zip(top[:shown].to_dict("records"), labels[:shown], strict=True)):
-        sequence_residues = None if residues is None else residues[row]
-        label_cell = _make_label_cell(label, context.colour_of_class)
-        carrier_cells = _make_carrier_cells(carriers[row], has_groups)
-        rows.append(
-            _make_row(sequence, direction.sign, digits, sequence_residues, label_cell, list(genes), carrier_cells)
-        )
+    rows = [
+        _Row(sequence, labels[row], None if residues is None else residues[row], carriers[row])
+        for row, sequence in enumerate(top[:shown].to_dict("records"))
+    ]
+    columns = _list_columns(context, top, has_groups=any(carrier.group is not None for carrier in carriers))
     quantity = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{context.index}",
         f"{quantity} {len(top):,} sequences that contribute most to {direction.name}; press a heading to sort by it",
-        _make_columns(context, top, list(genes.values()), has_groups),
-        rows,
+        [column for column, _ in columns],
+        [[make_cell(row) for _, make_cell in columns] for row in rows],
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
@@ -131,40 +148,89 @@ def make_sequence_table(
     )
 
 
-def _make_columns(
-    context: DirectionContext, top: pd.DataFrame, gene_headings: Sequence[str], has_groups: bool
-) -> list[Column]:
-    """Return the headings of the table of sequences; `_make_row` has the cells in the same order."""
-    direction = context.direction
+def _list_columns(
+    context: DirectionContext, top: pd.DataFrame, *, has_groups: bool
+) -> list[tuple[Column, Callable[[_Row], Cell]]]:
+    """Return the columns of the table of sequences, each with the function that makes its cells."""
+    direction, sign, colours = context.direction, context.direction.sign, context.colour_of_class
+    contribution_format = f",.{_choose_digits(top['contribution'][:SHOWN])}f"
+    genes = [(heading, name) for name, heading in _GENES.items() if name in top]
     response = f"the output for {direction.name} if all attention were on this sequence"
     carried = "number of repertoires of the cohort, and of donors, that have it with the same genes"
     within = "a group of repertoires that have more sequences in common than chance explains"
-    return [
-        Column("Sequence", False),
-        Column("Contribution"),
-        *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
-        *([Column("q", note=_Q_NOTE.format(direction.label))] if "q_value" in top else []),
-        Column("Response", note=response),
-        *(Column(heading, False) for heading in gene_headings),
-        *([Column("Known antigen", False, _ANTIGEN_NOTE)] if "specificity_match" in top else []),
-        Column("Repertoire", False),
-        Column(context.label_heading, False, "label of the repertoire in which the sequence was found"),
-        Column("Split", False, "part of the split that has this repertoire: train, validation, test or new"),
-        Column("Attention", note="share of the attention of its repertoire that is on this sequence"),
-        Column("Count", note="how often it was read (duplicate_count)"),
-        Column("Carried by", note=carried),
-        *([Column("Mainly within", False, within)] if has_groups else []),
-        *([Column("Implanted", False, "whether the simulation put the signal into it")] if "witness" in top else []),
+    split = "part of the split that has this repertoire: train, validation, test or new"
+    implanted = "whether the simulation put the signal into it"
+    columns: list[tuple[Column, Callable[[_Row], Cell]] | None] = [
+        (Column("Sequence", is_number=False), partial(_make_junction_cell, sign)),
+        (Column("Contribution"), partial(_make_value_cell, "contribution", contribution_format, sign)),
+        (Column("Mainly through", is_number=False, note=_SOURCE_NOTE), partial(_make_source_cell, sign))
+        if "through_attention" in top
+        else None,
+        (Column("q", note=_Q_NOTE.format(direction.label)), _make_q_cell) if "q_value" in top else None,
+        (Column("Response", note=response), partial(_make_value_cell, "response", ",.2f", sign)),
+        *((Column(heading, is_number=False), partial(_make_name_cell, name)) for heading, name in genes),
+        (Column("Known antigen", is_number=False, note=_ANTIGEN_NOTE), _make_antigen_cell)
+        if "specificity_match" in top
+        else None,
+        (Column("Repertoire", is_number=False), partial(_make_name_cell, "repertoire_id")),
+        (
+            Column(
+                context.label_heading, is_number=False, note="label of the repertoire in which the sequence was found"
+            ),
+            partial(_make_label_cell, colours),
+        ),
+        (Column("Split", is_number=False, note=split), partial(_make_name_cell, "split")),
+        (
+            Column("Attention", note="share of the attention of its repertoire that is on this sequence"),
+            partial(_make_value_cell, "attention_weight", ".2%", 1),
+        ),
+        (
+            Column("Count", note="how often it was read (duplicate_count)"),
+            partial(_make_value_cell, "duplicate_count", ",d", 1),
+        ),
+        (Column("Carried by", note=carried), _make_carriers_cell),
+        (Column("Mainly within", is_number=False, note=within), _make_group_cell) if has_groups else None,
+        (Column("Implanted", is_number=False, note=implanted), _make_witness_cell) if "witness" in top else None,
     ]
+    return [column for column in columns if column is not None]
 
 
-def _make_label_cell(label: str, colour_of_class: Mapping[str, int]) -> Cell:
-    """Return a cell of a class with its colour; a number has no colour."""
-    return (
-        Cell(make_swatch(colour_of_class[label]) + label, label)
-        if label in colour_of_class
-        else make_text_cell(label or None)
+def _make_value_cell(name: str, text_format: str, sign: int, row: _Row) -> Cell:
+    """Return a cell of a number of the sequence, times the sign."""
+    return make_number_cell(sign * row.sequence[name], text_format)
+
+
+def _make_name_cell(name: str, row: _Row) -> Cell:
+    """Return a cell of a text of the sequence."""
+    return make_text_cell(row.sequence[name] or None)
+
+
+def _make_junction_cell(sign: int, row: _Row) -> Cell:
+    """Return a cell of the junction with shaded residues; a stored clone, which counts as a whole, has no shades."""
+    junction = str(row.sequence["junction_aa"])
+    is_stored_clone = (
+        "through_attention" in row.sequence and find_main_source(row.sequence, sign)[0] == CloneBranch.name
     )
+    return Cell(shade_residues(junction, None if is_stored_clone else row.residues), junction)
+
+
+def _make_source_cell(sign: int, row: _Row) -> Cell:
+    """Return a cell of the branch through which most of the contribution comes, with its share if this is not all."""
+    branch, share = find_main_source(row.sequence, sign)
+    return make_text_cell(branch + f" ({share:.0%})" * (share < 0.995))
+
+
+def _make_witness_cell(row: _Row) -> Cell:
+    """Return a cell that says whether the sequence carries an implanted signal."""
+    return make_text_cell("yes" if row.sequence["witness"] else "no")
+
+
+def _make_label_cell(colour_of_class: Mapping[str, int], row: _Row) -> Cell:
+    """Return a cell of the label of the repertoire: a class with its colour; a number has no colour."""
+    label = row.label
+    if label in colour_of_class:
+        return Cell(make_swatch(colour_of_class[label]) + label, label)
+    return make_text_cell(label or None)
 
 
 def _choose_digits(contributions: pd.Series[float]) -> int:
@@ -173,65 +239,33 @@ def _choose_digits(contributions: pd.Series[float]) -> int:
     return int(np.clip(2 - np.floor(np.log10(max(lowest, 1e-9))), 2, 6))
 
 
-def _make_row(
-    sequence: dict[Hashable, object],
-    sign: int,
-    digits: int,
-    residues: NDArray[np.float64] | None,
-    label: Cell,
-    genes: Sequence[str],
-    carrier_cells: Sequence[Cell],
-) -> list[Cell]:
-    """Return the cells of one sequence, in the order of `_make_columns`; residues are shaded by their attribution."""
-    junction = str(sequence["junction_aa"])
-    source = find_main_source(sequence, sign) if "through_attention" in sequence else None
-    if source is not None and source[0] == CloneBranch.name:
-        residues = None  # a stored clone counts as a whole
-    cells = [
-        Cell(shade_residues(junction, residues), junction),
-        make_number_cell(sign * float(str(sequence["contribution"])), f",.{digits}f"),
-        *([] if source is None else [make_text_cell(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
-        *([_make_q_cell(float(str(sequence["q_value"])))] if "q_value" in sequence else []),
-        make_number_cell(sign * float(str(sequence["response"])), ",.2f"),
-        *(make_text_cell(sequence[name] or None) for name in genes),
-        *([_make_antigen_cell(sequence)] if "specificity_match" in sequence else []),
-        make_text_cell(sequence["repertoire_id"]),
-        label,
-        make_text_cell(sequence["split"]),
-        make_number_cell(float(str(sequence["attention_weight"])), ".2%"),
-        make_number_cell(int(str(sequence["duplicate_count"])), ",d"),
-        *carrier_cells,
-    ]
-    if "witness" in sequence:
-        cells.append(make_text_cell("yes" if sequence["witness"] else "no"))
-    return cells
-
-
-def _make_q_cell(q_value: float) -> Cell:
+def _make_q_cell(row: _Row) -> Cell:
     """Return a cell of a false discovery rate; a dash if it is not known."""
+    q_value = row.sequence["q_value"]
     return make_text_cell(None) if np.isnan(q_value) else make_number_cell(q_value, ".2f")
 
 
-def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
+def _make_antigen_cell(row: _Row) -> Cell:
     """Return a cell of the most frequent organism and epitope, and the agreement of entries; empty without a match."""
-    match = str(row["specificity_match"])
-    columns = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
+    sequence, match = row.sequence, str(row.sequence["specificity_match"])
+    columns = (str(sequence["antigen_organism"]), str(sequence["epitope"] or sequence["antigen"]))
     antigens = ", ".join(names.split("; ")[0] for names in columns if names)
     return make_text_cell(f"{antigens} ({match})" if match else None)
 
 
-def _make_carrier_cells(carriers: SequenceCarriers, has_groups: bool) -> list[Cell]:
-    """Return cells of the number of carriers, such as "5 (2 donors)", and of the group that has most of them."""
-    donors = (
-        ""
-        if carriers.n_donors is None
-        else f" ({carriers.n_donors:,} {'donor' if carriers.n_donors == 1 else 'donors'})"
-    )
-    cells = [Cell(f"{carriers.n_repertoires:,}{donors}", carriers.n_repertoires)]
-    if has_groups:
-        within = carriers.group and f"{carriers.group.name}: {carriers.n_in_group:,} of {carriers.n_repertoires:,}"
-        cells.append(make_text_cell(within))
-    return cells
+def _make_carriers_cell(row: _Row) -> Cell:
+    """Return a cell of the number of carriers, such as "5 (2 donors)"."""
+    carriers, donors = row.carriers, ""
+    if carriers.n_donors is not None:
+        donors = f" ({carriers.n_donors:,} {'donor' if carriers.n_donors == 1 else 'donors'})"
+    return Cell(f"{carriers.n_repertoires:,}{donors}", carriers.n_repertoires)
+
+
+def _make_group_cell(row: _Row) -> Cell:
+    """Return a cell of the group that has most of the carriers; empty if there is none."""
+    carriers = row.carriers
+    within = carriers.group and f"{carriers.group.name}: {carriers.n_in_group:,} of {carriers.n_repertoires:,}"
+    return make_text_cell(within)
 
 
 def _export_sequences(

@@ -77,6 +77,7 @@ def _format_question(task: Task) -> str:
 
 
 def _describe_auc(contrast: Contrast, performance: Performance) -> str:
+    """Return a sentence about the AUC on the held-out repertoires, and whether it shows more than chance."""
     auc = contrast.auc(performance.rows(performance.held_out))
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
@@ -97,6 +98,7 @@ def _describe_seen(performance: Performance) -> str:
 
 
 def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
+    """Return a sentence about r² on the held-out repertoires, and whether it shows more than chance."""
     r2 = numeric.r2(performance.rows(performance.held_out))
     if r2 is None:
         return "Not known: there are no repertoires with different values that the network has not seen."

@@ -17,7 +17,7 @@ from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, compute_odds_ratio
 from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matrices import (
-    Matrix,
+    PositionFrequencyMatrix,
     Windows,
     align_windows,
     compute_information,
@@ -86,11 +86,11 @@ def test_information_by_hand() -> None:
     expected = np.full((1, 20), 0.05)
     counts = np.zeros((1, 20))
     counts[0, :2] = 9.5
-    heights = compute_information(Matrix(counts, expected))[0]
+    heights = compute_information(PositionFrequencyMatrix(counts, expected))[0]
     frequencies = np.array([9.55 / 20] * 2 + [0.05 / 20] * 18)
     entropy = 2 * 9.55 / 20 * np.log2(9.55) + 18 * 0.05 / 20 * np.log2(0.05)
     np.testing.assert_allclose(heights, frequencies * entropy)
-    assert not compute_information(Matrix(np.zeros((1, 20)), expected)).any()
+    assert not compute_information(PositionFrequencyMatrix(np.zeros((1, 20)), expected)).any()
 
 
 def heights_of(pattern: str) -> np.ndarray:

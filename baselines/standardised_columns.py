@@ -17,9 +17,9 @@ from deeprc.arrays import Floats
 from deeprc.compilation import njit, open_threads, run_in_blocks
 from deeprc.threads import limit_blas_threads
 
-__all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
+__all__ = ["ColumnScaling", "StandardisedColumns", "add_four_rows", "add_row"]
 
-Scale = Literal["standard", "common"]
+ColumnScaling = Literal["standard", "common"]
 
 _BLOCK = 16_384  # number of columns that one thread reads at a time: long runs are read fastest
 _GRAM_BLOCK, _GRAM_ROWS = 4096, 256  # columns, and rows, whose inner products are computed at once
@@ -35,7 +35,7 @@ class _SparseColumns(NamedTuple):
     starts: NDArray[Any]
 
 
-class Columns:
+class StandardisedColumns:
     """The columns z = weight * (x - centre) * factor of a matrix x; a constant column becomes 0.
 
     All sums are in double precision and run over the rows in their order, whatever the number of threads.
@@ -61,7 +61,7 @@ class Columns:
         of weight * (x - centre). The factor of a constant column is 0.
     """
 
-    def __init__(self, matrix: Any, *, scale: Scale = "standard", weights: Floats | None = None) -> None:
+    def __init__(self, matrix: Any, *, scale: ColumnScaling = "standard", weights: Floats | None = None) -> None:
         dtype = np.float32 if matrix.dtype == np.float32 else np.float64
         self._dense = np.zeros((0, 0), dtype)
         self._sparse = csc_matrix((0, 0), dtype=dtype)
@@ -72,17 +72,17 @@ class Columns:
             self._dense = np.ascontiguousarray(matrix, dtype)
         self.shape: tuple[int, int] = matrix.shape
         self.weights: Floats = np.ones(self.shape[0]) if weights is None else weights
-        self.centre: Floats = self._products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
-        sd = np.sqrt(self._squares() / max(self.shape[0], 1))
+        self.centre: Floats = self._compute_products(self.weights) / max(float(self.weights.sum()), _MIN_WEIGHT)
+        sd = np.sqrt(self._compute_squares() / max(self.shape[0], 1))
         varies = sd > _CONSTANT[np.dtype(dtype)] * np.abs(self.centre)
         if scale == "common" and varies.any():
             sd = np.full(len(sd), np.sqrt(np.mean(sd[varies] ** 2)))
         self.factor: Floats = np.where(varies, 1 / np.where(varies, sd, 1), 0)
 
-    def products(self, vector: Floats) -> Floats:
+    def compute_products(self, vector: Floats) -> Floats:
         """Return the inner product of each column z with a vector, (B,): (M,)."""
         weighted = self.weights * vector
-        products: Floats = self.factor * (self._products(weighted) - self.centre * weighted.sum())
+        products: Floats = self.factor * (self._compute_products(weighted) - self.centre * weighted.sum())
         return products
 
     def take(self, chosen: NDArray[np.int64]) -> Floats:
@@ -93,7 +93,7 @@ class Columns:
             x = self._dense[:, chosen].T.astype(np.float64)
         return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None] * self.weights)
 
-    def gram(self) -> Floats:
+    def compute_gram(self) -> Floats:
         """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B).
 
         Parts of the matrix are computed in threads; its digits do not depend on their number. It must not be called in
@@ -114,7 +114,7 @@ class Columns:
             total[others, rows] = total[rows, others].T
         return total * np.outer(self.weights, self.weights)
 
-    def _products(self, vector: Floats) -> Floats:
+    def _compute_products(self, vector: Floats) -> Floats:
         """Return the product of each column x, neither centred nor scaled, with a vector, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:
@@ -126,7 +126,7 @@ class Columns:
     def _arrays(self) -> _SparseColumns:
         return _SparseColumns(self._sparse.data, self._sparse.indices, self._sparse.indptr)
 
-    def _squares(self) -> Floats:
+    def _compute_squares(self) -> Floats:
         """Return the sum of (weight * (x - centre))^2 over the rows, for each column, (M,)."""
         total = np.zeros(self.shape[1])
         if self._is_sparse:

@@ -24,14 +24,14 @@ from deeprc.nn.genes import GeneNames
 
 __all__ = [
     "CPU",
-    "Columns",
     "DrawnRows",
     "RepertoireLocations",
     "RepertoireTable",
+    "SequenceTensors",
     "count_bytes",
     "is_on_device",
-    "load_columns",
-    "load_gene_columns",
+    "load_gene_tensors",
+    "load_sequence_tensors",
     "locate_repertoires",
 ]
 
@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Columns:
+class SequenceTensors:
     """Sequences as tensors: residues (R,), offsets (N + 1,), counts (N,) in the bits of int32.
 
     `max_length` is None on the CPU, where it is looked up in every batch; on other devices this would make the host
@@ -119,7 +119,7 @@ class RepertoireTable(NamedTuple):
 
 
 def locate_repertoires(dataset: RepertoireDataset, device: torch.device) -> RepertoireLocations:
-    """Return where a dataset's repertoires lie among what `load_columns` returns."""
+    """Return where a dataset's repertoires lie among what `load_sequence_tensors` returns."""
     first_row = dataset.container.repertoire_offsets[dataset.repertoire_indices]
     part = np.zeros(len(first_row), np.int64)
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
@@ -129,7 +129,7 @@ def locate_repertoires(dataset: RepertoireDataset, device: torch.device) -> Repe
     return RepertoireLocations(part, first_row)
 
 
-_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[Columns]]] = WeakKeyDictionary()
+_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[SequenceTensors]]] = WeakKeyDictionary()
 
 
 def is_on_device(container: SequenceContainer, device: torch.device) -> bool:
@@ -137,7 +137,7 @@ def is_on_device(container: SequenceContainer, device: torch.device) -> bool:
     return device in _ON_DEVICES.get(container, {})
 
 
-def load_columns(container: SequenceContainer, device: torch.device) -> list[Columns]:
+def load_sequence_tensors(container: SequenceContainer, device: torch.device) -> list[SequenceTensors]:
     """Return the columns of a container's parts on the CPU, or one set of columns of all parts on another device.
 
     All collators of a container share them.
@@ -148,16 +148,16 @@ def load_columns(container: SequenceContainer, device: torch.device) -> list[Col
     return by_device[device]
 
 
-def _map_columns(container: SequenceContainer) -> list[Columns]:
+def _map_columns(container: SequenceContainer) -> list[SequenceTensors]:
     columns = []
     for sequences in (part.store.sequences for part in container.parts):
         arrays = sequences.residues, sequences.offsets, sequences.counts.view(np.int32)
         residues, offsets, counts = map(torch.from_numpy, arrays)
-        columns.append(Columns(residues, offsets, counts, None))
+        columns.append(SequenceTensors(residues, offsets, counts, None))
     return columns
 
 
-def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
+def copy_columns(container: SequenceContainer, device: torch.device) -> SequenceTensors:
     """Return copies of the sequences of all parts of a container, end to end."""
     stores = [part.store.sequences for part in container.parts]
     residues = _join_columns([store.residues for store in stores], device)
@@ -167,7 +167,7 @@ def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
     for store in stores[1:]:
         offsets[first : first + len(store)] += n_residues
         first, n_residues = first + len(store), n_residues + len(store.residues)
-    return Columns(residues, offsets, counts, int(offsets.diff().max()) if len(counts) else 0)
+    return SequenceTensors(residues, offsets, counts, int(offsets.diff().max()) if len(counts) else 0)
 
 
 def _join_columns(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
@@ -186,7 +186,7 @@ def _join_columns(columns: Sequence[NDArray[Any]], device: torch.device) -> Tens
 _CODES_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[list[Tensor]]]] = WeakKeyDictionary()
 
 
-def load_gene_columns(
+def load_gene_tensors(
     container: SequenceContainer, gene_names: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
     """Return, for each set of columns, the codes of the V and J genes, (N,), and the network's index of each code.
