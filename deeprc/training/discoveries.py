@@ -24,7 +24,7 @@ class FalseDiscoveryTest:
     The q-value is the mean number of k-mers that are at least as correlated with permuted labels, divided by their
     number with the true labels (the false discovery rate of Benjamini and Hochberg). If several k-mers are
     associated with the label, each needs less evidence than if it were alone. k-mers with a q-value of at most the
-    level are significant. Then the number that is expected by chance is counted again, only among the other k-mers
+    level are significant. Then the number that is expected by chance is smaller, because it is that of the other k-mers
     (the adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became
     significant. Without any signal, the probability that some k-mer reaches the level is about the level.
 
@@ -59,33 +59,29 @@ class FalseDiscoveryTest:
         if signs is not None:
             strengths[np.sign(r) * signs[:, None] < 0] = 0
         self.strength: Floats = strengths[:, 0]
-        observed, permuted = self.strength, strengths[:, 1:]
-        self._observed = np.sort(observed)
-        # of each round: sorted strengths of its k-mers with permuted labels, and q-values, which fall with strength;
-        # the first q-value is that of k-mers that are weaker than all observed ones
-        self._rounds: list[tuple[Floats, Floats]] = []
-        significant = np.zeros(len(observed), np.bool_)
-        while True:
-            of_round = np.sort(permuted[~significant], axis=None)
-            q_values = np.minimum.accumulate(self._compute_raw_q_values(self._observed, of_round))
-            self._rounds.append((of_round, np.concatenate([[1.0], q_values])))
-            now_significant = self.compute_q_values(self.strength) <= level
-            if (significant == now_significant).all():
-                return
-            significant = now_significant
+        self._permuted: Floats = np.sort(strengths[:, 1:], axis=None)  # (n * P,)
 
     def compute_q_values(self, correlation: Floats) -> Floats:
-        """Return the q-values of k-mers with these correlations in their tested direction."""
-        abs_r = np.abs(correlation)
-        weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
-        q_values = np.ones(len(abs_r))
-        for permuted, of_observed in self._rounds:
-            of_round = np.minimum(of_observed[weaker], self._compute_raw_q_values(abs_r, permuted))
-            q_values = np.where(q_values > self._level, of_round, q_values)
-        return q_values
+        """Return the q-values of all k-mers, or of some of them, if these are their correlations, (m,).
 
-    def _compute_raw_q_values(self, abs_r: Floats, permuted: Floats) -> Floats:
-        """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
-        n_by_chance = len(permuted) - np.searchsorted(permuted, abs_r - _ROUNDING)
-        n_observed = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)
-        return np.asarray((1 + n_by_chance) / self._n_labels / np.maximum(n_observed, 1))
+        Without the sequences of a motif, correlations are smaller than at first. So the q-values are those of these
+        correlations among each other: the first ones are no evidence for what is left.
+
+        Parameters
+        ----------
+        correlation
+            Correlations in the tested direction, (m,), for example `strength`.
+        """
+        abs_r = np.abs(correlation)
+        n_by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
+        n_observed = len(abs_r) - np.searchsorted(np.sort(abs_r), abs_r - _ROUNDING)
+        weakest_first = np.argsort(abs_r, kind="stable")
+        q_values, n_significant = np.ones(len(abs_r)), 0
+        while True:
+            share_of_others = 1 - n_significant / len(self.correlation)
+            of_round = (1 + share_of_others * n_by_chance) / self._n_labels / n_observed
+            of_round[weakest_first] = np.minimum.accumulate(of_round[weakest_first])
+            q_values = np.where(q_values > self._level, np.minimum(of_round, 1), q_values)
+            n_before, n_significant = n_significant, int((q_values <= self._level).sum())
+            if n_significant == n_before:
+                return q_values

@@ -113,8 +113,8 @@ class OutputSearch:
     def find_best_motif(self) -> EnrichedMotif:
         """Return the motif with the lowest p-value of all k-mers, which may be no smaller than 1."""
         candidates = KmerCandidates.concatenate([self._first_candidates, self._overdispersed]).sort()
-        best = int(self._test.compute_p_values(candidates, candidates.correlation).argmin())
-        return self._make_motif(candidates, best, candidates.correlation)
+        p = self._test.compute_p_values(candidates, candidates.correlation)
+        return self._make_motif(candidates, int(p.argmin()), candidates.correlation, p)
 
     def choose_motifs(self, max_motifs: int) -> tuple[list[EnrichedMotif], Flags]:
         """Return at most `max_motifs` motifs, best first, and whether each sequence has one of them, (N,).
@@ -214,7 +214,8 @@ class OutputSearch:
         candidates, occurrences = self._join_overdispersed(candidates)
         n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
         while len(candidates) and not occurrences.was_searched[0]:  # it is too common to be compared with the others
-            first = self._make_motif(candidates, 0, candidates.correlation)
+            p = self._test.compute_p_values(candidates, candidates.correlation)
+            first = self._make_motif(candidates, 0, candidates.correlation, p)
             has_first = find_sequences_with_kmer(self._dataset, first.spacing, first.code)
             if not has_motif.any() or self._holds_among_all(candidates, has_first & ~has_motif, n_free):
                 has_motif |= has_first
@@ -224,15 +225,17 @@ class OutputSearch:
         if len(candidates) == 0:
             return [], candidates
         chosen: list[EnrichedMotif] = []
+        chosen_r = np.zeros(len(candidates))  # of chosen k-mers, without the sequences of those before
         while len(chosen) < max_motifs and n_free.any():
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
             r = self._correlate(counts, n_free)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
-            p = self._test.compute_p_values(candidates, r)
-            best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
+            p = self._test.compute_p_values(candidates, np.where(chosen_r != 0, chosen_r, r))
+            best = int(np.where((p <= self._level) & (chosen_r == 0), np.abs(r), 0).argmax())
             if p[best] > self._level or r[best] == 0:
                 break
-            chosen.append(self._make_motif(candidates, best, r))
+            chosen.append(self._make_motif(candidates, best, r, p))
+            chosen_r[best] = r[best]
             new = np.unique(occurrences.sequence[occurrences.kmer == best])
             new = new[~has_motif[new]]
             has_motif[new] = True
@@ -262,7 +265,6 @@ class OutputSearch:
         weaker = np.where(np.abs(among_free) <= np.abs(among_all), among_free, among_all)
         return np.where(np.sign(among_free) == np.sign(among_all), weaker, 0.0)
 
-    def _make_motif(self, candidates: KmerCandidates, i: int, correlation: Floats) -> EnrichedMotif:
-        p_value = self._test.compute_p_values(candidates.take(np.array([i])), correlation[[i]])
+    def _make_motif(self, candidates: KmerCandidates, i: int, correlation: Floats, p_values: Floats) -> EnrichedMotif:
         letters = candidates.kmers.get_letters(i)
-        return EnrichedMotif(letters, self._search_output.outputs[0], float(correlation[i]), float(p_value[0]))
+        return EnrichedMotif(letters, self._search_output.outputs[0], float(correlation[i]), float(p_values[i]))

@@ -39,7 +39,8 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
     shares = [(1 + (by_chance >= r - 1e-9).sum()) / (1 + len(labels)) / (strength >= r).sum() for r in strength]
     rates = [min(shares[k] for k in range(8) if strength[k] <= r) for r in strength]
     np.testing.assert_allclose(found.compute_q_values(found.correlation), rates)
-    assert found.compute_q_values(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, min(rates), min(rates)], rel=1e-3)
+    chance = 1 / (1 + N_DISCOVERY_PERMUTATIONS)
+    assert found.compute_q_values(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, chance / 2, chance / 2])
 
 
 def test_several_need_less_evidence_than_one() -> None:
@@ -56,11 +57,22 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     """Beside two strong k-mers, those with six carriers have a third of the rate, since the strong ones are certain."""
     strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
     frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
-    among_all, among_others = (
-        discoveries(frequencies, level=level).compute_q_values(np.array([0.33])) for level in (0, 0.005)
-    )
+    found = [discoveries(frequencies, level=level) for level in (0, 0.005)]
+    among_all, among_others = (each.compute_q_values(each.correlation)[2] for each in found)
     assert among_all == pytest.approx(0.024, abs=0.01)
-    assert among_others == pytest.approx(0.008, abs=0.004)
+    assert among_others == pytest.approx(among_all / 3, rel=0.02)
+
+
+def test_what_is_left_of_significant_kmers_needs_evidence_of_its_own() -> None:
+    """If all k-mers are parts of one motif, nothing is expected of what they have without its sequences."""
+    rng = np.random.default_rng(3)
+    frequencies = ALTERNATING[:, None] + rng.normal(0, 0.3, (60, 10))
+    found = discoveries(frequencies, level=0.005)
+    assert (found.compute_q_values(found.correlation) <= 0.005).all()
+    q_values = found.compute_q_values(np.array([0.3, 0.15, 0.1, *np.zeros(7)]))
+    by_chance = np.abs(np.corrcoef(frequencies.T, permuted(ALTERNATING)[:, 1:].T)[:10, 10:])
+    assert q_values[0] == pytest.approx((by_chance >= 0.3).sum() / N_DISCOVERY_PERMUTATIONS, rel=0.01)
+    assert (q_values[1:] > 0.5).all()
 
 
 def test_a_significant_kmer_keeps_its_q_value() -> None:
