@@ -36,7 +36,7 @@ def fit_branches_and_find_motifs(
 
     Motifs are searched among the sequences that match no stored clone of the branches. A doubtful motif is used only if
     the validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`), or if the
-    encoder cannot start from motifs. If each output has a motif and all branches are doubtful, they are removed.
+    encoder cannot start from motifs.
 
     Parameters
     ----------
@@ -59,15 +59,4 @@ def fit_branches_and_find_motifs(
     searched, confirming = (leave_out_clones(network, repertoires) for repertoires in (train, validation))
     motifs = find_confirmed_motifs(config, tasks, searched, confirming, seed=seed)
     _logger.info("%s", describe_start_motifs(motifs, searched, tasks, config))
-    if {motif.output for motif in motifs} == set(range(network.n_outputs)):
-        _leave_out_doubtful_branches(network)
     return motifs
-
-
-def _leave_out_doubtful_branches(network: DeepRC) -> None:
-    """Remove the branches of the network if all are doubtful; see `Branch.is_doubtful`."""
-    if network.branches is None or not all(branch.is_doubtful for branch in network.branches):
-        return
-    names = " and ".join(branch.name for branch in network.branches)
-    network.branches = None
-    _logger.info("The branch %s is not used after all: it may be chance, and motifs are better evidence.", names)
