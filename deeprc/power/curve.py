@@ -58,7 +58,7 @@ class LearningCurve:
         largest, auc = self.table.loc[self.table["kind"] == "measured", ["n_cohort", "auc"]].iloc[-1]
         if (auc >= self.target_auc) != (self.n_needed[0] <= largest):
             measured = f"the measured AUC of {largest:,.0f} repertoires is {auc:.3f}"
-            lines.append(f"  This is by the curve, which all sizes decide: {measured}")
+            lines.append(f"  This number is from the curve through all sizes; {measured}")
         if self.n_permutations:
             test_result = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
             lines.append(f"  Does it find anything? {test_result}")

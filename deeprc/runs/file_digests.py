@@ -1,13 +1,15 @@
-"""Digests of the files of a run: they show whether a file was changed, or is of another run."""
+"""Digests of the results of a run: they show whether a file was changed, or is of another run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deeprc.documents import check_format, read_json, validate
+from deeprc.errors import InputError
 from deeprc.files import read_limited, write_text
 
 __all__ = ["DIGESTS_FILE", "find_foreign_files", "write_digests"]
@@ -17,11 +19,10 @@ DIGESTS_FILE = "files.json"
 
 _FORMAT, _VERSION = "deeprc-files", 1
 _METRICS = "metrics.json"
-_NAMES = (
-    *("config.yaml", "model.safetensors", "splits.json", "shift.json", "sketches.safetensors", "checks.json"),
-    *("seeds.tsv", "clones.tsv", "composition.tsv", "history.tsv", "warnings.json", "predictions.tsv", _METRICS),
-)
+_NAMES = ("model.safetensors", "predictions.tsv", _METRICS)
 _EXPECTED = "a file of a run"
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,39 +47,36 @@ class _StoredDigests:
 
 
 def write_digests(folder: Path, metrics: str) -> None:
-    """Write the digests of a run's files; `metrics` is the text of `metrics.json`, which is written last."""
-    contents = {
-        name: read_limited(folder / name, limit=(folder / name).stat().st_size, expected=_EXPECTED)
-        for name in _NAMES
-        if name != _METRICS and (folder / name).exists()
-    }
-    digests = {name: vars(_Digest.of(content)) for name, content in {**contents, _METRICS: metrics.encode()}.items()}
-    body = {"format": _FORMAT, "version": _VERSION, "files": digests}
+    """Write the digests of a run's results; `metrics` is the text of `metrics.json`, which is written last."""
+    digests = {name: _compute_digest(folder / name) for name in _NAMES if name != _METRICS}
+    digests[_METRICS] = _Digest.of(metrics.encode())
+    body = {"format": _FORMAT, "version": _VERSION, "files": {name: vars(each) for name, each in digests.items()}}
     write_text(folder / DIGESTS_FILE, json.dumps(body, indent=1) + "\n")
 
 
 def find_foreign_files(folder: Path) -> list[str]:
-    """Return the names of files that are not those that the run wrote; missing files are not among them.
+    """Return the names of results that are not those that the run wrote; missing files are not among them.
 
     A run of an earlier version has no digests, and a run whose training has not ended has none yet: nothing is known
-    about their files.
-
-    Raises
-    ------
-    InputError
-        If the file of the digests is damaged, or another file cannot be read.
+    about their files. Nor is it if the file of the digests is damaged, which a warning says.
     """
     file = folder / DIGESTS_FILE
     if not (file.exists() and (folder / _METRICS).exists()):
         return []
-    stored: _StoredDigests = validate(read_json(file), _StoredDigests, str(file))
-    check_format((stored.format, stored.version), _FORMAT, _VERSION, str(file))
+    try:
+        stored: _StoredDigests = validate(read_json(file), _StoredDigests, str(file))
+        check_format((stored.format, stored.version), _FORMAT, _VERSION, str(file))
+    except InputError as error:
+        _logger.warning("%s; so it is not known whether results of this run were changed", error)
+        return []
     existing = [name for name in _NAMES if name in stored.files and (folder / name).exists()]
     return [name for name in existing if not _is_unchanged(folder / name, stored.files[name])]
 
 
 def _is_unchanged(path: Path, digest: _Digest) -> bool:
     """Return whether a file has the digest; a file of another size is not read."""
-    if path.stat().st_size != digest.size:
-        return False
-    return _Digest.of(read_limited(path, limit=digest.size, expected=_EXPECTED)) == digest
+    return path.stat().st_size == digest.size and _compute_digest(path) == digest
+
+
+def _compute_digest(path: Path) -> _Digest:
+    return _Digest.of(read_limited(path, limit=path.stat().st_size, expected=_EXPECTED))

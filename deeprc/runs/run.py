@@ -230,7 +230,10 @@ def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
     splits, identities = read_splits(folder)
     foreign = find_foreign_files(folder)
     if foreign:
-        _logger.warning("%s: not what this run wrote, but changed or of another run: %s", folder, ", ".join(foreign))
+        names = ", ".join(foreign)
+        _logger.warning(
+            "%s: these files are not as this run wrote them (changed, or of another run): %s", folder, names
+        )
     return Run(folder, settings, splits, identities, model)
 
 

@@ -301,7 +301,10 @@ def _check_results(folder: Path) -> None:
         read_history(folder / "history.tsv")
         foreign = find_foreign_files(folder)
         if foreign:
-            raise InputError(f"{folder}: not what this run wrote, but changed or of another run: {', '.join(foreign)}")
+            raise InputError(
+                f"{folder}: these files are not as this run wrote them (changed, or of another run): "
+                f"{', '.join(foreign)}"
+            )
     except InputError as error:
         raise InputError(
             f"{error}; delete {folder / 'metrics.json'}, and the same call trains this run again"

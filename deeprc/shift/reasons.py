@@ -14,7 +14,7 @@ MAX_REASONS = 3
 
 _GENES = ("V genes", "J genes")
 _OF_SEQUENCES = ("chain", *_GENES)
-_MOST = 0.5  # smallest share of the chain that a repertoire is of
+_MOST = 0.75  # smallest share of the chain that a repertoire is of
 _FEW = 0.05  # largest usual share of a chain that the training repertoires are not of
 
 

@@ -24,8 +24,8 @@ class FalseDiscoveryTest:
     The q-value is the mean number of k-mers that are at least as correlated with permuted labels, divided by their
     number with the true labels (the false discovery rate of Benjamini and Hochberg). If several k-mers are
     associated with the label, each needs less evidence than if it were alone. k-mers with a q-value of at most the
-    level are significant. Then the number that is expected by chance is smaller, because it is that of the other k-mers
-    (the adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became
+    level are significant. Then the number that is expected by chance is multiplied by the share of the other k-mers
+    (as in the adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became
     significant. Without any signal, the probability that some k-mer reaches the level is about the level.
 
     Parameters
@@ -81,6 +81,7 @@ class FalseDiscoveryTest:
             share_of_others = 1 - n_significant / len(self.correlation)
             of_round = (1 + share_of_others * n_by_chance) / self._n_labels / n_observed
             of_round[weakest_first] = np.minimum.accumulate(of_round[weakest_first])
+            of_round[~(abs_r > 0)] = 1
             q_values = np.where(q_values > self._level, np.minimum(of_round, 1), q_values)
             n_before, n_significant = n_significant, int((q_values <= self._level).sum())
             if n_significant == n_before:
