@@ -114,8 +114,8 @@ class Shift:
         chains = "; ".join(f"{text}{f' ({n:,})' * (len(counts) > 1)}" for text, n in counts.most_common(_SHOWN))
         text = (
             f"{self._format_count(k, int(self.is_new.sum()))} {'is' if k == 1 else 'are'} of another chain than the "
-            f"training repertoires: {chains}. The model has learned almost nothing about this chain, so do not use these "
-            "predictions."
+            f"training repertoires: {chains}. The model has learned almost nothing about this chain, so do not use "
+            "these predictions."
         )
         names = [str(name) for name, chain in zip(self.ids, self.other_chains, strict=True) if chain]
         yield Caution("warning", text, "setup", "another-chain", {"chains": dict(counts), "names": names})

@@ -257,7 +257,7 @@ def test_below_the_smallest_number_nothing_is_said() -> None:
         ((40.0, 30.0, 60.0), "needs 40 repertoires (95% interval: 30 to 60)"),
     ):
         assert f"  AUC 0.9 {told}, if the curve goes on like this" in replace(flat, n_needed=numbers).to_lines()
-    explained = "  This is by the curve, which all sizes decide: the measured AUC of 80 repertoires is 0.950"
+    explained = "  This number is from the curve through all sizes; the measured AUC of 80 repertoires is 0.950"
     assert explained in replace(flat, n_needed=(np.inf, 30.0, np.inf)).to_lines()
     assert explained not in replace(flat, n_needed=(80.0, 30.0, np.inf)).to_lines()
     assert explained in replace(flat, n_needed=(60.0, 30.0, 90.0), target_auc=0.96).to_lines()
