@@ -123,7 +123,7 @@ def test_what_cannot_be_used(adata: Any) -> None:
         deeprc.from_anndata(adata, donor=["patient"])  # type: ignore[arg-type]
     twice = adata.copy()
     twice.obs = pd.concat([adata.obs, adata.obs[["patient"]]], axis=1)
-    with pytest.raises(InputError, match="^obs has 2 columns 'patient' for `donor`; expected one$"):
+    with pytest.raises(InputError, match=r"^obs has 2 columns 'patient' for `donor`; expected one$"):
         deeprc.from_anndata(twice, donor="patient")
     with pytest.raises(InputError, match=r"several chains, TRA .* and TRB .*; choose one with `locus`"):
         deeprc.from_anndata(adata, donor="patient")
