@@ -186,6 +186,7 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_repertoires(tmp_path_factory.mktemp("grouped") / "c.h5", draw_groups(0, Y))
 
 
+@pytest.mark.slow
 def test_wildcard_clones_where_donors_carry_different_sequences(grouped: RepertoireDataset, tmp_path: Path) -> None:
     new = write_repertoires(tmp_path / "n.h5", draw_groups(1, Y))
     fitted, branch = fit(grouped, Y)

@@ -252,6 +252,7 @@ def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
         assert alone.branch.score(tilted[row])[0] == pytest.approx(alone.scores[row, 0], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_number_is_read_by_ridge_regression(tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     allow_dense_models_only(monkeypatch, 1.0, 1.0)
     age = 30.0 + np.arange(N)

@@ -203,6 +203,7 @@ def one_gene(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return open_dataset(path)
 
 
+@pytest.mark.slow
 def test_an_expanded_gene_is_found(one_gene: RepertoireDataset) -> None:
     labels = (np.arange(60) % 2).astype(np.float64)
     fitted = fit_composition(TrainingCohort(one_gene, labels[:, None], (STATUS,)))

@@ -296,6 +296,7 @@ def test_a_file_is_read_again(kmers: RepertoireDataset, tmp_path: Path) -> None:
         read_composition(file)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_table_and_train_names_its_largest_effects(
     cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
