@@ -154,9 +154,10 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     if not isinstance(donor, str):
         raise InputError(f"`donor`: expected the name of a column of obs, found {type(donor).__name__}")
     n_found = list(obs.columns).count(donor)
-    if n_found != 1:
-        missing = describe_missing_column(donor, obs, "for `donor`")
-        raise InputError(f"obs has {f'{n_found} columns {donor!r} for `donor`; expected one' if n_found else missing}")
+    if n_found == 0:
+        raise InputError(f"obs has {describe_missing_column(donor, obs, 'for `donor`')}")
+    if n_found > 1:
+        raise InputError(f"obs has {n_found} columns {donor!r} for `donor`; expected one")
     has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
     if not has_donor.all():
         _logger.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)

@@ -182,7 +182,7 @@ def describe_missing_column(name: str, columns: Iterable[object], use: str = "")
     columns
         Names of the columns that the table has.
     use
-        What the column is for, such as "for `group_by`".
+        Purpose of the column, such as "for `group_by`".
     """
     known = [str(column) for column in columns]
     near = suggest_nearest(name, known)

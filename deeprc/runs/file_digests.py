@@ -12,12 +12,10 @@ from deeprc.documents import check_format, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import read_limited, write_text
 
-__all__ = ["DIGESTS_FILE", "find_foreign_files", "write_digests"]
-
-DIGESTS_FILE = "files.json"
-"""The name of the file in a run directory."""
+__all__ = ["describe_foreign_files", "find_foreign_files", "write_digests"]
 
 _FORMAT, _VERSION = "deeprc-files", 1
+_FILE = "files.json"  # in a run directory
 _METRICS = "metrics.json"
 _NAMES = ("model.safetensors", "predictions.tsv", _METRICS)
 _EXPECTED = "a file of a run"
@@ -51,7 +49,13 @@ def write_digests(folder: Path, metrics: str) -> None:
     digests = {name: _compute_digest(folder / name) for name in _NAMES if name != _METRICS}
     digests[_METRICS] = _Digest.of(metrics.encode())
     body = {"format": _FORMAT, "version": _VERSION, "files": {name: vars(each) for name, each in digests.items()}}
-    write_text(folder / DIGESTS_FILE, json.dumps(body, indent=1) + "\n")
+    write_text(folder / _FILE, json.dumps(body, indent=1) + "\n")
+
+
+def describe_foreign_files(folder: Path) -> str:
+    """Return a message that names the files of `find_foreign_files`; it is empty if there are none."""
+    names = ", ".join(find_foreign_files(folder))
+    return f"{folder}: these files are not as this run wrote them (changed, or of another run): {names}" * bool(names)
 
 
 def find_foreign_files(folder: Path) -> list[str]:
@@ -60,7 +64,7 @@ def find_foreign_files(folder: Path) -> list[str]:
     A run of an earlier version has no digests, and a run whose training has not ended has none yet: nothing is known
     about their files. Nor is it if the file of the digests is damaged, which a warning says.
     """
-    file = folder / DIGESTS_FILE
+    file = folder / _FILE
     if not (file.exists() and (folder / _METRICS).exists()):
         return []
     try:

@@ -37,7 +37,7 @@ from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.bundle import UnpackedBundle, name_bundle_in_errors, unpack_bundle
-from deeprc.runs.file_digests import find_foreign_files
+from deeprc.runs.file_digests import describe_foreign_files
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_text import describe_run, show_run
@@ -228,12 +228,8 @@ def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
         raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
     model = TrainedModel.load(file, settings.config, settings.tasks, device=device, name=name)
     splits, identities = read_splits(folder)
-    foreign = find_foreign_files(folder)
-    if foreign:
-        names = ", ".join(foreign)
-        _logger.warning(
-            "%s: these files are not as this run wrote them (changed, or of another run): %s", folder, names
-        )
+    if foreign := describe_foreign_files(folder):
+        _logger.warning("%s", foreign)
     return Run(folder, settings, splits, identities, model)
 
 

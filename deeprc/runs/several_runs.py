@@ -30,7 +30,7 @@ from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import TrainingProgress, resume_run, train_run
-from deeprc.runs.file_digests import find_foreign_files
+from deeprc.runs.file_digests import describe_foreign_files
 from deeprc.runs.metrics import read_metrics
 from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
 from deeprc.runs.run import read_splits, read_stored_predictions
@@ -299,12 +299,8 @@ def _check_results(folder: Path) -> None:
         read_metrics(folder)
         read_stored_predictions(folder)
         read_history(folder / "history.tsv")
-        foreign = find_foreign_files(folder)
-        if foreign:
-            raise InputError(
-                f"{folder}: these files are not as this run wrote them (changed, or of another run): "
-                f"{', '.join(foreign)}"
-            )
+        if foreign := describe_foreign_files(folder):
+            raise InputError(foreign)
     except InputError as error:
         raise InputError(
             f"{error}; delete {folder / 'metrics.json'}, and the same call trains this run again"

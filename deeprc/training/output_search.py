@@ -105,9 +105,8 @@ class OutputSearch:
             correlation = discoveries.correlation
         self._test = _KmerTest(null, discoveries)
         order = np.argsort(-np.abs(correlation), kind="stable")
-        self._overdispersed = KmerCandidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_)).take(
-            order
-        )
+        all_overdispersed = KmerCandidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_))
+        self._overdispersed = all_overdispersed.take(order)
         self._occurrences = overdispersed.occurrences.take(order)  # of the overdispersed k-mers
 
     def find_best_motif(self) -> EnrichedMotif:
@@ -214,10 +213,11 @@ class OutputSearch:
         candidates, occurrences = self._join_overdispersed(candidates)
         n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
         while len(candidates) and not occurrences.was_searched[0]:  # it is too common to be compared with the others
-            p = self._test.compute_p_values(candidates, candidates.correlation)
-            first = self._make_motif(candidates, 0, candidates.correlation, p)
+            alone = candidates.take(np.array([0]))
+            p = self._test.compute_p_values(alone, alone.correlation)
+            first = self._make_motif(alone, 0, alone.correlation, p)
             has_first = find_sequences_with_kmer(self._dataset, first.spacing, first.code)
-            if not has_motif.any() or self._holds_among_all(candidates, has_first & ~has_motif, n_free):
+            if not has_motif.any() or self._holds_among_all(alone, has_first & ~has_motif, n_free):
                 has_motif |= has_first
                 return [first], candidates
             others = np.arange(1, len(candidates))
@@ -242,12 +242,12 @@ class OutputSearch:
             n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
         return chosen, candidates.take(~occurrences.was_searched)
 
-    def _holds_among_all(self, candidates: KmerCandidates, has_first: Flags, n_free: Integers) -> bool:
-        """Return whether the first candidate, which these sequences have, (N,), is significant by `_correlate`, too."""
-        counts = count_flagged(has_first, compute_offsets(self._dataset.n_sequences))[:, None]
+    def _holds_among_all(self, candidate: KmerCandidates, has_kmer: Flags, n_free: Integers) -> bool:
+        """Return whether one candidate, which these sequences have, (N,), is significant by `_correlate`, too."""
+        counts = count_flagged(has_kmer, compute_offsets(self._dataset.n_sequences))[:, None]
         r = self._correlate(counts, n_free)
-        p = self._test.compute_p_values(candidates.take(np.array([0])), r)
-        return bool(p[0] <= self._level and np.sign(r[0]) == np.sign(candidates.correlation[0]))
+        p = self._test.compute_p_values(candidate, r)
+        return bool(p[0] <= self._level and np.sign(r[0]) == np.sign(candidate.correlation[0]))
 
     def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
         """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).
