@@ -66,9 +66,6 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     uses_validation: ClassVar[bool] = False
     """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
-    max_relearned_donors: ClassVar[int] = 0
-    """Largest number of donors of X for early stopping from which `fit` also learns; only with `uses_validation`."""
-
     uses_groups: ClassVar[bool] = False
     """Whether `fit` takes `groups`, the donor of each repertoire of X.
 

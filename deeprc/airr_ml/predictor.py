@@ -241,9 +241,7 @@ class ImmuneStatePredictor:
         _logger.info("training %s on %d repertoires", method, len(X))
         common: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":
-            # the list of sequences needs repertoires from which the network has not learned
-            network = DeepRCClassifier(**common, seed=self.seed, relearn_start=False)
-            return method, network.fit(X, y, groups=groups)
+            return method, DeepRCClassifier(**common, seed=self.seed).fit(X, y, groups=groups)
         if method == "stack":
             stack = Stack(n_folds=self.n_folds, **common, seed=self.seed).fit(X, y, groups=groups)
             members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)

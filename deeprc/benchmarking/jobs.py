@@ -195,29 +195,18 @@ def _predict_test_fold(job: Job) -> Outcome:
 def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     """Return the measure on the test fold after a fit to training and validation folds together, with the same setting.
 
-    The result is None if the estimator stops early by repertoires from which it does not learn, see
-    `RepertoireEstimator.max_relearned_donors`.
+    The result is None if the estimator already gets the validation fold.
     """
-    validation = job.split.validation
-    n_donors = len(validation if job.groups is None else np.unique(job.groups[validation]))
-    stops_early = getattr(job.estimator, "uses_validation", False)
-    if stops_early and n_donors > getattr(job.estimator, "max_relearned_donors", 0):
+    if getattr(job.estimator, "uses_validation", False):
         return None
-    learned = replace(
-        job.split, train=np.sort(np.concatenate([job.split.train, validation])), validation=validation[:0]
-    )
-    try:
-        estimator = _fit_estimator(replace(job, split=learned), dataset, calibrate=False)
-    except ValueError:
-        if stops_early:  # it cannot divide a class of one repertoire between learning and early stopping
-            return None
-        raise
+    learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
+    estimator = _fit_estimator(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
     scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 
 
 def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
-    """Return the estimator, fitted to the training part; if it stops early, it also gets the validation part, if any.
+    """Return the estimator, fitted to the training folds; estimators that stop early also get the validation fold.
 
     Without `calibrate`, deeprc's own classifiers of two classes omit the fits that only probabilities need.
     """
@@ -226,7 +215,7 @@ def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> 
     (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in parts)
     groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in parts)
     arguments: dict[str, Any] = {**pass_groups(estimator, groups)}
-    if getattr(estimator, "uses_validation", False) and len(job.split.validation):
+    if getattr(estimator, "uses_validation", False):
         donors = {"groups_validation": groups_validation} if arguments else {}
         arguments |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):

@@ -56,7 +56,7 @@ class BenchmarkResult:
     choices
         Table of the setting that was chosen in each fold: method, fold, validation_auc (or validation_r2); refit_auc
         (or refit_r2), the measure on the test fold after a fit to training and validation folds together, NaN if the
-        method uses both already; and settings (JSON).
+        method learns from both anyway; and settings (JSON).
     costs
         Table of the costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
     members

@@ -70,8 +70,7 @@ REFIT_HEADING = "Refitted"
 
 REFIT_LEGEND = (
     "Refitted: mean {measure} over the folds after a fit to the training and validation folds together, with the same "
-    "setting. A method without this number uses the validation fold already, to stop early. DeepRC has it if this fold "
-    "has fewer than 50 donors: then it learns from all."
+    "setting. A method without this number uses the validation fold already, to stop early."
 )
 """Explanation of this column."""
 

@@ -28,7 +28,7 @@ from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import find_start_motifs, find_start_variants
 from deeprc.training.search_outputs import make_search_output
 
-__all__ = ["confirm_motifs", "find_confirmed_motifs", "find_motifs_again"]
+__all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
 _logger = logging.getLogger(__name__)
 
@@ -78,41 +78,6 @@ def _find_confirmed(
         )
     variants = find_start_variants(config, tasks, train, confirmed, seed=own_seed)
     return weigh_gaps([*confirmed, *variants], train, tasks)
-
-
-def find_motifs_again(
-    config: Config,
-    tasks: Sequence[Task],
-    repertoires: LabelledRepertoires,
-    known_motifs: Sequence[EnrichedMotif],
-    *,
-    seed: int,
-) -> list[EnrichedMotif]:
-    """Return the significant motifs of training and validation repertoires together, with weights at their gaps.
-
-    No repertoires are left that could confirm doubtful motifs. If no motif is significant, the motifs that were found
-    before are returned, with weights of all repertoires.
-
-    Parameters
-    ----------
-    config, tasks
-        Configuration, and tasks of the labels.
-    repertoires
-        Training and validation repertoires with their labels and donors.
-    known_motifs
-        Motifs of `find_confirmed_motifs`.
-    seed
-        Seed of the training.
-    """
-
-    def find() -> list[EnrichedMotif]:
-        """Return the motifs; only rank 0 calls this."""
-        own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
-        found = find_start_motifs(config, tasks, repertoires, seed=own_seed)
-        significant = [motif for motif in found if motif.p_value <= MOTIF_LEVEL]
-        return weigh_gaps(significant or known_motifs, repertoires, tasks)
-
-    return ranks.compute_once(find, shared=[repertoires.dataset.container])
 
 
 def confirm_motifs(

@@ -33,9 +33,7 @@ from deeprc.training.inner_split import split_repertoires
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
-from deeprc.training.start_again import learn_start_again
 from deeprc.training.trainer import Trainer
-from deeprc.training.validation import FEW_DONORS
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 
@@ -62,7 +60,6 @@ class DeepRCEstimator(RepertoireEstimator):
     """Base class of DeepRC's classifier and regressor: parameters, training, outputs and saving."""
 
     uses_validation = True
-    max_relearned_donors = FEW_DONORS - 1
     uses_groups = True
 
     def __init__(
@@ -71,14 +68,12 @@ class DeepRCEstimator(RepertoireEstimator):
         config: str = "deeprc",
         overrides: dict[str, Any] | None = None,
         validation_fraction: float = 0.2,
-        relearn_start: bool = True,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
         self.config = config
         self.overrides = overrides
         self.validation_fraction = validation_fraction
-        self.relearn_start = relearn_start
         self.seed = seed
         self.device = device
 
@@ -101,12 +96,9 @@ class DeepRCEstimator(RepertoireEstimator):
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
         self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), pooled_value_cache=None)
-        digests = [
+        self.train_digests_, self.validation_digests_ = (
             np.array(identify_repertoires(repertoires.dataset), dtype=str) for repertoires in (train, validation)
-        ]
-        if self.relearn_start and branches_use_validation and learn_start_again(trainer):
-            digests = [np.concatenate(digests), digests[1][:0]]
-        self.train_digests_, self.validation_digests_ = digests
+        )
 
     def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:
         """Return the label of each validation repertoire, (B,); raise ValueError if one is missing or unknown."""
@@ -189,10 +181,6 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     validation_fraction
         Share of the repertoires given to `fit` that are used for early stopping; at least one per class. It is at most
         0.5 if `fit` gets `groups`.
-    relearn_start
-        Whether the start of the network is learned again from all repertoires given to `fit`, those for early stopping
-        among them, if these are of fewer than 50 donors, and no update was better than the start; see
-        `learn_start_again`. They then count as training repertoires. It is not learned again with `X_validation`.
     seed
         Seed of the inner split, the initial weights and the sampling.
     device
@@ -207,8 +195,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     history_
         History of the training, one row per evaluation.
     train_digests_, validation_digests_
-        Digests of the training repertoires, and of those for early stopping, from which the model has not learned; see
-        `identify_repertoires`. They are empty if an older version saved the estimator.
+        Digests of the training repertoires, and of those for early stopping; see `identify_repertoires`. They are empty
+        if an older version saved the estimator.
     """
 
     def fit(

@@ -103,7 +103,7 @@ class Trainer:
         self.checkpoint = checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         resumes = checkpoint is not None and ranks.compute_once(checkpoint.exists)
-        self.network = self.make_initial_network(load_weights=not resumes)
+        self.network = self._make_network(load_weights=not resumes)
         self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best_weights = copy_state(self.network)
@@ -141,7 +141,7 @@ class Trainer:
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
 
-    def make_initial_network(self, *, load_weights: bool = True) -> DeepRC:
+    def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
         genes = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
         network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, genes=genes)
@@ -249,7 +249,7 @@ class Trainer:
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
-        initial = self.make_initial_network().state_dict()  # without branches, so those of the network stay
+        initial = self._make_network().state_dict()  # without branches, so those of the network stay
         self.network.load_state_dict({**self.network.state_dict(), **initial})
         self._start_from_motifs([replace(motif, gap_weights=()) for motif in self.start_motifs])
         self._save_checkpoint()

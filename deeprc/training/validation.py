@@ -27,18 +27,13 @@ from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 
-__all__ = ["FEW_DONORS", "Evaluator", "Monitor", "has_few_donors"]
+__all__ = ["Evaluator", "Monitor"]
 
 Monitor = Callable[[Tensor, Tensor], dict[str, float]]
 """Function of the validation outputs, (B, T), and labels that returns additional numbers for the history."""
 
-FEW_DONORS = 50
+_FEW_DONORS = 50
 """With fewer validation donors, the lowest of many losses is often lower than that of the start by chance."""
-
-
-def has_few_donors(repertoires: LabelledRepertoires) -> bool:
-    """Return whether validation repertoires are of fewer than 50 donors."""
-    return len(np.unique(repertoires.index_donors())) < FEW_DONORS
 
 
 class Evaluator:
@@ -103,7 +98,7 @@ class Evaluator:
     @property
     def has_few_donors(self) -> bool:
         """Whether the repertoires are of fewer than 50 donors."""
-        return has_few_donors(self.repertoires)
+        return self.n_donors < _FEW_DONORS
 
     def attach_branches(self, branches: Branches) -> None:
         """Let branches add to the outputs of networks that have them."""

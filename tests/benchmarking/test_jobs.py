@@ -52,7 +52,7 @@ def make(data: RepertoireDataset) -> Callable[..., Job]:
         cohort = more.get("cohort", str(data.container.path))
         return Job(
             more.get("key", "k"), more.get("method", "m"), more.get("fold", 0), kind, cohort, estimator, settings,
-            SPLIT, more.get("labels", POSITIVE), more.get("task", TASK), more.get("groups"),
+            SPLIT, more.get("labels", POSITIVE), more.get("task", TASK),
         )  # fmt: skip
 
     return job
@@ -135,26 +135,6 @@ def test_the_refit_learns_from_the_training_and_validation_sides(toys: ModuleTyp
     scores = toys.score(ids, 5, ids[both], POSITIVE[both])
     assert outcome["refit_auc"] == pytest.approx(naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test]), abs=1e-12)
     assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it stops by the validation side
-
-
-def test_what_stops_early_is_refitted_if_it_then_learns_from_few_validation_donors(
-    toys: ModuleType, make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = np.sort(np.concatenate([SPLIT.train, SPLIT.validation]))
-    scores = toys.score(np.array([f"rep.{i}" for i in range(N)]), 5, [f"rep.{i}" for i in both], POSITIVE[both])
-    expected = naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test])
-    assert len(SPLIT.validation) == 4
-    assert run_job(make(toys.Relearning(), {"salt": 5}, kind="final"))["refit_auc"] == pytest.approx(expected)
-
-    monkeypatch.setattr(toys.Relearning, "max_relearned_donors", 3)
-    assert run_job(make(toys.Relearning(), {"salt": 5}, kind="final"))["refit_auc"] is None
-    one_donor = np.where(np.isin(np.arange(N), SPLIT.validation), 0, np.arange(N))
-    outcome = run_job(make(toys.Relearning(), {"salt": 5}, kind="final", groups=one_donor))
-    assert outcome["refit_auc"] == pytest.approx(expected)
-
-    outcome = run_job(make(toys.Relearning(), {"salt": 9}, kind="final"))  # it cannot divide these repertoires
-    assert "error" not in outcome
-    assert outcome["refit_auc"] is None
 
 
 def test_without_a_decision_function_the_probability_is_the_score(toys: ModuleType, make: Callable[..., Job]) -> None:

@@ -92,19 +92,6 @@ class Stopping(Noise):
         return self
 
 
-class Relearning(Stopping):
-    """Learns from all of X if it is not given the validation side, which is of four donors at most."""
-
-    max_relearned_donors = 4
-
-    def fit(self, X, y, X_validation=None, y_validation=None):
-        if X_validation is not None:
-            return super().fit(X, y, X_validation, y_validation)
-        if self.salt == 9:
-            raise ValueError("y: expected at least two repertoires of each class, found one")
-        return Noise.fit(self, X, y)
-
-
 class Grouped(Noise):
     """Is given the donors of both sides, too."""
 
