@@ -58,7 +58,7 @@ class Branch(nn.Module):
     def is_doubtful(self) -> bool:
         """Whether it may be chance that the branch predicts left-out repertoires.
 
-        A doubtful branch is of use only if the network has no other branch, and some output has no start motif.
+        A doubtful branch is of use only if the network has no other branch.
         """
         return False
 

@@ -27,12 +27,12 @@ from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 
-__all__ = ["Evaluator", "Monitor"]
+__all__ = ["FEW_DONORS", "Evaluator", "Monitor"]
 
 Monitor = Callable[[Tensor, Tensor], dict[str, float]]
 """Function of the validation outputs, (B, T), and labels that returns additional numbers for the history."""
 
-_FEW_DONORS = 50
+FEW_DONORS = 50
 """With fewer validation donors, the lowest of many losses is often lower than that of the start by chance."""
 
 
@@ -98,7 +98,7 @@ class Evaluator:
     @property
     def has_few_donors(self) -> bool:
         """Whether the repertoires are of fewer than 50 donors."""
-        return self.n_donors < _FEW_DONORS
+        return self.n_donors < FEW_DONORS
 
     def attach_branches(self, branches: Branches) -> None:
         """Let branches add to the outputs of networks that have them."""

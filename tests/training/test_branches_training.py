@@ -387,7 +387,7 @@ def test_with_few_validation_donors_an_update_must_be_clearly_better_than_the_st
 def test_with_many_validation_donors_the_lowest_loss_is_enough(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deeprc.training.validation._FEW_DONORS", 2)
+    monkeypatch.setattr("deeprc.training.validation.FEW_DONORS", 2)
     trainer = make(cohort[:28], config())
     losses = iter([0.9, 0.5, 0.6, 0.7])
     monkeypatch.setattr(Evaluator, "compute_loss", lambda *_, **__: (next(losses), {}))
