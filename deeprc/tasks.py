@@ -24,6 +24,7 @@ __all__ = [
     "LARGEST_NUMBER",
     "Task",
     "TaskKind",
+    "compute_mean_and_scale",
     "describe_classes",
     "encode_labels",
     "parse_tasks",
@@ -355,6 +356,14 @@ def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64])
     for task, values in zip(tasks, training_labels.T, strict=True):
         known = values[~np.isnan(values)]
         if task.kind == "regression" and len(known) > 1:
-            task = replace(task, mean=float(known.mean()), scale=float(known.std()) or 1.0)
+            mean, scale = compute_mean_and_scale(known)
+            task = replace(task, mean=mean, scale=scale)
         scaled.append(task)
     return scaled
+
+
+def compute_mean_and_scale(numbers: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean and the standard deviation of numbers, of at least one; if all are equal, the latter is 1."""
+    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
+        return float(numbers.flat[0]), 1.0
+    return float(numbers.mean()), float(numbers.std())

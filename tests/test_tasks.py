@@ -139,6 +139,13 @@ def test_large_numbers_keep_their_differences() -> None:
     assert float(loss) == pytest.approx(0.5)  # both lie one standard deviation from the mean
 
 
+@pytest.mark.parametrize("n", [2, 3, 7, 100])
+def test_equal_numbers_have_a_scale_of_one(n: int) -> None:
+    assert np.full(3, 0.1).std() > 0  # a rounding error
+    (task,) = set_label_scale([Task("c", "c", "regression")], np.append(np.full(n, 0.1), np.nan)[:, None])
+    assert (task.mean, task.scale) == (0.1, 1.0)
+
+
 def test_a_missing_label_has_no_gradient() -> None:
     tasks = [Task("a", "a", "binary", ("0", "1"))]
     outputs = torch.zeros(2, 1, requires_grad=True)
