@@ -121,7 +121,8 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     values, times = np.unique(np.asarray(counts, np.float64), return_counts=True)
     total = float(values @ times)
     share = values / total
-    entropy = float(np.log(total) - times @ (share * np.log(values)))
+    # exact if all counts are equal: the rounding of a sum would be a feature of its own
+    entropy = float(np.log(n) if len(values) == 1 else np.log(total) - times @ (share * np.log(values)))
     first, second = (float(times[values == value].sum()) for value in (1, 2))
     last = np.cumsum(times)
     ranks = times * (2 * last - times + 1) / 2  # sum of the ranks, from 1, of the sequences with equal counts

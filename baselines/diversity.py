@@ -161,7 +161,8 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
         return np.zeros(len(DIVERSITY_FEATURES))
     richness, total = int(times.sum()), int(values @ times)
     share = values / total
-    entropy = max(float(-(times @ (share * np.log(share)))), 0.0)
+    # exact if all abundances are equal: the rounding of a sum would be a feature of its own
+    entropy = float(np.log(richness) if len(values) == 1 else -(times @ (share * np.log(share))))
     return np.array(
         [
             np.log1p(richness),

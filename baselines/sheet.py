@@ -93,9 +93,11 @@ class _SheetFeatures(RepertoireEstimator):
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the numeric columns, their gaps filled with the mean, and an indicator of each category, (B, F)."""
-        parts = [np.zeros((len(X), 0))]
+        parts, metadata = [np.zeros((len(X), 0))], X.metadata
         for name, known in self.known_.items():
-            values = X.metadata[name]
+            if name not in metadata:
+                raise InputError(f"{X.container.path}: the sheet has {describe_missing_column(name, metadata)}")
+            values = metadata[name]
             missing = values.isna().to_numpy()
             if "mean" in known:
                 numbers = _to_numbers(values)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.jobs import make_job_key
+from deeprc.benchmarking.cohort_digest import make_job_key
 from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import SimulatedDataset

@@ -24,8 +24,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.airr_ml.ranking import can_rank
+from deeprc.benchmarking.cohort_digest import make_job_key
 from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
-from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.config import Config

@@ -148,7 +148,8 @@ class RepertoireAppender:
         cleaned_of = dict(result.repertoires)
         reports = [
             RepertoireReport.of(repertoire_id, name, file.format, cleaned_of[repertoire_id], locus)
-            for repertoire_id in cleaned_of
+            for repertoire_id in file.repertoires.values()  # in the order of the sheet, not of the file
+            if repertoire_id in cleaned_of
         ]
         self._keeps_any = self._keeps_any or any(report.kept for report in reports)
         try:

@@ -159,7 +159,7 @@ def digest_with_genes(dataset: RepertoireDataset) -> list[str]:
         digests = all_repertoires.map_repertoires(lambda repertoire: repertoire.digest_with_genes())
         return {"digests": np.array(list(track(digests, "hashing repertoires", len(all_repertoires))), "S32")}
 
-    digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
+    digests = load_or_compute(dataset, "digests", {"unknown genes": "left out"}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.repertoire_indices]]
 
 

@@ -43,8 +43,8 @@ Merge = Literal["genes", "junction", "none"]
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
 _LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
-# If at least this share of a file's CDR3s look like junctions, and there are at least so many, they are junctions.
-_MOSTLY = 0.9
+# If all but a tenth of a file's CDR3s look like junctions, and there are at least so many CDR3s, they are junctions.
+_MAX_OTHERS = 10  # one in so many may be of the other kind
 _MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
 
@@ -176,12 +176,13 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
     ends = rows.sequences.offsets[:-1][counted], rows.sequences.offsets[1:][counted] - 1
     first, last = (rows.sequences.letters[end] & 0xDF for end in ends)  # ASCII letters in upper case
     n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
-    if 1 - _MOSTLY < n_junctions / n < _MOSTLY:
+    n_others = n - n_junctions
+    if _MAX_OTHERS * min(n_junctions, n_others) > n:  # whole numbers, because a tenth has no exact float
         raise InputError(
             f"{path}: the column of CDR3s holds {n_junctions:,} that look like junctions (C...F or C...W) and "
-            f"{n - n_junctions:,} that do not; expected one kind. `sequence_column` takes a column as it is"
+            f"{n_others:,} that do not; expected one kind. `sequence_column` takes a column as it is"
         )
-    return n_junctions / n >= _MOSTLY
+    return n_junctions > n_others
 
 
 def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:

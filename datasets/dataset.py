@@ -106,9 +106,14 @@ class Repertoire:
         return digests[self.start, self.stop]
 
     def digest_with_genes(self) -> str:
-        """Return a hash of the sequences, their counts and their genes by name, as hexadecimal text."""
+        """Return a hash of the sequences, their counts and their genes by name, as hexadecimal text.
+
+        It does not matter whether genes of which none is known are left out or are "": joining containers adds them.
+        """
         content = hashlib.blake2b(self.digest().encode(), digest_size=16)
         for calls in self.genes.values():
+            if not any(calls.vocabulary[code] for code in calls.count_occurrences().nonzero()[0]):
+                continue
             names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in calls.vocabulary]
             content.update(np.array(names, "V8")[calls.codes].data)
         return content.hexdigest()

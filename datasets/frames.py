@@ -112,6 +112,11 @@ def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
     import pyarrow.compute
 
     try:
+        kind = _get_value_type(column.type)
+        if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith("pandas."):
+            raise pa.ArrowNotImplementedError(f"{kind} as texts")  # Arrow would take a month for its number
+        if kind != column.type and (pa.types.is_boolean(kind) or pa.types.is_timestamp(kind)):  # categories
+            column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind)
         if pa.types.is_boolean(column.type):
             column = pyarrow.compute.if_else(column, "True", "False")
         if pa.types.is_timestamp(column.type) and _are_days(column):
@@ -122,6 +127,11 @@ def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
         raise InputError(f"column {name!r}: expected texts or numbers, found {found}") from error
     filled = pyarrow.compute.fill_null(texts, "")
     return pa.concat_arrays([pa.array([], pa.large_string()), *filled.chunks])
+
+
+def _get_value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a column, which may be categories."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _are_days(column: pa.ChunkedArray) -> bool:
@@ -166,7 +176,6 @@ def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categor
 
 def _is_unsupported(kind: pa.DataType) -> bool:
     """Return whether values of this type are neither texts nor numbers, dates or truth values."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _get_value_type(kind)
     is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     return is_binary or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)

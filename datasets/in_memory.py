@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.plan import NEVER, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output
-from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
+from deeprc.datasets.readers import Header, Layout, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.repertoire_checks import (
     check_loci,
@@ -40,6 +40,9 @@ from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError, describe_missing_column, describe_names
 from deeprc.files import name_write_errors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
@@ -160,7 +163,12 @@ def from_frame(
     if repertoire is not None and repertoire not in header.columns:
         raise InputError(f"the table has {describe_missing_column(repertoire, header.columns, 'for `repertoire`')}")
     matched = match_reader(header, options.reader())
-    split_by = repertoire if options.split_by in (None, NEVER) else options.split_by
+    split_by = repertoire
+    if options.split_by not in (None, NEVER):
+        split_by = header.find(options.split_by)
+        if split_by is None:
+            missing = describe_missing_column(options.split_by, header.columns, "to split by")
+            raise InputError(f"the table has {missing}")
     layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
     if not layout.repertoire:
         raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
@@ -170,19 +178,31 @@ def from_frame(
     rows = make_rows(texts, coded, layout, lambda row: f"table: row {row}")
     assert rows.repertoire is not None
     if metadata is None:
-        others = [name for name in frame.column_names if name not in layout.columns]
-        names: dict[str, list[Any]] = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
-        names |= find_constant_columns(frame, others, rows.repertoire)
-        named_codes = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
-        if not named_codes:
-            raise InputError(f"the table has no row with a repertoire (column {rows.repertoire_column!r})")
-        sheet = make_metadata(
-            {column: [values[code] for code in named_codes] for column, values in names.items()},
-            id_column=rows.repertoire_column,
-        )
+        sheet = _collect_sheet(frame, replace(layout, repertoire=(rows.repertoire_column,)), rows.repertoire)
     else:
         sheet = make_sheet(metadata, options.id_column, rows.repertoire.vocabulary)
     return make_dataset(RowsInMemory(rows, matched.reader.name, "a table"), sheet, options)
+
+
+def _collect_sheet(frame: pa.Table, layout: Layout, repertoires: Categorical) -> Metadata:
+    """Return the sheet of the repertoires of a table: its columns that have one value in each of them.
+
+    Rows without the name of a repertoire do not count, and columns of the layout are left out.
+
+    Raises
+    ------
+    InputError
+        If no row has the name of a repertoire.
+    """
+    (id_column,) = layout.repertoire
+    is_named = np.array([name != "" for name in repertoires.vocabulary], np.bool_)[repertoires.codes]
+    if not is_named.any():
+        raise InputError(f"the table has no row with a repertoire (column {id_column!r})")
+    if not is_named.all():
+        frame, repertoires = frame.filter(is_named), repertoires.take(is_named).drop_unused()
+    others = [name for name in frame.column_names if name not in layout.columns]
+    columns = {id_column: list(repertoires.vocabulary), **find_constant_columns(frame, others, repertoires)}
+    return make_metadata(columns, id_column=id_column)
 
 
 def make_sheet(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Metadata:

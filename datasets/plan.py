@@ -238,7 +238,7 @@ class _Planner:
             return
         try:
             repertoire_names = self._read_repertoire_names(file)
-            with_row = [name for name in repertoire_names if name in self.row_of]
+            with_row = sorted((name for name in repertoire_names if name in self.row_of), key=self.row_of.__getitem__)
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
                 self.errors[file] = str(error)

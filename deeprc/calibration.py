@@ -135,7 +135,8 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
         Typical difference of two scores; None takes their standard deviation.
     """
     if unit is None:
-        unit = float(scores.std()) or 1.0
+        # the computed deviation of equal scores may be a rounding error
+        unit = float(scores.std()) if scores.min() < scores.max() else 1.0
     centre = float(scores.mean())
     loss = _compute_platt_loss((scores - centre) / unit, positive)
 

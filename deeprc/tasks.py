@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import operator
 import shlex
@@ -24,6 +25,7 @@ __all__ = [
     "LARGEST_NUMBER",
     "Task",
     "TaskKind",
+    "compute_mean_and_scale",
     "describe_classes",
     "encode_labels",
     "parse_tasks",
@@ -181,7 +183,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
             )
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
-        return _make_threshold_task(target, target.comparison, values, source)
+        return _make_threshold_task(target, target.comparison, metadata, source)
     class_names = sorted({value for value in format_labels(values) if value is not None})
     if len(class_names) < 2:
         raise InputError(
@@ -194,21 +196,20 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         positive = _guess_positive(target.column, class_names, values, source)
         classes = (*(value for value in class_names if value != positive), positive)
         return Task(target.column, target.column, "binary", classes, target.weight)
-    return _make_named_classes_task(target, class_names, source)
+    return _make_named_classes_task(target, class_names, metadata, source)
 
 
-def _make_named_classes_task(target: Target, class_names: Sequence[str], source: str) -> Task:
+def _make_named_classes_task(target: Target, class_names: Sequence[str], metadata: pd.DataFrame, source: str) -> Task:
     """Return the binary task of a target that names its positive classes, and perhaps its negative ones."""
     others = tuple(value for value in class_names if value not in target.positive)
     if not others:
         where = f"{source}: target {quote(target.column)}"
         raise InputError(f"{where}: all its classes are positive; expected at least one other class")
     sides = [side for side in (target.positive, target.negative) if side]
-    sides_text = " vs ".join(",".join(side) for side in sides)
-    if sides_text in class_names and sides != [(sides_text,)]:  # there is a class with the same name as this list
-        sides_text = " vs ".join(",".join(_quote_name(name) for name in side) for side in sides)
+    plain, quoted = (" vs ".join(",".join(map(spell, side)) for side in sides) for spell in (str, _quote_name))
+    names = [f"{target.column}={plain}", f"{target.column}={quoted}", f"{_quote_name(target.column)}={quoted}"]
     return Task(
-        f"{target.column}={sides_text}",
+        _choose_name(names, target, metadata),
         target.column,
         "binary",
         (*(target.negative or others), *target.positive),
@@ -222,8 +223,19 @@ def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Series[Any], source: str) -> Task:
+def _choose_name(names: Sequence[str], target: Target, metadata: pd.DataFrame) -> str:
+    """Return the first of these texts that means a target, not for example a class named `a,b`; otherwise the last."""
+    meant = replace(target, kind=None, weight=1.0)
+    for name in names[:-1]:
+        with contextlib.suppress(InputError):  # it cannot be understood
+            if read_target(name, metadata, source="") == meant:
+                return name
+    return names[-1]
+
+
+def _make_threshold_task(target: Target, comparison: Comparison, metadata: pd.DataFrame, source: str) -> Task:
     """Return the binary task of a target such as `age>50`; raise InputError if all values are on one side."""
+    values = metadata[target.column]
     _check_numbers(target.column, values, source, "a threshold")
     threshold = f"{target.threshold:.15g}"
     known = values.dropna()
@@ -234,8 +246,9 @@ def _make_threshold_task(target: Target, comparison: Comparison, values: pd.Seri
             f"{source}: target {quote(target.column)}: {'all' if n_positive else 'none'} of the {len(known)} known "
             f"values{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{threshold}; expected some on each side"
         )
+    names = [f"{column}{comparison}{threshold}" for column in (target.column, _quote_name(target.column))]
     return Task(
-        f"{target.column}{comparison}{threshold}",
+        _choose_name(names, replace(target, threshold=float(threshold)), metadata),
         target.column,
         "binary",
         (f"{_OPPOSITE[comparison]}{threshold}", f"{comparison}{threshold}"),
@@ -355,6 +368,14 @@ def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64])
     for task, values in zip(tasks, training_labels.T, strict=True):
         known = values[~np.isnan(values)]
         if task.kind == "regression" and len(known) > 1:
-            task = replace(task, mean=float(known.mean()), scale=float(known.std()) or 1.0)
+            mean, scale = compute_mean_and_scale(known)
+            task = replace(task, mean=mean, scale=scale)
         scaled.append(task)
     return scaled
+
+
+def compute_mean_and_scale(numbers: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean and the standard deviation of numbers, of at least one; if all are equal, the latter is 1."""
+    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
+        return float(numbers.flat[0]), 1.0
+    return float(numbers.mean()), float(numbers.std())

@@ -129,6 +129,14 @@ def test_differences_far_below_a_unit_say_nothing() -> None:
     assert (np.abs(sure[0] * scores + sure[1]) > 2).all()
 
 
+def test_equal_scores_say_nothing() -> None:
+    positive = np.arange(3) == 0
+    scores = np.full(3, 0.1)  # whose computed standard deviation is 1e-17
+    slope, intercept = fit_platt_scaling(scores, positive)
+    assert slope == pytest.approx(1e-3)
+    assert slope * 0.1 + intercept == pytest.approx(np.log((2 / 3 + 1 / 4 + 1 / 4) / (1 / 3 + 3 / 4 + 3 / 4)), abs=1e-4)
+
+
 # -- the cutoff of calls ----------------------------------------------------------------------------------------------
 
 

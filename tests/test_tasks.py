@@ -139,6 +139,41 @@ def test_large_numbers_keep_their_differences() -> None:
     assert float(loss) == pytest.approx(0.5)  # both lie one standard deviation from the mean
 
 
+@pytest.mark.parametrize(
+    ("target", "classes", "name"),
+    [
+        ('disease="RA","T1D","SLE"', ("RA,T1D", "none", "RA", "T1D", "SLE"), 'disease="RA","T1D","SLE"'),
+        ('disease="RA,T1D","SLE"', ("RA", "T1D", "none", "RA,T1D", "SLE"), "disease=RA,T1D,SLE"),
+        ('disease="RA,T1D" vs "RA","T1D"', ("RA", "T1D", "RA,T1D"), 'disease="RA,T1D" vs "RA","T1D"'),
+        ('disease="RA" vs "none"', ("none", "RA"), "disease=RA vs none"),
+        ('"key"="value"', ("other", "value"), 'key="value"'),
+        ('"age">50', ("<=50", ">50"), '"age">50'),
+        ('"year">50', ("<=50", ">50"), "year>50"),
+    ],
+)
+def test_the_name_of_a_target_means_this_target(target: str, classes: tuple[str, ...], name: str) -> None:
+    table = pd.DataFrame(
+        {
+            "disease": ["RA", "T1D", "RA,T1D", "SLE", "none"],
+            "key": ["value", "other"] * 2 + [None],
+            "key=value": ["x", "y", "x", "y", "x"],
+            "age": [40.0, 60.0, 50.0, 30.0, 70.0],
+            "age>50": ["no", "yes", "no", "no", "yes"],
+            "year": [40, 60, 50, 30, 70],
+        }
+    )
+    (task,) = parse_tasks([target], table)
+    assert (task.name, task.classes) == (name, classes)
+    assert parse_tasks([task.name], table) == [task]
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 100])
+def test_equal_numbers_have_a_scale_of_one(n: int) -> None:
+    assert np.full(3, 0.1).std() > 0  # a rounding error
+    (task,) = set_label_scale([Task("c", "c", "regression")], np.append(np.full(n, 0.1), np.nan)[:, None])
+    assert (task.mean, task.scale) == (0.1, 1.0)
+
+
 def test_a_missing_label_has_no_gradient() -> None:
     tasks = [Task("a", "a", "binary", ("0", "1"))]
     outputs = torch.zeros(2, 1, requires_grad=True)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
+from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult

@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
+from deeprc.benchmarking.cohort_digest import digest_cohort, make_job_key
 from deeprc.benchmarking.execution import Execution, JobProgress
-from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import choose_methods, is_import_path, set_seed, split_names
-from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
+from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header

@@ -5,11 +5,8 @@ Letters: B repertoires, V settings.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
-import re
 import sys
 import time
 import traceback
@@ -24,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from deeprc.benchmarking.cohort_digest import digest_read_content
 from deeprc.benchmarking.predictions import (
     OneVsRest,
     Predictions,
@@ -34,7 +32,7 @@ from deeprc.benchmarking.predictions import (
 )
 from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.errors import Terminated
+from deeprc.errors import InputError, Terminated
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split
@@ -47,7 +45,6 @@ __all__ = [
     "Outcome",
     "RemainingTime",
     "estimate_seconds_left",
-    "make_job_key",
     "run_benchmark_jobs",
     "run_job",
 ]
@@ -91,6 +88,8 @@ class Job:
     groups
         Donor of each repertoire of the cohort as an index, (B,) int64; None if every repertoire is from a different
         donor.
+    content
+        Digest of what the job reads of a container, see `digest_read_content`; "" if it is not checked.
     """
 
     key: str
@@ -104,26 +103,7 @@ class Job:
     labels: NDArray[Any]
     task: Task
     groups: NDArray[np.int64] | None = None
-
-
-def make_job_key(*parts: Any) -> str:
-    """Return a digest of values: JSON values, arrays, and other objects such as estimators."""
-    return hashlib.blake2b(
-        json.dumps(parts, sort_keys=True, default=_make_canonical).encode(), digest_size=12
-    ).hexdigest()
-
-
-def _make_canonical(value: Any) -> Any:
-    """Return a representation of a value that is equal in every process."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
-        return [str(value.dtype), list(value.shape), content]
-    if isinstance(value, np.generic):
-        return value.item()
-    name = f"{type(value).__module__}:{type(value).__qualname__}"
-    if hasattr(value, "get_params"):
-        return [name, value.get_params(deep=False)]
-    return [name, re.sub(" at 0x[0-9a-f]+", "", repr(value))]
+    content: str = ""
 
 
 def run_job(job: Job) -> Outcome:
@@ -147,7 +127,7 @@ def _format_error(error: BaseException) -> str:
 
 def _measure_settings(job: Job) -> Outcome:
     """Return the AUC (or macro AUC, or r2) of each setting on the validation fold."""
-    dataset = _open_cohort(job.cohort)
+    dataset = _open_cohort(job)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.labels[train], dataset[validation]
     path = find_path_parameter(job.estimator)
@@ -167,7 +147,7 @@ def _measure_settings(job: Job) -> Outcome:
 
 def _predict_test_fold(job: Job) -> Outcome:
     """Return the predictions for the test fold, with probabilities calibrated on the validation fold."""
-    dataset = _open_cohort(job.cohort)
+    dataset = _open_cohort(job)
     X = dataset[job.split.test]
     estimator = _fit_estimator(job, dataset, calibrate=True)
     labels = job.labels[job.split.test].tolist()
@@ -230,12 +210,21 @@ def _open_cached_container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
     return open_dataset(path)
 
 
-def _open_cohort(cohort: str | RepertoireDataset) -> RepertoireDataset:
-    """Return the dataset; a container is opened once per process, and again if its file has been replaced."""
-    if not isinstance(cohort, str):
-        return cohort
-    status = os.stat(cohort)
-    return _open_cached_container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
+def _open_cohort(job: Job) -> RepertoireDataset:
+    """Return the dataset; a container is opened once per process, and again if its file has been replaced.
+
+    Raises
+    ------
+    InputError
+        If the file has other content than when the job was planned.
+    """
+    if not isinstance(job.cohort, str):
+        return job.cohort
+    status = os.stat(job.cohort)
+    dataset = _open_cached_container(job.cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
+    if job.content and digest_read_content(dataset, job.estimator) != job.content:
+        raise InputError(f"{job.cohort}: was changed after the start; expected its content of then")
+    return dataset
 
 
 def _reset_peak() -> float:

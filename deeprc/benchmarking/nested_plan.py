@@ -11,37 +11,26 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.jobs import Job, make_job_key
+from deeprc.benchmarking.cohort_digest import (
+    collect_read_columns,
+    digest_read_content,
+    is_class_of_deeprc,
+    make_job_key,
+)
+from deeprc.benchmarking.jobs import Job
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, remove_path_parameter
-from deeprc.datasets.cache import digest_container, digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.evaluation.splits import Split, adjust_split
 from deeprc.versions import package_version
 
-__all__ = ["NestedPlan", "digest_cohort"]
+__all__ = ["NestedPlan"]
 
 _MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
-
-
-def digest_cohort(dataset: RepertoireDataset) -> str:
-    """Return a digest of the content of a cohort."""
-    container = dataset.container
-    rows = dataset.repertoire_indices.tolist()
-    if isinstance(container, StoredContainer):
-        return make_job_key(digest_container(container), rows)
-    from deeprc.datasets.simulation import SimulatedDataset
-    from deeprc.datasets.simulation.recipe import cohort_to_mapping
-
-    if isinstance(dataset, SimulatedDataset):
-        return make_job_key(cohort_to_mapping(dataset.cohort), rows)
-    return make_job_key(digest_with_genes(dataset))  # a table in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,46 +127,32 @@ class NestedPlan:
         division += () if folds.inner_fold_of is None else (folds.inner_fold_of.tolist(),)
         split = self.splits[fold]
         division += (split.train, split.validation) if self.adjust_for else ()
-        read = _list_read_columns(method.estimator, self.dataset.metadata)
-        division += ([[str(name), self.dataset.metadata[name].map(str).tolist()] for name in read],) if read else ()
+        read = collect_read_columns(method.estimator, self.dataset.metadata)
+        division += (read,) if read else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
-        cohort = str(self.dataset.container.path) if self._is_whole_file() else self.dataset
+        is_whole_file = self._is_whole_file()
         return Job(
             key=key,
             method=method.name,
             fold=fold,
             kind=kind,
-            cohort=cohort,
+            cohort=str(self.dataset.container.path) if is_whole_file else self.dataset,
             estimator=method.estimator,
             settings=settings,
             split=split,
             labels=folds.labels,
             task=folds.task,
             groups=self.groups,
+            content=digest_read_content(self.dataset, method.estimator) if is_whole_file else "",
         )
 
 
 def _get_source_code(estimator_class: type) -> str:
     """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
-    if _is_class_of_deeprc(estimator_class):
+    if is_class_of_deeprc(estimator_class):
         return ""
     try:
         return inspect.getsource(estimator_class)
     except (OSError, TypeError):  # a class that was defined at a prompt
         return ""
-
-
-def _list_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[Any]:
-    """Return the columns of the sheet that a method reads; a user's class may read any."""
-    columns = list(metadata.columns)
-    return (
-        [name for name in columns if name in estimator.sheet_columns]
-        if _is_class_of_deeprc(type(estimator))
-        else columns
-    )
-
-
-def _is_class_of_deeprc(estimator_class: type) -> bool:
-    """Return whether a class belongs to deeprc."""
-    return estimator_class.__module__.partition(".")[0] == "deeprc"

@@ -26,11 +26,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
+from deeprc.benchmarking.cohort_digest import digest_cohort
 from deeprc.benchmarking.execution import JobProgress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, set_seed
-from deeprc.benchmarking.nested_plan import digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset

@@ -20,10 +20,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from deeprc.benchmarking.cohort_digest import digest_cohort
 from deeprc.benchmarking.execution import JobProgress
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, set_seed
-from deeprc.benchmarking.nested_plan import NestedPlan, digest_cohort
+from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deeprc.arrays import Integers
+from deeprc.benchmarking.cohort_digest import make_job_key
 from deeprc.benchmarking.execution import JobProgress, JobRunner
-from deeprc.benchmarking.jobs import Job, Outcome, make_job_key
+from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions

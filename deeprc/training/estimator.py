@@ -27,7 +27,7 @@ from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import compute_attention_weights
 from deeprc.outputs import activate
 from deeprc.targets import format_labels
-from deeprc.tasks import Task
+from deeprc.tasks import Task, compute_mean_and_scale
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
 from deeprc.training.inner_split import split_repertoires
 from deeprc.training.labelled_repertoires import LabelledRepertoires
@@ -309,7 +309,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         self._check_validation_fraction()
         given = LabelledRepertoires(X, validate_numbers(X, y)[:, None], validate_groups(X, groups))
         train, validation = self._split_given(given, X_validation, y_validation, groups_validation)
-        self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
+        self.mean_, self.scale_ = compute_mean_and_scale(train.labels)
         self._train(train, validation, branches_use_validation=X_validation is None)
         return self
 

@@ -46,6 +46,14 @@ def test_size_of_nothing_and_of_one() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_equal_counts_have_no_clonality(count: int) -> None:
+    for n in range(2, 300):
+        found = dict(zip(SIZE_FEATURES, compute_size_features(np.full(n, count, np.uint32)), strict=True))
+        assert found["clonality"] == found["gini"] == 0
+        assert found["shannon_entropy"] == np.log(n)
+
+
 def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
     """Positives are twice as large, and use TRBV1 more often; their sequences are as the others'."""
     rng = np.random.default_rng(seed)

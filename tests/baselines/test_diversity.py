@@ -75,6 +75,12 @@ def test_features_of_nothing_and_of_one_clone() -> None:
     assert (one["evenness"], one["share_of_largest"], one["share_of_ten_largest"]) == pytest.approx((1, 1, 1))
 
 
+def test_equal_abundances_have_no_clonality() -> None:
+    features = np.array([compute_diversity_features(*histogram([2] * n), 3) for n in range(2, 300)])
+    assert (features[:, DIVERSITY_FEATURES.index("clonality")] == 0).all()
+    np.testing.assert_array_equal(features[:, DIVERSITY_FEATURES.index("shannon_entropy")], np.log(np.arange(2, 300)))
+
+
 @pytest.mark.parametrize("counts", [[1, 4, 1, 2], [3, 3, 3], [7], [1, 1, 1, 1, 5]])
 def test_rarefaction_is_the_mean_over_all_draws(counts: list[int]) -> None:
     owners = np.repeat(np.arange(len(counts)), counts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from deeprc.baselines.sheet import SheetColumns
 from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.errors import InputError
 from deeprc.evaluation.sheet_control import find_categories
 from deeprc.power import PlannedStudy
 
@@ -46,3 +48,11 @@ def test_categories_may_be_named() -> None:
         model = SheetColumns(columns=["batch"], categories=categories)
         model._learn_columns(half)
         assert model.known_ == {"batch": known}
+
+
+def test_a_sheet_without_a_column_is_refused() -> None:
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=10, depth=20, witness_rate=0.5).to_cohort(0))
+    other = dataset.with_metadata(dataset.metadata.assign(age=np.arange(10.0)))
+    model = SheetColumns(columns=["age"]).fit(other, np.arange(10) % 2)
+    with pytest.raises(InputError, match="the sheet has no column 'age'; columns: repertoire_id, status"):
+        model.predict_proba(dataset)

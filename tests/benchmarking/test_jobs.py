@@ -18,11 +18,11 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
+from deeprc.benchmarking.cohort_digest import make_job_key
 from deeprc.benchmarking.jobs import (
     Job,
     RemainingTime,
     estimate_seconds_left,
-    make_job_key,
     run_benchmark_jobs,
     run_job,
 )
@@ -193,7 +193,7 @@ def test_a_container_that_was_made_anew_is_opened_anew(
     os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 1))
     from deeprc.benchmarking import jobs
 
-    assert "note" in jobs._open_cohort(str(path)).metadata
+    assert "note" in jobs._open_cohort(job).metadata
 
 
 def test_errors_are_outcomes_of_one_line(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:

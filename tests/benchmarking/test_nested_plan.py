@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import ModuleType
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.benchmarking.cohort_digest import digest_cohort
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.nested_plan import digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.simulation import SimulatedDataset
@@ -82,6 +85,48 @@ def test_a_dataset_with_other_metadata_is_not_opened_again_from_its_file(
     )
     assert not result.failures
     assert result.comparison["auc_mean"].min() > 0.8
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("change", ["sequences", "labels"])
+def test_a_file_that_is_replaced_is_not_read(cohort: RepertoireDataset, tmp_path: Path, change: str) -> None:
+    """Only a method that reads the sheet is affected by other labels."""
+    path, other = tmp_path / "cohort.h5", tmp_path / "other.h5"
+    shutil.copy(cohort.container.path, path)
+    shutil.copy(path, other)
+    with h5py.File(other, "r+") as file:
+        if change == "sequences":
+            file["counts"][0] += 1
+        else:
+            file["metadata/status"][:] = file["metadata/status"][:][::-1]
+    update_checksum(other)
+    n_calls = 0
+
+    def replace_file(*_: object) -> None:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 2:  # after the first job
+            other.replace(path)
+
+    result = benchmark(
+        path,
+        target="status=case",
+        methods={"sheet-columns": None, "repertoire-size": None},
+        options=BenchmarkOptions(folds=3, preset=write_preset(tmp_path)),
+        progress=replace_file,
+    )
+    failed = {"repertoire-size"} if change == "sequences" else set()
+    assert result.failures.keys() - {"sheet-columns"} == failed
+    message = f"InputError: {path}: was changed after the start; expected its content of then"
+    assert all(reason.endswith(message) for reason in result.failures.values())
+    assert (change == "sequences") or result.failures
+
+
+def write_preset(folder: Path) -> Path:
+    """Write a preset whose sheet-columns reads the status."""
+    path = folder / "preset.yaml"
+    path.write_text("sheet-columns: {fixed: {columns: [status]}}\n")
+    return path
 
 
 def test_a_table_in_memory_has_a_digest_of_its_content() -> None:

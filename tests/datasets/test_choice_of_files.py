@@ -121,8 +121,8 @@ def test_any_other_table_may_have_genes_and_repertoires(tmp_path, write_table):
     dataset, container = RepertoireDataset(tmp_path / "cohort.h5"), Container(tmp_path / "cohort.h5")
     texts = {each.repertoire_id: each.sequences.decode() for each in dataset}
     assert texts == {"p": ["CASSF", "CATF"], "q": ["CAF"]}
-    assert container.sequences.v_call.names().tolist() == ["TRBV2", "TRBV2", ""]
-    assert container.sequences.j_call.names().tolist() == ["TRBJ1-1", "", "TRBJ2-1"]
+    assert container.sequences.v_call.names().tolist() == ["", "TRBV2", "TRBV2"]
+    assert container.sequences.j_call.names().tolist() == ["TRBJ2-1", "TRBJ1-1", ""]
     options = ReadingOptions(sequence_column="seq", v_column="gene")
     found = check_cohort([tmp_path / "all.txt"], tmp_path / "metadata.tsv", options=options)
     (finding,) = [each for each in found.findings if each.code == "unreadable-file"]

@@ -166,6 +166,18 @@ def test_a_column_of_cdr3s_that_holds_junctions_is_taken_as_it_is():
         examine_file(rows_of(["CASSF"] * 6 + ["ASSL"] * 5, kind=SequenceKind.CDR3_AA), "r.tsv")
 
 
+@pytest.mark.parametrize("n", [10, 70, 110])
+def test_a_tenth_of_the_other_kind_is_no_mixture(n):
+    tenth = n // 10
+    for n_junctions, are_junctions in ((tenth, False), (n - tenth, True)):
+        texts = ["CASSF"] * n_junctions + ["ASSL"] * (n - n_junctions)
+        assert examine_file(rows_of(texts, kind=SequenceKind.CDR3_AA)).cdr3s_are_junctions == are_junctions
+    for n_junctions in (tenth + 1, n - tenth - 1):
+        texts = ["CASSF"] * n_junctions + ["ASSL"] * (n - n_junctions)
+        with pytest.raises(InputError, match=f"holds {n_junctions} that look like junctions"):
+            examine_file(rows_of(texts, kind=SequenceKind.CDR3_AA))
+
+
 def test_another_chain_is_dropped_when_one_is_chosen():
     rows = rows_of(
         ["CA", "CW", "CY", "CF", "CD"],

@@ -94,6 +94,48 @@ def test_metadata_is_a_sheet_or_the_columns_that_are_constant(cohort: Path, shee
     pd.testing.assert_frame_equal(found.metadata, expected.astype({"sample_id": object, "ill": object}))
 
 
+def test_rows_without_a_repertoire_do_not_hide_a_column() -> None:
+    table = pd.DataFrame(
+        {
+            "repertoire_id": ["a", "a", "b", "", None],
+            "junction_aa": ["CASSF", "CAWWF", "CASTF", "CASLF", "CASGF"],
+            "sample": ["tumour", "tumour", "blood", "blood", "tumour"],  # could name the repertoires, but does not
+            "status": ["sick", "sick", "well", "sick", "well"],
+        }
+    )
+    found = deeprc.from_frame(table, options=ReadingOptions(allow_missing=True))
+    expected = {"repertoire_id": ["a", "b"], "sample": ["tumour", "blood"], "status": ["sick", "well"]}
+    assert found.metadata.to_dict("list") == expected
+
+
+def test_categories_are_their_values(sheet: pd.DataFrame) -> None:
+    table = pd.DataFrame({"repertoire_id": ["a", "b", "c"], "junction_aa": ["CASSF", "CAWWF", "CASTF"]})
+    columns = {
+        "ill": [True, False, None],
+        "day": pd.to_datetime(["2020-01-05", "2021-12-31", None]),
+        "stage": [1, 2, None],
+        "dose": [0.5, 2.5, None],
+    }
+    metadata = sheet.assign(repertoire_id=["a", "b", "c"], **columns)
+    as_categories = metadata.astype(dict.fromkeys(columns, "category"))
+    expected = deeprc.from_frame(table, metadata=metadata).metadata
+    assert expected["ill"].tolist() == ["True", "False", None]
+    assert expected["day"].tolist() == ["2020-01-05", "2021-12-31", None]
+    pd.testing.assert_frame_equal(deeprc.from_frame(table, metadata=as_categories).metadata, expected)
+    pd.testing.assert_frame_equal(
+        deeprc.from_frame(table.merge(as_categories)).metadata, deeprc.from_frame(table.merge(metadata)).metadata
+    )
+
+
+@pytest.mark.parametrize(
+    "values", [pd.period_range("2020", periods=3, freq="M"), pd.interval_range(0, 3), pd.cut([1, 2, 3], 2)]
+)
+def test_values_that_only_pandas_knows_are_refused_in_metadata(sheet: pd.DataFrame, values: Any) -> None:
+    table = pd.DataFrame({"repertoire_id": ["a", "b", "c"], "junction_aa": ["CASSF", "CAWWF", "CASTF"]})
+    with pytest.raises(InputError, match=r"column 'odd': expected texts or numbers, found .*pandas"):
+        deeprc.from_frame(table, metadata=sheet.assign(odd=values))
+
+
 def test_counts_and_flags_may_be_numbers_and_booleans() -> None:
     table = pd.DataFrame(
         {
@@ -237,6 +279,10 @@ def test_options_name_other_columns(cohort: Path) -> None:
     assert "auto" in FORMATS
     assert found[0].sequences.decode() == ["CAWWF", "CASSF"]
     assert len(read_repertoire(cohort / "files" / "a.tsv.gz")) == 2
+    by_column = deeprc.from_frame(table, options=deeprc.ReadingOptions(sequence_column="protein", split_by="Sample_ID"))
+    assert content(by_column) == content(found)
+    with pytest.raises(InputError, match="the table has no column 'donor' to split by; columns: protein, sample_id"):
+        deeprc.from_frame(table, options=deeprc.ReadingOptions(sequence_column="protein", split_by="donor"))
 
 
 @pytest.mark.slow

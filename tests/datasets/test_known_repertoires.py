@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from deeprc.datasets.cache import digest_with_genes
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.joining import join
 from deeprc.datasets.known_repertoires import KnownRepertoires, distinguish_repertoires, identify_repertoires
+from deeprc.datasets.sequences import Sequences
 from tests.toys.gene_repertoires import write_genes
 
 JUNCTIONS = [["CASSW", "CASSF"]] * 2 + [["CAWF"]] * 2 + [["CASSF"]]
@@ -50,6 +56,23 @@ def test_a_repertoire_is_known_without_its_genes(
     for with_other_genes in (False, True):
         assert find_all(cohort, bare, with_other_genes=with_other_genes) == [None, None, 2, 2, 3]
         assert find_all(bare, cohort, with_other_genes=with_other_genes) == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_joined_repertoire_is_known_although_it_gets_unknown_genes(
+    cohort: RepertoireDataset, tmp_path: Path, link: bool
+) -> None:
+    sequences = Sequences.encode(["CASSF"])
+    genes = {"v_call": Categorical.encode(["V2"]), "j_call": Categorical.encode(["J1"])}
+    with ContainerWriter(tmp_path / "both.h5") as writer:
+        writer.append("with J", sequences.with_genes(genes))
+        writer.finish(pd.DataFrame({"id": ["with J"]}), source="a test")
+    join([cohort.container.path, tmp_path / "both.h5"], tmp_path / "joined.h5", link=link)
+    joined = RepertoireDataset(tmp_path / "joined.h5")
+    assert joined.gene_fields == ["v_call", "j_call"]
+    assert identify_repertoires(joined)[:-1] == identify_repertoires(cohort)
+    assert digest_with_genes(joined)[:-1] == digest_with_genes(cohort)
+    assert find_all(cohort, joined) == [0, 1, 2, 2, 3, None]
 
 
 def test_identities_of_an_older_version_have_no_genes(cohort: RepertoireDataset) -> None:

@@ -405,9 +405,9 @@ def test_one_file_of_many_repertoires(tmp_path, write_table):
     report = run(tmp_path, allow_missing=True)
     assert report.repertoires_without_row == {"all.tsv": ("x",)}
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
-    assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["b", "a", "c"]
-    assert [repertoire.sequences.decode() for repertoire in dataset] == [["CASSF", "CATF"], ["CAF"], ["CWWF"]]
-    assert dataset.metadata["y"].tolist() == [3, 1, 2]
+    assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["a", "b", "c"]
+    assert [repertoire.sequences.decode() for repertoire in dataset] == [["CAF"], ["CASSF", "CATF"], ["CWWF"]]
+    assert dataset.metadata["y"].tolist() == [1, 3, 2]
     assert [each.file for each in report.repertoires] == ["all.tsv", "all.tsv", "c.tsv"]
 
 
@@ -540,6 +540,7 @@ def test_any_column_can_split(tmp_path, write_table):
     run(tmp_path, split_by="Donor")
     dataset = RepertoireDataset(tmp_path / "cohort.h5")
     assert {each.repertoire_id: each.sequences.decode() for each in dataset} == {"p": ["CASSF"], "q": ["CAF"]}
+    assert dataset.repertoire_ids.tolist() == dataset.metadata["ID"].tolist() == ["q", "p"]  # as in the sheet
     assert "a.tsv: no column 'sample' to split by; columns: donor, junction_aa" in fails(tmp_path, split_by="sample")
 
 
