@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError, quote
-from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, read_target
+from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, parse_number, read_target
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -320,12 +320,13 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
             positive = _COMPARE[task.comparison](numbers, task.threshold)
             columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
         else:
-            columns.append(_encode_class_labels(task, format_labels(values)))
+            columns.append(_encode_class_labels(task, values))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
 
 
-def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
+def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     """Return the index of the class, or 1 and 0 for two classes, of each repertoire, (B,); NaN if it has no label."""
+    text = _name_classes(task, values)
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
         first_positive = len(task.classes) - task.n_positive
@@ -339,6 +340,22 @@ def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float
             ", ".join(task.classes),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
+
+
+def _name_classes(task: Task, values: pd.Series[Any]) -> list[str | None]:
+    """Return the class of each repertoire as text; numbers that equal a class of the task are written as it is.
+
+    The text of a number depends on the others of its column: beside 0.5, the number 1 is "1.0". Some repertoires of a
+    cohort, or another cohort, may lack these others.
+    """
+    text = format_labels(values)
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return text
+    class_of = {number: name for name in task.classes if (number := parse_number(name)) is not None}
+    return [
+        name if name is None or name in task.classes else class_of.get(float(value), name)
+        for name, value in zip(text, values, strict=True)
+    ]
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:

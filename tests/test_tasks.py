@@ -100,6 +100,19 @@ def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptur
     assert "the class 'worst' is none of mild, none, severe" in caplog.text
 
 
+@pytest.mark.parametrize("classes", [[0.5, 1.0, 2.0], [1.0, 2.0, 3.0], [1, 2, 3]])
+def test_a_class_that_is_a_number_is_known_whatever_numbers_are_beside_it(
+    classes: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = parse_tasks(["dose:multiclass"], pd.DataFrame({"dose": classes}))
+    expected = [classes.index(1), classes.index(2), np.nan]
+    for others in ([np.nan], [7.5]):
+        with caplog.at_level("WARNING"):
+            found = encode_labels([task], pd.DataFrame({"dose": [1, 2, *others]}))
+        np.testing.assert_array_equal(found[:, 0], expected)
+    assert [record.args[1] for record in caplog.records if record.args] == ["7.5"]  # the only unknown class
+
+
 def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     (task,) = parse_tasks(["age:regression"], METADATA)
     with caplog.at_level(logging.WARNING):
