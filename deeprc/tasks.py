@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,6 +120,11 @@ class Task:
         return self.name if is_complete else f"{self.name}={self.positive}"
 
     @property
+    def predicted_names(self) -> tuple[str, ...]:
+        """What tables of predictions call each probability or number: the target, or `target=class` for each class."""
+        return tuple(f"{self.name}={name}" for name in self.classes) if self.kind == "multiclass" else (self.name,)
+
+    @property
     def n_outputs(self) -> int:
         """Number of network outputs of the task."""
         return len(self.classes) if self.kind == "multiclass" else 1
@@ -141,7 +147,7 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     ------
     InputError
         If a column or class does not exist, a target has one class only, a column of text is to be predicted as
-        numbers, or a target contradicts itself.
+        numbers, a target contradicts itself, or two targets would have a name in tables of predictions in common.
     """
     if not targets:
         raise InputError(f"no target was given; expected `target=COLUMN`, one of: {_describe_columns(metadata)}")
@@ -149,6 +155,13 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"a target was given twice: {', '.join(names)}")
+    predicted = [name for task in tasks for name in task.predicted_names]
+    twice = [name for name, n in Counter(predicted).items() if n > 1]
+    if twice:
+        raise InputError(
+            f"{quote(twice[0])} is a target, and also a class of a multiclass target, so tables of predictions would "
+            "have this name twice; leave one of the two targets out, or train each in a run of its own"
+        )
     return tasks
 
 

@@ -66,6 +66,16 @@ def test_targets_that_cannot_be_used(target: str, message: str) -> None:
         parse_tasks([target], METADATA)
 
 
+def test_two_targets_do_not_share_a_name_in_tables_of_predictions() -> None:
+    with pytest.raises(InputError, match=r"^'severity=mild' is a target, and also a class of a multiclass target"):
+        parse_tasks(["severity=mild", "severity:multiclass"], METADATA)
+    tasks = parse_tasks(["severity=mild vs severe", "severity:multiclass"], METADATA)
+    assert [task.predicted_names for task in tasks] == [
+        ("severity=mild vs severe",),
+        ("severity=mild", "severity=none", "severity=severe"),
+    ]
+
+
 @pytest.mark.parametrize("target", ["severity:multiclass", "age:regression"])
 def test_only_two_classes_have_a_positive_one(target: str) -> None:
     assert parse_tasks([target], METADATA)[0].positive == ""
