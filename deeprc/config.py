@@ -292,7 +292,7 @@ def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: se
     compared with other values.
     """
     built: dict[str, Any] = {}
-    unknown = sorted(settings.keys() - SECTIONS.keys())
+    unknown = sorted(settings.keys() - SECTIONS.keys(), key=str)
     problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
     for name, section in SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):

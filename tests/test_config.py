@@ -148,6 +148,7 @@ def test_settings_of_users_may_have_names_of_earlier_versions(tmp_path: Path) ->
         ("network: [1", "is not YAML"),
         ("- a", "expected the sections network, training"),
         ("model: {n_kernels: 3}", "unknown section 'model'"),
+        ("{1: {n_kernels: 3}, model: {}}", "unknown section 1; expected network, training; unknown section 'model'"),
         ("training: {lerning_rate: 1}", "did you mean 'learning_rate'"),
     ],
 )
