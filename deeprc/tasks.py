@@ -181,6 +181,8 @@ def _describe_columns(metadata: pd.DataFrame) -> str:
 def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     """Return the task that the text of one target describes; raise InputError if it does not fit the metadata."""
     target = read_target(text, metadata, source=source)
+    if target.weight > LARGEST_NUMBER:
+        raise InputError(f"`target={text!r}`: expected a weight of at most {LARGEST_NUMBER:g}, found {target.weight:g}")
     values = metadata[target.column]
     two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
     if two and target.kind not in (None, "binary"):

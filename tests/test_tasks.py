@@ -59,6 +59,7 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
         ("status:regression", "regression needs numbers, found for example 'healthy'"),
         ("CMV@x", "expected a weight of at least 0 after '@', found 'x'"),
         ("CMV@-1", "expected a weight of at least 0"),
+        ("CMV@1e31", r"expected a weight of at most 1e\+30, found 1e\+31"),
     ],
 )
 def test_targets_that_cannot_be_used(target: str, message: str) -> None:
