@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+_OCTAL = re.compile(r"[+-]?0[0-7_]+")
 _MAX_UNITS = 2**18
 """Largest number of units in a layer. The total number of weights is limited too, when the network is built."""
 
@@ -292,7 +294,7 @@ def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: se
     compared with other values.
     """
     built: dict[str, Any] = {}
-    unknown = sorted(settings.keys() - SECTIONS.keys())
+    unknown = sorted(settings.keys() - SECTIONS.keys(), key=str)
     problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
     for name, section in SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):
@@ -346,12 +348,12 @@ def _find_contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _override_value(text: str) -> Any:
-    """Return the value of an override as YAML reads it, but without the base 60 of YAML 1.1 (1:30 is not 90)."""
+    """Return the value of an override as YAML reads it, but without bases 60 and 8: 1:30 is not 90, and 010 not 8."""
     try:
         value = parse_yaml(text, source="")
     except InputError:
         return text
-    return text if ":" in text else value
+    return text if ":" in text or _OCTAL.fullmatch(text.strip()) else value
 
 
 def _find_similar_key(key: str) -> list[str]:

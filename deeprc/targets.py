@@ -30,6 +30,7 @@ __all__ = [
     "UnknownColumnError",
     "format_class_counts",
     "format_labels",
+    "parse_number",
     "read_target",
 ]
 
@@ -174,7 +175,7 @@ class _TargetParser:
             if groups is not None:
                 return Target(column, positive=groups[0], negative=groups[1])
         for column, comparison, right in self.iterate_comparisons(masked):
-            number = _parse_number(right)
+            number = parse_number(right)
             if number is not None:
                 return Target(column, comparison=comparison, threshold=number)
         return None
@@ -306,7 +307,8 @@ def _split_classes(masked: str) -> Sequence[str]:
     return [name for side in _VERSUS.split(masked) for name in side.split(",")]
 
 
-def _parse_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """Return the number that a text is; None if it is none, or not finite."""
     try:
         number = float(text)
     except ValueError:

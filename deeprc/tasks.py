@@ -9,6 +9,7 @@ import contextlib
 import logging
 import operator
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError, quote
-from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, read_target
+from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, parse_number, read_target
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -121,6 +122,11 @@ class Task:
         return self.name if is_complete else f"{self.name}={self.positive}"
 
     @property
+    def predicted_names(self) -> tuple[str, ...]:
+        """What tables of predictions call each probability or number: the target, or `target=class` for each class."""
+        return tuple(f"{self.name}={name}" for name in self.classes) if self.kind == "multiclass" else (self.name,)
+
+    @property
     def n_outputs(self) -> int:
         """Number of network outputs of the task."""
         return len(self.classes) if self.kind == "multiclass" else 1
@@ -143,7 +149,7 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     ------
     InputError
         If a column or class does not exist, a target has one class only, a column of text is to be predicted as
-        numbers, or a target contradicts itself.
+        numbers, a target contradicts itself, or two targets would have a name in tables of predictions in common.
     """
     if not targets:
         raise InputError(f"no target was given; expected `target=COLUMN`, one of: {_describe_columns(metadata)}")
@@ -151,6 +157,13 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"a target was given twice: {', '.join(names)}")
+    predicted = [name for task in tasks for name in task.predicted_names]
+    twice = [name for name, n in Counter(predicted).items() if n > 1]
+    if twice:
+        raise InputError(
+            f"{quote(twice[0])} is a target, and also a class of a multiclass target, so tables of predictions would "
+            "have this name twice; leave one of the two targets out, or train each in a run of its own"
+        )
     return tasks
 
 
@@ -170,6 +183,8 @@ def _describe_columns(metadata: pd.DataFrame) -> str:
 def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     """Return the task that the text of one target describes; raise InputError if it does not fit the metadata."""
     target = read_target(text, metadata, source=source)
+    if target.weight > LARGEST_NUMBER:
+        raise InputError(f"`target={text!r}`: expected a weight of at most {LARGEST_NUMBER:g}, found {target.weight:g}")
     values = metadata[target.column]
     two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
     if two and target.kind not in (None, "binary"):
@@ -333,12 +348,13 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
             positive = _COMPARE[task.comparison](numbers, task.threshold)
             columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
         else:
-            columns.append(_encode_class_labels(task, format_labels(values)))
+            columns.append(_encode_class_labels(task, values))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
 
 
-def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
+def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     """Return the index of the class, or 1 and 0 for two classes, of each repertoire, (B,); NaN if it has no label."""
+    text = _name_classes(task, values)
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
         first_positive = len(task.classes) - task.n_positive
@@ -352,6 +368,22 @@ def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float
             ", ".join(task.classes),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
+
+
+def _name_classes(task: Task, values: pd.Series[Any]) -> list[str | None]:
+    """Return the class of each repertoire as text; numbers that equal a class of the task are written as it is.
+
+    The text of a number depends on the others of its column: beside 0.5, the number 1 is "1.0". Some repertoires of a
+    cohort, or another cohort, may lack these others.
+    """
+    text = format_labels(values)
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return text
+    class_of = {number: name for name in task.classes if (number := parse_number(name)) is not None}
+    return [
+        name if name is None or name in task.classes else class_of.get(float(value), name)
+        for name, value in zip(text, values, strict=True)
+    ]
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:

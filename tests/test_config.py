@@ -77,6 +77,13 @@ def test_overrides_with_and_without_section() -> None:
     assert config.network.learn_beta is True
 
 
+def test_a_number_with_a_leading_zero_is_not_taken_for_one_of_base_8() -> None:
+    """YAML 1.1 reads 0100 as 64."""
+    with pytest.raises(InputError, match=r"n_updates: expected a number, found '0100'$"):
+        load_config("deeprc", ["n_updates=0100"])
+    assert load_config("deeprc", ["seeded_start=0", "l1=0.5", "l2=00.5"]).training.l2 == 0.5
+
+
 def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(InputError) as error:
         load_config(
@@ -148,6 +155,7 @@ def test_settings_of_users_may_have_names_of_earlier_versions(tmp_path: Path) ->
         ("network: [1", "is not YAML"),
         ("- a", "expected the sections network, training"),
         ("model: {n_kernels: 3}", "unknown section 'model'"),
+        ("{1: {n_kernels: 3}, model: {}}", "unknown section 1; expected network, training; unknown section 'model'"),
         ("training: {lerning_rate: 1}", "did you mean 'learning_rate'"),
     ],
 )

@@ -59,11 +59,22 @@ def test_targets(target: str, name: str, kind: str, classes: tuple[str, ...], we
         ("status:regression", "regression needs numbers, found for example 'healthy'"),
         ("CMV@x", "expected a weight of at least 0 after '@', found 'x'"),
         ("CMV@-1", "expected a weight of at least 0"),
+        ("CMV@1e31", r"expected a weight of at most 1e\+30, found 1e\+31"),
     ],
 )
 def test_targets_that_cannot_be_used(target: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_tasks([target], METADATA)
+
+
+def test_two_targets_do_not_share_a_name_in_tables_of_predictions() -> None:
+    with pytest.raises(InputError, match=r"^'severity=mild' is a target, and also a class of a multiclass target"):
+        parse_tasks(["severity=mild", "severity:multiclass"], METADATA)
+    tasks = parse_tasks(["severity=mild vs severe", "severity:multiclass"], METADATA)
+    assert [task.predicted_names for task in tasks] == [
+        ("severity=mild vs severe",),
+        ("severity=mild", "severity=none", "severity=severe"),
+    ]
 
 
 @pytest.mark.parametrize("target", ["severity:multiclass", "age:regression"])
@@ -98,6 +109,19 @@ def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptur
         np.testing.assert_array_equal(encode_labels(tasks, new), [[1, np.nan], [np.nan, 0], [np.nan, 1]])
     assert "the class 'flu' is none of healthy, sepsis" in caplog.text
     assert "the class 'worst' is none of mild, none, severe" in caplog.text
+
+
+@pytest.mark.parametrize("classes", [[0.5, 1.0, 2.0], [1.0, 2.0, 3.0], [1, 2, 3]])
+def test_a_class_that_is_a_number_is_known_whatever_numbers_are_beside_it(
+    classes: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = parse_tasks(["dose:multiclass"], pd.DataFrame({"dose": classes}))
+    expected = [classes.index(1), classes.index(2), np.nan]
+    for others in ([np.nan], [7.5]):
+        with caplog.at_level("WARNING"):
+            found = encode_labels([task], pd.DataFrame({"dose": [1, 2, *others]}))
+        np.testing.assert_array_equal(found[:, 0], expected)
+    assert [record.args[1] for record in caplog.records if record.args] == ["7.5"]  # the only unknown class
 
 
 def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:

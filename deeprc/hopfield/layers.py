@@ -182,8 +182,7 @@ class Hopfield(nn.Module):
             If the patterns, masks or offsets do not fit.
         """
         if stored is None:
-            offsets = state_offsets if offsets is None else offsets
-            state_offsets = offsets
+            offsets = state_offsets = _join_offsets(offsets, state_offsets)
         if values is not None and self.map_values is None:
             raise ValueError("values: expected None with values='associated', which averages the stored patterns")
         batched = state.ndim > 2
@@ -224,6 +223,24 @@ class Hopfield(nn.Module):
             for (association_map, _), patterns in zip(pairs, ready, strict=True)
         )
         return [query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), *mapped]
+
+
+def _join_offsets(offsets: Tensor | None, state_offsets: Tensor | None) -> Tensor | None:
+    """Return the offsets of sets that are associated with themselves, from one of the two, or from two equal ones.
+
+    Like `check_offsets`, this compares values on the CPU only.
+
+    Raises
+    ------
+    ValueError
+        If both are given, and they differ.
+    """
+    if offsets is None or state_offsets is None:
+        return state_offsets if offsets is None else offsets
+    is_readable = offsets.device.type == state_offsets.device.type == "cpu" and not torch.compiler.is_compiling()
+    if is_readable and not torch.equal(offsets, state_offsets):
+        raise ValueError("state_offsets: expected those of offsets, because the states are associated with themselves")
+    return offsets
 
 
 class HopfieldLayer(nn.Module):

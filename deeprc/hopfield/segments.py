@@ -57,11 +57,15 @@ def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def segment_logsumexp(logits: Tensor, offsets: Tensor) -> Tensor:
-    """Return log(sum(exp(logits))) of each set: (N, H) and offsets (B + 1,) give (B, H); -inf for an empty set."""
+    """Return log(sum(exp(logits))) of each set: (N, H) and offsets (B + 1,) give (B, H); -inf for an empty set.
+
+    Sums have 64 bits: one after another in 32 bits, millions of small terms would hardly change a sum.
+    """
     segments = index_segments(offsets, len(logits))
     maximum = _segment_maximum(logits, segments, len(offsets))
-    total = torch.zeros_like(maximum).index_add(0, segments, torch.exp(logits - maximum.index_select(0, segments)))
-    return (maximum + total.log())[:-1]
+    exponential = torch.exp(logits - maximum.index_select(0, segments))
+    total = torch.zeros_like(maximum, dtype=torch.float64).index_add(0, segments, exponential.double())
+    return (maximum + total.log().to(maximum))[:-1]
 
 
 def _segment_maximum(logits: Tensor, segments: Tensor, n: int) -> Tensor:

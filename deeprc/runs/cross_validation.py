@@ -41,6 +41,7 @@ from deeprc.runs.cross_plan import (
 from deeprc.runs.experiment import TrainingProgress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import save_predictions
+from deeprc.runs.run_settings import format_cohort_path
 from deeprc.runs.several_runs import RunOptions, train_runs
 
 __all__ = ["CrossValidation", "cross_validate"]
@@ -155,7 +156,7 @@ def cross_validate(
         If anything the user gave cannot be used; nothing is written then.
     """
     dataset, config = open_dataset(cohort), config or load_config()
-    cohort_path = str(Path(cohort).absolute())
+    cohort_path = format_cohort_path(cohort)
     test_folds = CrossValidationFolds.parse(folds, dataset.metadata, cohort_path)
     header = CrossValidationHeader(
         cohort=cohort_path,

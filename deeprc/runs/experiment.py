@@ -39,7 +39,7 @@ from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.file_digests import write_digests
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
-from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_settings
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
 from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
@@ -111,6 +111,7 @@ def train_run(
     ranks.compute_once(lambda: check_output(folder))
     check_logger(logger)
     torch_device = resolve_device(device)
+    cohort_path = format_cohort_path(cohort)
     dataset = open_dataset(cohort)
     targets = [targets] if isinstance(targets, str) else targets
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
@@ -121,7 +122,7 @@ def train_run(
     config = replace_log_abundance(config or load_config(), [dataset[division.train], dataset[division.validation]])
     warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
-        cohort=str(Path(cohort).absolute()),
+        cohort=cohort_path,
         fingerprint=digest_training_data(dataset, tasks, config),
         targets=tuple(targets),
         tasks=tuple(tasks),

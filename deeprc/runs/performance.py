@@ -306,9 +306,8 @@ def _make_contrasts(
     if task.kind == "binary":
         return [Contrast(task.name, task.name, task.positive, task.negative, first, label, log_odds[:, 0], probability)]
     contrasts = []
-    for c, name in enumerate(task.classes):
-        is_of_class = np.where(np.isnan(label), np.nan, label == c)
-        key, others = f"{task.name}={name}", f"not {name}"
+    for c, (name, key) in enumerate(zip(task.classes, task.predicted_names, strict=True)):
+        is_of_class, others = np.where(np.isnan(label), np.nan, label == c), f"not {name}"
         contrasts.append(
             Contrast(task.name, key, name, others, first + c, is_of_class, log_odds[:, c], probability[:, c])
         )

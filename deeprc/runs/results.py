@@ -62,9 +62,9 @@ def make_predictions_table(
             }
             tables.append(pd.DataFrame({**common, **binary, "called_class": call_classes(predicted, task)}))
         else:
-            for c, name in enumerate(task.classes):
+            for c, (name, row_target) in enumerate(zip(task.classes, task.predicted_names, strict=True)):
                 is_of_class = pd.array(np.where(np.isnan(labels[:, i]), np.nan, labels[:, i] == c), dtype="Float64")
-                rows = {**common, "target": f"{task.name}={name}", "label": is_of_class.astype("Int64")}
+                rows = {**common, "target": row_target, "label": is_of_class.astype("Int64")}
                 rows["called_class"] = call_classes(predicted, task)
                 tables.append(pd.DataFrame({**rows, "probability": predicted[:, c], "positive_class": name}))
     table = pd.concat([table.astype({"label": object}) for table in tables], ignore_index=True)

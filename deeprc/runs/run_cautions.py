@@ -79,7 +79,9 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         if not without:
             continue
         part, names = PART_NAMES[performance.held_out], [contrast.positive for contrast in without]
-        if len(contrasts) == 1 or len(without) == len(contrasts):
+        if np.isnan(contrasts[0].label[performance.rows(performance.held_out)]).all():
+            text = f"No {part} repertoire has a label of {target}, so it is not known how good the network is."
+        elif len(contrasts) == 1 or len(without) == len(contrasts):
             of_target = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
             text = (
                 f"The {part} repertoires have only one class{of_target}, so there is no AUC, and it is not known how "

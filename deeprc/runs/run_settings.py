@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -11,13 +12,13 @@ import yaml
 
 from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
-from deeprc.documents import abbreviate, check_format, read_yaml, to_plain, validate
+from deeprc.documents import NOT_ALLOWED_IN_TEXT, abbreviate, check_format, read_yaml, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import MAX_FOLDS, SplitOptions
 from deeprc.tasks import LARGEST_NUMBER, Task
 from deeprc.versions import package_version
 
-__all__ = ["FORMAT", "VERSION", "RunSettings", "read_settings"]
+__all__ = ["FORMAT", "VERSION", "RunSettings", "format_cohort_path", "read_settings"]
 
 FORMAT = "deeprc-run"
 VERSION = 2
@@ -77,6 +78,22 @@ def _describe_task(task: Task) -> dict[str, Any]:
     described = {**asdict(task), "classes": list(task.classes)}
     del described["calibration"]
     return described
+
+
+def format_cohort_path(cohort: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a container as a text that `config.yaml` can hold.
+
+    Raises
+    ------
+    InputError
+        If the path is not UTF-8, or has control characters: a run whose file names it could not be read.
+    """
+    text = str(Path(cohort).absolute())
+    if NOT_ALLOWED_IN_TEXT.search(text):
+        raise InputError(
+            f"{abbreviate(text)}: a run notes the path of its container; expected UTF-8 without control characters"
+        )
+    return text
 
 
 def read_settings(path: Path) -> RunSettings:

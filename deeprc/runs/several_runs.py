@@ -34,7 +34,7 @@ from deeprc.runs.file_digests import describe_foreign_files
 from deeprc.runs.metrics import read_metrics
 from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
 from deeprc.runs.run import read_splits, read_stored_predictions
-from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_settings
 from deeprc.runs.run_start import begin_run
 from deeprc.runs.training_data import digest_training_data
 from deeprc.shift.sketches import SKETCHES_FILE
@@ -182,7 +182,7 @@ def train_runs(
     """
     if workers.scheduler is not None:
         check_scheduler(workers.scheduler)
-    folder, container = Path(output).absolute(), Path(cohort).absolute()
+    folder, container = Path(output).absolute(), Path(format_cohort_path(cohort))
     trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
     with log_once(*_WARN_OF_COHORT):
         _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)

@@ -235,21 +235,24 @@ class _BlockCounting:
             yield index, self._count_sparse(self._spacings[index])
             return
         n_repertoires, size = len(self._n_counted), count_kmers_of(self._spacings[index])
-        counts = self._buffer[: n_repertoires * size].reshape(n_repertoires, size)
+        counts = self._buffer[: n_repertoires * size].view(np.uint32).reshape(n_repertoires, size)
         run_in_parts(_count_kmers, n_repertoires, self._sequences, self._spacings[index], self._excluded, counts)
         yield from self._divide(index, counts)
 
-    def _divide(self, index: int, counts: NDArray[np.float32]) -> Iterator[tuple[int, Frequencies]]:
-        """Yield the frequencies from the counts of a spacing, (repertoires, M), those of shorter ones first."""
+    def _divide(self, index: int, counts: NDArray[np.uint32]) -> Iterator[tuple[int, Frequencies]]:
+        """Yield the frequencies from the counts of a spacing, (repertoires, M), those of shorter ones first.
+
+        The frequencies overwrite the counts.
+        """
         n_residues = len(self._spacings[index])
         for shorter, longer in enumerate(self._longer):
             if longer is not None and longer.spacing_index == index:
                 before, after = longer.inserted, n_residues - 1 - longer.inserted
                 by_inserted = counts.reshape(len(counts), _N_LETTERS**before, _N_LETTERS, _N_LETTERS**after)
-                summed = by_inserted.sum(axis=2).reshape(len(counts), -1)
+                summed = by_inserted.sum(axis=2, dtype=np.uint32).reshape(len(counts), -1)
                 yield from self._divide(shorter, summed)
-        counts /= np.maximum(self._n_counted, 1).astype(np.float32)[:, None]
-        yield index, counts
+        run_in_parts(_write_frequencies, len(counts), counts, np.maximum(self._n_counted, 1).astype(np.float32))
+        yield index, counts.view(np.float32)
 
     def _count_sparse(self, spacing: Spacing) -> SparseFrequencies:
         cells = _encode_cells(self._sequences, spacing, self._excluded)
@@ -275,9 +278,12 @@ def _encode_cells(sequences: BlockSequences, spacing: Spacing, excluded: Flags) 
 
 @njit(nogil=True)
 def _count_kmers(
-    first: int, stop: int, sequences: BlockSequences, spacing: Spacing, excluded: Flags, counts: NDArray[np.float32]
+    first: int, stop: int, sequences: BlockSequences, spacing: Spacing, excluded: Flags, counts: NDArray[np.uint32]
 ) -> None:
-    """Write the counts of the k-mers of some repertoires, (repertoires, M), without the ignored sequences."""
+    """Write the counts of the k-mers of some repertoires, (repertoires, M), without the ignored sequences.
+
+    Counts are whole numbers: with 32 bits, 16,777,216 + 1 is 16,777,216 for a floating-point number.
+    """
     residues, offsets, repertoire_offsets = sequences
     for b in range(first, stop):
         row = counts[b]
@@ -286,3 +292,9 @@ def _count_kmers(
             if not excluded[s]:
                 for start in range(offsets[s], offsets[s + 1] - spacing[-1]):
                     row[encode_kmer(residues, start, spacing)] += 1
+
+
+def _write_frequencies(first: int, stop: int, counts: NDArray[np.uint32], n_counted: NDArray[np.float32]) -> None:
+    """Write the frequencies of some repertoires, (repertoires, M) float32, over their counts."""
+    for row, n in zip(counts[first:stop], n_counted[first:stop], strict=True):
+        np.divide(row.astype(np.float32), n, out=row.view(np.float32))

@@ -16,6 +16,7 @@ from deeprc.arrays import Floats
 __all__ = ["N_PERMUTATIONS", "PermutationNull"]
 
 N_PERMUTATIONS = 100
+_ROUNDING = 1e-5  # relative; strengths that differ by less are equal, because those of permutations have 32 bits
 _MIN_SPREAD = 1e-6  # a smaller standard deviation of the highest strengths, relative to their mean, is rounding
 
 
@@ -36,7 +37,7 @@ class PermutationNull:
 
     def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
         """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        self._strongest[k] = np.maximum(self._strongest[k], [self._root * correlation for correlation in largest])
+        self._strongest[k] = np.maximum(self._strongest[k], self._root * largest.astype(np.float64))
 
     def compute_p_values(self, k: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
@@ -49,5 +50,5 @@ class PermutationNull:
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
         beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
-        share_reached = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
+        share_reached = 1 - np.searchsorted(np.sort(highest), strength * (1 - _ROUNDING)) / len(highest)
         return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel, share_reached), 1))

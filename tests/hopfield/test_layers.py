@@ -487,6 +487,9 @@ def test_self_association_of_ragged_sets_takes_either_name() -> None:
     found = layer(stored, offsets=OFFSETS)
     assert torch.equal(found, layer(stored, state_offsets=OFFSETS))
     torch.testing.assert_close(found[5:], layer(stored[5:]), atol=1e-6, rtol=1e-5)
+    assert torch.equal(found, layer(stored, offsets=OFFSETS, state_offsets=OFFSETS.clone()))
+    with pytest.raises(ValueError, match="state_offsets: expected those of offsets"):
+        layer(stored, offsets=OFFSETS, state_offsets=torch.tensor([0, 4, 8, 12]))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,14 @@ def build(*, n_heads: int = 1) -> DeepRC:
     with torch.no_grad():
         network.pooling.queries *= 5  # so that attention tells sequences apart
     return network
+
+
+def test_many_small_terms_of_a_sum_count() -> None:
+    """A term of 32 bits that is smaller than 6e-8 does not change a sum of 1."""
+    logits = torch.full((1_000_001, 1), -17.0)
+    logits[0] = 0
+    expected = math.log(1 + 1e6 * math.exp(-17))
+    assert float(segment_logsumexp(logits, torch.tensor([0, len(logits)]))) == pytest.approx(expected, rel=1e-5)
 
 
 def test_logsumexp_of_ragged_sets() -> None:

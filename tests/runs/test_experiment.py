@@ -27,6 +27,7 @@ from deeprc.runs import run_start
 from deeprc.runs.experiment import describe_end, resume_run, train_run
 from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.runs.run_start import check_output
+from deeprc.runs.several_runs import RunOptions, RunPlan, train_runs
 from deeprc.training import motif_start
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
@@ -179,6 +180,19 @@ def test_a_bad_target_leaves_no_folder(cohort: RepertoireDataset, tmp_path: Path
     with pytest.raises(InputError, match="no metadata column 'CMV'"):
         train_run(cohort.container.path, tmp_path / "run", targets=["CMV"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["M\udcfcnchen.h5", "a\x85b.h5", "\u202ea.h5"])  # the first is not UTF-8
+def test_a_path_that_a_run_could_not_note_is_refused_before_the_training(name: str, tmp_path: Path) -> None:
+    cohort, output = tmp_path / name, tmp_path / "run"
+    calls: list[Callable[[], object]] = [
+        lambda: train_run(cohort, output, targets="status=case", device="cpu"),
+        lambda: train_runs(cohort, output, {"a": RunPlan(SplitOptions())}, RunOptions(targets=("status=case",))),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="expected UTF-8 without control characters"):
+            call()
+    assert not output.exists()
 
 
 @pytest.mark.slow

@@ -56,6 +56,19 @@ def test_an_auc_below_chance_is_told_in_other_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ([1.0, 1.0], "The test repertoires have only one class, so there is no AUC, and it is"),
+        ([1.0, np.nan], "The test repertoires have only one class, so there is no AUC, and it is"),
+        ([np.nan, np.nan], "No test repertoire has a label of severe, so it is"),  # they have one of another target
+    ],
+)
+def test_repertoires_without_labels_are_not_of_one_class(label: list[float], text: str) -> None:
+    (caution, *_) = find_cautions(make_performance(["test"] * 2, label, [0.1, 0.9]))
+    assert caution.text == f"{text} not known how good the network is."
+
+
+@pytest.mark.parametrize(
     ("part", "effect"),
     [
         ("validation", "they could not show which weights and which cutoff separate the classes best"),

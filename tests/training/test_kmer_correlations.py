@@ -10,7 +10,13 @@ from deeprc.datasets.kmers import count_kmers
 from deeprc.progress import Step
 from deeprc.training import kmer_correlations, kmer_frequencies
 from deeprc.training.kmer_correlations import correlate, standardise
-from deeprc.training.kmer_frequencies import SparseFrequencies, find_longer_spacings, iterate_frequencies
+from deeprc.training.kmer_frequencies import (
+    BlockSequences,
+    SparseFrequencies,
+    _BlockCounting,
+    find_longer_spacings,
+    iterate_frequencies,
+)
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from tests.conftest import StepRecorder
@@ -42,6 +48,18 @@ def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, sp
         np.testing.assert_allclose(mean, frequencies[times].mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(variance, frequencies[times].var(axis=0), atol=1e-9)
         np.testing.assert_allclose(found.T, np.nan_to_num(expected), atol=1e-5)
+
+
+def test_a_repertoire_may_have_more_occurrences_than_floats_of_32_bits_can_count() -> None:
+    """The largest repertoires have more sequences than 2 ** 24, above which such floats are even."""
+    n = 2**24 + 6  # AAA is there n - 2 times, AAC once
+    residues = np.zeros(n + 1, np.uint8)
+    residues[-1] = AMINO_ACIDS.index("C")
+    sequences = BlockSequences(residues, np.array([0, n + 1]), np.array([0, 1]))
+    spacings, memory = [(0, 2), (0, 1, 2)], np.empty(20**3, np.float32)
+    counting = _BlockCounting(sequences, np.zeros(1, bool), spacings, find_longer_spacings(spacings), memory)
+    counted = {index: (float(frequencies[0, 0]), float(frequencies[0, 1])) for index, frequencies in counting.count(1)}
+    assert counted == dict.fromkeys((0, 1), (2**24 + 4, 1))
 
 
 def test_standardise_by_hand() -> None:

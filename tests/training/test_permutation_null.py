@@ -28,3 +28,14 @@ def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
     assert found[[0, 1]] == pytest.approx([1, 1])
     assert found[2] > 0.4
     assert found[3] == pytest.approx(0)
+
+
+def test_a_permutation_that_equals_the_labels_reaches_their_strength() -> None:
+    """Of few donors, some permutations are the true labels; correlations with them have 32 bits."""
+    largest = np.random.default_rng(0).uniform(0.6, 0.7, (50, 100)).astype(np.float32)
+    largest[:, 3] = np.linspace(0.9, 0.99, 50)
+    for correlations in largest:
+        null = PermutationNull([4], 12)
+        null.add_strongest(4, correlations)
+        exact = correlations[3].astype(np.float64) * np.array([1 - 1e-7, 1, 1 + 1e-7])  # counted anew, with 64 bits
+        assert null.compute_p_values(4, exact) == pytest.approx(np.full(3, 0.01))
