@@ -84,6 +84,25 @@ def test_no_target_lists_the_columns() -> None:
         parse_tasks([], metadata[["name", "batch"]])
 
 
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["kind:multiclass", "kind=b"], "targets 'kind' and 'kind=b': tables would call an output of each 'kind=b'"),
+        (["kind:a", "kind:multiclass"], "targets 'kind:a' and 'kind': tables would call an output of each 'kind:a'"),
+        (
+            ["kind:multiclass", "kind=x:multiclass"],
+            "targets 'kind' and 'kind=x': tables would call an output of each 'kind=x=y'",
+        ),
+    ],
+)
+def test_targets_whose_outputs_have_the_same_name_are_refused(targets: list[str], message: str) -> None:
+    sheet = pd.DataFrame({"kind": ["a", "b", "x=y"], "kind:a": [0, 1, 0], "kind=x": ["y", "z", "w"]})
+    with pytest.raises(InputError) as error:
+        parse_tasks(targets, sheet)
+    assert str(error.value) == f"{message}; leave out one of the two"
+    assert len(parse_tasks(["kind:multiclass", "kind:a=1"], sheet)) == 2
+
+
 def test_labels_keep_missing_ones_missing() -> None:
     tasks = parse_tasks(["T-cell_type=cd4", "CMV", "severity:multiclass", "age:regression"], METADATA)
     np.testing.assert_array_equal(
