@@ -34,6 +34,7 @@ from deeprc.interpretation.report.findings import (
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
 from deeprc.runs.run import Run
+from deeprc.tasks import parse_tasks
 from tests.conftest import random_sequences, write_cohort
 
 CLONE = "CASSLDRWGYTF"
@@ -155,6 +156,14 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     assert "repeated-subject" in [each.code for each in kept.findings]
     assert "repeated-subject" not in [each.code for each in load_or_run_checks(trained, dataset, known).findings]
     assert is_relabelled(trained, dataset)
+
+
+def test_a_new_cohort_without_the_column_of_a_target_is_checked(motif_cohort: RepertoireDataset) -> None:
+    tasks = parse_tasks(["status=case", "age:regression"], motif_cohort.metadata)
+    without = motif_cohort.with_metadata(motif_cohort.metadata.drop(columns="age"))
+    assert check_for_training(without, tasks, None).findings == check_for_training(without, tasks[:1], None).findings
+    unlabelled = motif_cohort.with_metadata(motif_cohort.metadata.drop(columns=["age", "status"]))
+    assert check_for_training(unlabelled, tasks, None).findings == ()
 
 
 @pytest.mark.slow
