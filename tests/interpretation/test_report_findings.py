@@ -168,6 +168,20 @@ def test_a_new_cohort_without_the_column_of_a_target_is_checked(motif_cohort: Re
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
+def test_labels_that_a_model_does_not_know_are_told_once(
+    tmp_path: Path, trained: Run, motif_cohort: RepertoireDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    status = motif_cohort.metadata["status"].replace("healthy", "unclear")
+    others = motif_cohort.with_metadata(motif_cohort.metadata.assign(status=status))[:8]
+    run_report.write_report(trained, others, tmp_path / "report.html", top=10)
+    messages = [record.getMessage() for record in caplog.records if record.name == "deeprc.tasks"]
+    assert messages == [
+        "target 'status=case': the class 'unclear' is none of healthy, case; repertoires of such classes have no label"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_the_page_shows_them(
     contaminated: RepertoireDataset, run_factory: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
