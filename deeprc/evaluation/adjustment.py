@@ -259,4 +259,4 @@ def _standardise_numbers(values: pd.Series[Any]) -> Floats | None:
         return None
     exponent = int(np.frexp(np.abs(known).max())[1])
     numeric = np.ldexp(numeric, -exponent)  # exact, and no square overflows
-    return np.nan_to_num((numeric - np.nanmean(numeric)) / np.nanstd(numeric))
+    return np.asarray(np.nan_to_num((numeric - np.nanmean(numeric)) / np.nanstd(numeric)))
