@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -74,13 +75,13 @@ def run_quickstart(
     )
     sheet = write_airr(cohort, folder)
     container = folder / "cohort.h5"
-    say(f"2. deeprc preprocess {folder}/repertoires --metadata {sheet} --output {container}")
+    say(_format_step(2, "preprocess", f"{folder}/repertoires", "--metadata", sheet, "--output", container))
     preprocess([folder / "repertoires"], sheet, container)
-    say(f"3. deeprc train {container} --target status --output {folder}/run {' '.join(_OVERRIDES)}")
+    say(_format_step(3, "train", container, "--target", "status", "--output", f"{folder}/run", *_OVERRIDES))
     config = load_config("deeprc", _OVERRIDES)
     run = train_run(container, folder / "run", targets=["status"], config=config, seed=cohort.seed, progress=progress)
     metrics = read_json(run.path / "metrics.json")
-    say(f"4. deeprc attention {folder}/run {container} -o {folder}/attention.tsv --top {TOP}")
+    say(_format_step(4, "attention", f"{folder}/run", container, "-o", f"{folder}/attention.tsv", "--top", TOP))
     top = _find_best_sequences(run, container, folder / "attention.tsv")
     top["carries_motif"] = top["junction_aa"].str.contains(motif, regex=False)
     write_text(folder / "top_sequences.tsv", top.to_csv(sep="\t", index=False))
@@ -105,13 +106,18 @@ def run_quickstart(
     return summary
 
 
+def _format_step(number: int, *words: object) -> str:
+    """Return a command as a numbered line, quoted for a POSIX shell."""
+    return f"{number}. {shlex.join(['deeprc', *map(str, words)])}"
+
+
 def _write_report(run: Run, container: Path, say: Callable[[str], None]) -> dict[str, Path]:
     """Write the report, if its packages are installed; return its path, by what the summary calls it."""
     if not all(find_spec(name) for name in REPORT_NEEDS):
         say("5. No report: it needs pip install 'deeprc[interpret]'")
         return {}
     path = container.parent / "report.html"
-    say(f"5. deeprc report {container.parent}/run {container} -o {path}")
+    say(_format_step(5, "report", f"{container.parent}/run", container, "-o", path))
     write_report(run, open_dataset(container), path)
     return {"report, to open in a browser": path}
 

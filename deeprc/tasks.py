@@ -9,7 +9,6 @@ import contextlib
 import logging
 import operator
 import shlex
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -149,7 +148,7 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     ------
     InputError
         If a column or class does not exist, a target has one class only, a column of text is to be predicted as
-        numbers, a target contradicts itself, or two targets would have a name in tables of predictions in common.
+        numbers, a target contradicts itself, or tables could not distinguish two targets.
     """
     if not targets:
         raise InputError(f"no target was given; expected `target=COLUMN`, one of: {_describe_columns(metadata)}")
@@ -157,14 +156,21 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise InputError(f"a target was given twice: {', '.join(names)}")
-    predicted = [name for task in tasks for name in task.predicted_names]
-    twice = [name for name, n in Counter(predicted).items() if n > 1]
-    if twice:
-        raise InputError(
-            f"{quote(twice[0])} is a target, and also a class of a multiclass target, so tables of predictions would "
-            "have this name twice; leave one of the two targets out, or train each in a run of its own"
-        )
+    _refuse_equal_names(tasks)
     return tasks
+
+
+def _refuse_equal_names(tasks: Sequence[Task]) -> None:
+    """Raise InputError if outputs of two targets, such as a class of the first, have the same name in tables."""
+    for separator in "=:":  # in tables of predictions, and in the names of columns
+        task_of: dict[str, Task] = {}
+        for task in tasks:
+            classes = [f"{task.name}{separator}{name}" for name in task.classes]
+            for name in classes if task.kind == "multiclass" else [task.name]:
+                other = task_of.setdefault(name, task)
+                if other is not task:
+                    both = f"targets {other.name!r} and {task.name!r}"
+                    raise InputError(f"{both}: tables would call an output of each {name!r}; leave out one of the two")
 
 
 def _describe_columns(metadata: pd.DataFrame) -> str:

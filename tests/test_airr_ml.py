@@ -210,6 +210,15 @@ def test_a_folder_without_any_sequence_is_predicted(predictor: ImmuneStatePredic
     assert predictor.predict_proba(tmp_path)["label_positive_probability"].tolist() == [0.5]
 
 
+def test_a_folder_without_genes_is_named_and_not_its_temporary_container(folders: Path, tmp_path: Path) -> None:
+    predictor = ImmuneStatePredictor(method="public-clones").fit(folders / "train_1")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "a.tsv").write_text("junction_aa\nCASSPVWLICF\n")
+    with pytest.raises(InputError) as error:
+        predictor.predict_proba(tmp_path / "bare")
+    assert str(error.value) == f"{tmp_path / 'bare'}: has no v_call, with which the clones were learned"
+
+
 @pytest.mark.parametrize("rows", [["CASSLF", "CASSPF", "CAS*F"], []])
 def test_the_sequences_of_a_test_folder_are_counted_alone(
     tmp_path: Path, rows: list[str], caplog: pytest.LogCaptureFixture

@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -22,18 +23,22 @@ def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(quickstart, "write_report", name_run_and_cohort)
     lines: list[str] = []
     small = ("n_repertoires=20", "sizes.mean=50", "witness_rate=0.2")
-    summary = run_quickstart(tmp_path / "out", cohort=load_recipe("quickstart", small)[0], say=lines.append)
-    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
+    summary = run_quickstart(tmp_path / "my output", cohort=load_recipe("quickstart", small)[0], say=lines.append)
+    assert json.loads((tmp_path / "my output" / "summary.json").read_text()) == summary
     assert {"test_auc", "witnesses_in_top_100", "seconds"} <= set(summary)
     assert all(Path(path).exists() for path in summary["files"].values())
     assert len(lines) == 5
-    run, container = tmp_path / "out" / "run", tmp_path / "out" / "cohort.h5"
-    assert (tmp_path / "out" / "report.html").read_text() == f"{run} {container}"
-    top = pd.read_csv(tmp_path / "out" / "top_sequences.tsv", sep="\t")
+    words = [shlex.split(line)[1:] for line in lines[1:]]
+    assert [command[:2] for command in words] == [["deeprc", n] for n in ("preprocess", "train", "attention", "report")]
+    assert words[1][2:] == [str(tmp_path / "my output" / "cohort.h5"), "--target", "status", "--output",
+                            str(tmp_path / "my output" / "run"), "n_updates=20"]  # fmt: skip
+    run, container = tmp_path / "my output" / "run", tmp_path / "my output" / "cohort.h5"
+    assert (tmp_path / "my output" / "report.html").read_text() == f"{run} {container}"
+    top = pd.read_csv(tmp_path / "my output" / "top_sequences.tsv", sep="\t")
     assert len(top) == 100
     assert top["contribution"].is_monotonic_decreasing
     assert summary["witnesses_in_top_100"] == top["junction_aa"].str.contains("LDRW").sum()
-    predictions = pd.read_csv(tmp_path / "out" / "run" / "predictions.tsv", sep="\t")
+    predictions = pd.read_csv(tmp_path / "my output" / "run" / "predictions.tsv", sep="\t")
     tested = set(predictions.loc[predictions["split"] == "test", "repertoire_id"])
     assert set(top["repertoire_id"]) <= tested
 

@@ -67,9 +67,7 @@ def test_targets_that_cannot_be_used(target: str, message: str) -> None:
         parse_tasks([target], METADATA)
 
 
-def test_two_targets_do_not_share_a_name_in_tables_of_predictions() -> None:
-    with pytest.raises(InputError, match=r"^'severity=mild' is a target, and also a class of a multiclass target"):
-        parse_tasks(["severity=mild", "severity:multiclass"], METADATA)
+def test_tables_of_predictions_name_each_class_of_several() -> None:
     tasks = parse_tasks(["severity=mild vs severe", "severity:multiclass"], METADATA)
     assert [task.predicted_names for task in tasks] == [
         ("severity=mild vs severe",),
@@ -93,6 +91,25 @@ def test_no_target_lists_the_columns() -> None:
     )
     with pytest.raises(InputError, match="one of: name, batch"):
         parse_tasks([], metadata[["name", "batch"]])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["kind:multiclass", "kind=b"], "targets 'kind' and 'kind=b': tables would call an output of each 'kind=b'"),
+        (["kind:a", "kind:multiclass"], "targets 'kind:a' and 'kind': tables would call an output of each 'kind:a'"),
+        (
+            ["kind:multiclass", "kind=x:multiclass"],
+            "targets 'kind' and 'kind=x': tables would call an output of each 'kind=x=y'",
+        ),
+    ],
+)
+def test_targets_whose_outputs_have_the_same_name_are_refused(targets: list[str], message: str) -> None:
+    sheet = pd.DataFrame({"kind": ["a", "b", "x=y"], "kind:a": [0, 1, 0], "kind=x": ["y", "z", "w"]})
+    with pytest.raises(InputError) as error:
+        parse_tasks(targets, sheet)
+    assert str(error.value) == f"{message}; leave out one of the two"
+    assert len(parse_tasks(["kind:multiclass", "kind:a=1"], sheet)) == 2
 
 
 def test_labels_keep_missing_ones_missing() -> None:

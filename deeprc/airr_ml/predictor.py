@@ -152,13 +152,9 @@ class ImmuneStatePredictor:
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
-            try:
+            with _name_folder(folder, X):
                 groups = _index_donors(folder, X)
                 self.method_, estimator = self._fit(X, y, groups)
-            except InputError:
-                raise
-            except ValueError as error:
-                raise InputError(f"{folder.path}: {error}") from error
             self._training = _Training(X, y, groups, estimator, find_original_gene_names(report), find_locus(report))
         self.important_sequences_, self.evidence_ = self._rank(folder.name, _N_IMPORTANT)
         return self
@@ -173,12 +169,13 @@ class ImmuneStatePredictor:
         Raises
         ------
         InputError
-            If the folder does not exist or holds no repertoire.
+            If the folder does not exist or holds no repertoire, or if its files lack genes that the method has learned.
         """
         training, folder = self._get_training(), read_folder(test_dir_path, labelled=False)
         with _limit_threads(self._count_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as working_folder:
             X, _ = convert(folder, Path(working_folder), locus=training.locus, jobs=self._count_cores)
-            known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
+            with _name_folder(folder, X):
+                known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
         missing = [name for name in folder.repertoire_ids if name not in known]
         prevalence = float(training.y.mean())
         if missing:
@@ -287,6 +284,23 @@ def _make_frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFram
     """Return a table of `COLUMNS`, with `NOT_APPLICABLE` in those that are not given."""
     values = {"ID": pd.Series(list(ids), dtype=object), "dataset": dataset}
     return pd.DataFrame({**values, **{name: columns.get(name, NOT_APPLICABLE) for name in COLUMNS[2:]}})
+
+
+@contextmanager
+def _name_folder(folder: Folder, X: RepertoireDataset) -> Iterator[None]:
+    """Let messages name the folder in place of the temporary container of its repertoires, which a user does not know.
+
+    Other values that a method cannot use are an `InputError`, too.
+    """
+    try:
+        yield
+    except InputError as error:
+        container = f"{X.container.path}: "
+        if not str(error).startswith(container):
+            raise
+        raise InputError(f"{folder.path}: {str(error).removeprefix(container)}") from error
+    except ValueError as error:
+        raise InputError(f"{folder.path}: {error}") from error
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -63,25 +64,28 @@ def _digest_file(path: Path) -> str:
 def write_check(check: CohortCheck, folder: Path) -> None:
     """Write the tables and the JSON document of a check to a folder; an earlier check there is replaced as a whole.
 
+    If `folder` is a link, its target is replaced, not the link.
+
     Raises
     ------
     InputError
         If the folder cannot be used, see `check_folder`, or the disk is full.
     """
     check_folder(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    real_folder = Path(os.path.realpath(folder))
+    real_folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        with tempfile.TemporaryDirectory(prefix=f".{real_folder.name}.", dir=real_folder.parent) as temporary:
             temporary_path, before = Path(temporary) / "new", Path(temporary) / "before"
             temporary_path.mkdir()
             _write_files(check, temporary_path)
-            if folder.exists():
-                folder.rename(before)
+            if real_folder.exists():
+                real_folder.rename(before)
             try:
-                temporary_path.rename(folder)
+                temporary_path.rename(real_folder)
             except BaseException:
                 if before.exists():
-                    before.rename(folder)
+                    before.rename(real_folder)
                 raise
             shutil.rmtree(before, ignore_errors=True)
     except OSError as error:

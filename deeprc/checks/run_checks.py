@@ -87,8 +87,10 @@ class RunChecks:
 def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_by: str | None) -> RunChecks:
     """Check the repertoires of a dataset that have a label for any of the targets; see `check_dataset`.
 
-    Other columns of the metadata that look like labels are not checked.
+    Other columns of the metadata that look like labels are not checked. Targets whose column a new cohort lacks are
+    left out.
     """
+    tasks = [task for task in tasks if task.column in dataset.metadata]
     labelled = dataset[np.flatnonzero(~np.isnan(encode_labels(tasks, dataset.metadata)).all(axis=1))]
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort

@@ -326,12 +326,17 @@ def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -
 
 
 def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
-    """Return how well the categories of a feature predict the classes: Cramér's V, with a permutation test."""
+    """Return how well the categories of a feature predict the classes: Cramér's V, with a permutation test.
+
+    A class without any unit does not count: its repertoires may all be missing or empty.
+    """
     levels, names = pd.factorize(values, sort=True)
-    counts = np.zeros((len(names), len(unit_labels.names)), np.int64)  # (K, C)
-    np.add.at(counts, (levels, unit_labels.codes), 1)
+    occurring, codes = np.unique(unit_labels.codes, return_inverse=True)
+    classes = [unit_labels.names[code] for code in occurring]
+    counts = np.zeros((len(names), len(classes)), np.int64)  # (K, C)
+    np.add.at(counts, (levels, codes), 1)
     v = compute_cramers_v(counts)
-    certain = compute_permutation_p(levels, unit_labels.codes, counts, alpha) <= alpha
+    certain = compute_permutation_p(levels, codes, counts, alpha) <= alpha
     return Shortcut(
         unit_labels.task.name,
         _describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
@@ -342,17 +347,17 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
         v,
         None,
         "" if not certain else "warning" if v >= _STRONG_V else "note",
-        _describe_striking_levels(counts, [str(name) for name in names], unit_labels),
+        _describe_striking_levels(counts, [str(name) for name in names], classes),
     )
 
 
-def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], unit_labels: UnitLabels) -> str:
+def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], classes: Sequence[str]) -> str:
     """Return the three levels that deviate most from independence, with their numbers, as text."""
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
     order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]
     parts = []
     for level in order:
-        code = 1 if len(unit_labels.names) == 2 else int(np.argmax(counts[level] - expected[level]))
+        code = 1 if len(classes) == 2 else int(np.argmax(counts[level] - expected[level]))
         share = f"{counts[level, code]} of {counts[level].sum()}"
-        parts.append(f"{share} with {names[level]!r} are {unit_labels.names[code]!r}")
+        parts.append(f"{share} with {names[level]!r} are {classes[code]!r}")
     return "; " + ", ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -50,7 +51,7 @@ def _show_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]
         if several:
             click.echo("\nInterrupted. Run the same command again to continue.", err=True)
         elif ranks.is_main() and (Path(folder) / "config.yaml").exists():
-            click.echo(f"\nInterrupted. Continue with: deeprc train --resume {folder}", err=True)
+            click.echo(f"\nInterrupted. Continue with: deeprc train --resume {shlex.quote(folder)}", err=True)
         raise
 
 

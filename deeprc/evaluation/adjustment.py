@@ -241,12 +241,22 @@ def _encode_columns(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collec
     features = [np.zeros((len(sheet), 0))]
     for name in columns:
         values, is_missing = sheet[name], sheet[name].isna().to_numpy()
-        if name in numbers and values.min() < values.max():
-            numeric = values.to_numpy(np.float64, na_value=np.nan)
-            standard = np.where(is_missing, 0.0, (numeric - np.nanmean(numeric)) / np.nanstd(numeric))
+        standard = _standardise_numbers(values) if name in numbers else None
+        if standard is not None:
             features += [standard[:, None], (standard**2)[:, None]]
             features += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
         else:
             texts = pd.Series(format_labels(values), dtype=object).fillna("")
             features.append(pd.get_dummies(texts).to_numpy(np.float64))
     return np.concatenate(features, axis=1)
+
+
+def _standardise_numbers(values: pd.Series[Any]) -> Floats | None:
+    """Return numbers with mean 0 and variance 1, (B,), 0 where missing; None if all are equal as 64-bit floats."""
+    numeric = values.to_numpy(np.float64, na_value=np.nan)
+    known = numeric[~np.isnan(numeric)]
+    if len(known) == 0 or known.min() == known.max():
+        return None
+    exponent = int(np.frexp(np.abs(known).max())[1])
+    numeric = np.ldexp(numeric, -exponent)  # exact, and no square overflows
+    return np.asarray(np.nan_to_num((numeric - np.nanmean(numeric)) / np.nanstd(numeric)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -339,7 +340,7 @@ def make_figure(
     figure_kind = _KINDS[kind]
     paths = tuple(Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source))
     if figure_kind.cohort == "needed" and cohort is None:
-        raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {' '.join(map(str, paths))} COHORT")
+        raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {shlex.join(map(str, paths))} COHORT")
     if figure_kind.cohort == "unused" and cohort is not None:
         raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
     options = options or FigureOptions()

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.checks import check_dataset
+from deeprc.checks import CohortCheck, Finding, check_dataset
 from deeprc.checks import container as checks_container
 from deeprc.checks.container import hash_repertoire, profile_container
-from deeprc.checks.folder import check_folder
+from deeprc.checks.folder import check_folder, write_check
 from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_with_gene_names
 from deeprc.checks.run_checks import check_for_training, read_checks
@@ -245,6 +245,21 @@ def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").unlink()
     (tmp_path / "metrics.json").write_text('{"test": ' + "[" * 100_000)
     assert run_text._list_test_metrics(tmp_path, []) == []
+
+
+def test_the_folder_of_a_check_may_be_a_link_or_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = CohortCheck((Finding("note", "no-counts", "no file has counts", "Nothing."),))
+    for name in ("target", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    monkeypatch.chdir(tmp_path / "here")
+    for folder in (tmp_path / "link", tmp_path / "link", Path(".")):
+        write_check(check, folder)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target" / "findings.tsv").read_bytes() == (tmp_path / "here" / "findings.tsv").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "link", "target"]
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:

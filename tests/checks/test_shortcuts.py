@@ -43,6 +43,23 @@ def test_a_small_class_does_not_hide_a_large_one() -> None:
     assert found.verdict in ("note", "warning")
 
 
+def test_a_class_without_repertoires_does_not_count() -> None:
+    """The repertoires of a class may all be empty, or their files missing: a column by chance is then no shortcut."""
+    rng = np.random.default_rng(0)
+    sheet = pd.DataFrame({"kind": ["a"] * 20 + ["b"] * 20 + ["c"] * 20 + ["lost"] * 2})
+    batch = np.array(rng.choice(["x", "y"], 60), object)
+    tasks = parse_tasks(["kind:multiclass"], sheet)
+    labels = encode_labels(tasks, sheet)[:60]
+    features = [Feature("column 'batch'", "label-from-column", batch, "batch")]
+    ((found,), _), ((without, *_), _) = (
+        find_shortcuts(tasks, labels, [None] * 60, features),
+        find_shortcuts(parse_tasks(["kind:multiclass"], sheet[:60]), labels, [None] * 60, features),
+    )
+    assert found == without
+    assert found.verdict == ""
+    assert 0 < found.value < 0.5
+
+
 def test_numbers_of_which_most_are_the_largest_have_two_halves() -> None:
     rng = np.random.default_rng(0)
     score = np.r_[np.full(70, 10.0), rng.uniform(0, 9, 50)]

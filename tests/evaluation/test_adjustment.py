@@ -187,3 +187,18 @@ def test_numbers_of_which_nearly_all_are_equal_cannot_be_adjusted() -> None:
     table = pd.DataFrame({"load": np.r_[np.zeros(160), np.arange(1.0, 41)], "batch": ["a", "b"] * 100})
     with pytest.raises(InputError, match=r"`adjust_for=batch`: expected training repertoires of two classes"):
         make_split(table, parse_tasks(["load:regression"], table), SplitOptions(adjust_for=("batch",)))
+
+
+def test_huge_numbers_are_adjusted_as_all_others() -> None:
+    sheet, label = make_sheet(share=0.7)
+    as_given = choose(sheet, label, "age").tolist()
+    assert len(as_given) < 350
+    assert choose(sheet.assign(age=sheet["age"] * 2.0**1000), label, "age").tolist() == as_given
+
+
+def test_numbers_that_floats_cannot_distinguish_are_categories() -> None:
+    """Ids of 19 digits differ as integers, but are all the same float."""
+    sheet, label = make_sheet(100)
+    ids = sheet.assign(age=2**62 + np.arange(100))
+    with pytest.raises(InputError, match="repertoires can be compared with others of equal age"):
+        choose(ids, label, "age")

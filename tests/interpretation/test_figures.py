@@ -314,6 +314,13 @@ def test_attention_curves_per_class() -> None:
     np.testing.assert_allclose(x, y)
 
 
+def test_attention_curves_of_repertoires_of_one_sequence() -> None:
+    curves = pd.DataFrame({"repertoire_id": ["a", "b"], "share": [1.0, 1.0], "attention": [1.0, 1.0]})
+    (axis,) = draw_attention_figure(curves, {"a": "A", "b": "B"}).axes
+    assert axis.get_xlim() == (0.1, 1)
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["10%", "100%"]
+
+
 def test_genes_are_sorted_by_their_difference() -> None:
     names = [f"TRBV{i}" for i in range(30)]
     every = np.full(30, 1 / 30)

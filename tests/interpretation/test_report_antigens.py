@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,8 +17,9 @@ from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.figures.classes import index_classes
-from deeprc.interpretation.report.antigens import make_antigen_sections
-from deeprc.interpretation.survey import Survey, survey_cohort
+from deeprc.interpretation.report.antigens import annotate_survey, make_antigen_sections
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.survey import Survey, TopSequences, survey_cohort
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
 
@@ -60,6 +62,19 @@ def test_colours_begin_again_after_the_last() -> None:
     sections = make_antigen_sections(cast(Survey, survey), organisms, index_classes([task]))
     assert [section.colour_index for section in sections] == [0, 1, 2, 3, 4, 5, 0]
     assert len(CLASS_COLOURS) == 6
+
+
+def test_a_direction_without_sequences() -> None:
+    """In a cohort of one class, no sequence may contribute to the other class."""
+    directions = list_directions([Task("status", "status", "binary", ("healthy", "case"))])
+    none: Any = None
+    nothing = TopSequences(pd.DataFrame(), SequenceIndex(np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    top = {direction.name: nothing for direction in directions}
+    survey = Survey(none, none, none, none, none, directions, top, top, {}, [])
+    survey, organisms = annotate_survey(survey, pd.DataFrame({"cdr3_aa": ["ASS"]}), none)
+    sections = make_antigen_sections(survey, organisms, {"status": {"healthy": 0, "case": 1}})
+    assert [section.summary for section in sections] == ["No sequence contributes to it."] * 2
+    assert [(section.figures, section.table) for section in sections] == [([], None)] * 2
 
 
 def test_only_runs_are_compared_with_databases(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from deeprc.interpretation.report.findings import (
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
 from deeprc.runs.run import Run
+from deeprc.tasks import parse_tasks
 from tests.conftest import random_sequences, write_cohort
 
 CLONE = "CASSLDRWGYTF"
@@ -155,6 +156,28 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     assert "repeated-subject" in [each.code for each in kept.findings]
     assert "repeated-subject" not in [each.code for each in load_or_run_checks(trained, dataset, known).findings]
     assert is_relabelled(trained, dataset)
+
+
+def test_a_new_cohort_without_the_column_of_a_target_is_checked(motif_cohort: RepertoireDataset) -> None:
+    tasks = parse_tasks(["status=case", "age:regression"], motif_cohort.metadata)
+    without = motif_cohort.with_metadata(motif_cohort.metadata.drop(columns="age"))
+    assert check_for_training(without, tasks, None).findings == check_for_training(without, tasks[:1], None).findings
+    unlabelled = motif_cohort.with_metadata(motif_cohort.metadata.drop(columns=["age", "status"]))
+    assert check_for_training(unlabelled, tasks, None).findings == ()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
+def test_labels_that_a_model_does_not_know_are_told_once(
+    tmp_path: Path, trained: Run, motif_cohort: RepertoireDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    status = motif_cohort.metadata["status"].replace("healthy", "unclear")
+    others = motif_cohort.with_metadata(motif_cohort.metadata.assign(status=status))[:8]
+    run_report.write_report(trained, others, tmp_path / "report.html", top=10)
+    messages = [record.getMessage() for record in caplog.records if record.name == "deeprc.tasks"]
+    assert messages == [
+        "target 'status=case': the class 'unclear' is none of healthy, case; repertoires of such classes have no label"
+    ]
 
 
 @pytest.mark.slow

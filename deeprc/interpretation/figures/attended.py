@@ -176,8 +176,9 @@ def draw_attention_figure(
     equal = np.geomspace(low, 1, 100)
     (chance,) = axis.plot(equal, equal, color=MUTED, linewidth=0.9, dashes=(1, 2), zorder=1)
     entries["equal attention"] = chance
-    axis.set(xlim=(low, 1), ylim=(0, 1.01))
-    powers = range(int(np.ceil(np.log10(low) - 1e-9)), 1)
+    left = low if low < 1 else 0.1  # if each repertoire has one sequence, all of them are attended
+    axis.set(xlim=(left, 1), ylim=(0, 1.01))
+    powers = range(int(np.ceil(np.log10(left) - 1e-9)), 1)
     set_percent_ticks(axis, "x", [10.0**power for power in powers])
     set_percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
     axis.set(xlabel="sequences, most attended first", ylabel="share of the attention")

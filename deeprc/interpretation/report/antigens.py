@@ -61,6 +61,9 @@ def annotate_survey(
     top, organisms = dict(survey.top), {}
     for direction in survey.directions:
         direction_top = top[direction.name]
+        if len(direction_top) == 0:  # such as for the negative class of a cohort of positive repertoires
+            organisms[direction.name] = pd.DataFrame()
+            continue
         annotation = annotate_sequences(direction_top.table, known, cohort=dataset)
         top[direction.name] = replace(direction_top, table=annotation.table)
         organisms[direction.name] = annotation.organisms
@@ -77,14 +80,20 @@ def make_antigen_sections(
             direction_organisms = organisms[direction.name]
             colour_index = colours_by_target[direction.target][direction.label] % len(CLASS_COLOURS)
             shown = direction_organisms.head(_MAX_ORGANISMS)
-            top = survey.top[direction.name].table
-            n = int((top["specificity_match"] != "").sum())
-            summary = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
+            summary = _summarise_matches(survey.top[direction.name].table)
             figures = [_make_figure(shown, direction, colour_index)] if len(shown) else []
             sections.append(
                 AntigenSection(direction, colour_index, summary, figures, _make_table(shown, direction, index))
             )
     return sections
+
+
+def _summarise_matches(top: pd.DataFrame) -> str:
+    """Return a sentence that says how many of the sequences of a direction match an entry."""
+    if top.empty:
+        return "No sequence contributes to it."
+    n = int((top["specificity_match"] != "").sum())
+    return f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
 
 
 def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: int) -> Figure:

@@ -63,6 +63,7 @@ from deeprc.runs.controls import Controls
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
+from deeprc.runs.repeated_messages import log_once
 from deeprc.runs.shares import DividedCohort
 from deeprc.specificity import read_databases
 from deeprc.tasks import Task
@@ -144,10 +145,11 @@ def write_report(
         if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
         read = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
-    results = _compute_results(predictor, dataset, top, known, read)
     files = list(map(str, databases))
-    made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
-    write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
+    with log_once("deeprc.tasks"):  # each section reads the labels anew, which may be others than those of training
+        results = _compute_results(predictor, dataset, top, known, read)
+        made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
+        write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
 
 
 @dataclass(frozen=True)
