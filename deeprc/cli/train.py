@@ -259,6 +259,25 @@ def _train_one(container: str, output: str, split: dict[str, Any], seed: int, co
             **common,
         )
     _show_results(run.path)
+    if split["validation_fold"] is None:
+        _advise_ensemble(run.path)
+
+
+def _advise_ensemble(run: Path) -> None:
+    """Show a note if a run has few validation repertoires; of several ranks only the first one shows it."""
+    from deeprc import ranks
+    from deeprc.runs.run import read_splits
+    from deeprc.training.validation import FEW_DONORS
+
+    if not ranks.is_main():
+        return
+    n_validation = len(read_splits(run)[0]["validation"])
+    if n_validation < FEW_DONORS:
+        click.echo(
+            f"Note: the network has not learned its motifs from the {n_validation} validation repertoires. In small "
+            "cohorts, --validation-fold all usually gives a better model: an ensemble that learns from all repertoires "
+            "outside the test fold."
+        )
 
 
 def _train_several(
@@ -302,9 +321,7 @@ def _show_results(run: Path) -> None:
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_composition, read_start_motifs
     from deeprc.runs.metrics import read_metrics
-    from deeprc.runs.run import read_splits
     from deeprc.training.motif_search import MOTIF_LEVEL
-    from deeprc.training.validation import FEW_DONORS
 
     start_motifs = read_start_motifs(run / "seeds.tsv")
     if len(start_motifs):
@@ -326,13 +343,6 @@ def _show_results(run: Path) -> None:
     click.echo(format_metrics(read_metrics(run)))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)
-    n_validation = len(read_splits(run)[0]["validation"])
-    if n_validation < FEW_DONORS:
-        click.echo(
-            f"Note: the network has not learned its motifs from the {n_validation} validation repertoires. In small "
-            "cohorts, --validation-fold all usually gives a better model: an ensemble that learns from all repertoires "
-            "outside the test fold."
-        )
     click.echo(f"Wrote {run}")
 
 
