@@ -234,6 +234,16 @@ def test_members_that_test_on_other_repertoires_are_refused(once: CrossValidatio
         predict_fold(FoldRuns(0, 0, runs, Path(cohort.container.path), "cpu"))
 
 
+def test_a_fold_of_a_cohort_that_was_replaced_after_the_training_is_refused(
+    plain: CrossValidation, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    """Its ids are the same, but its sequences are not."""
+    runs = (plain.path / "runs" / "repeat-0-fold-0-validation-1",)
+    other = cohort_factory(seed=5).container.path
+    with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels have changed since .* was started"):
+        predict_fold(FoldRuns(0, 0, runs, Path(other), "cpu"))
+
+
 def test_donors_in_several_folds_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
     small = cohort_factory(12, 20)
     found = validate(small, tmp_path / "cv", targets="status=case", group_by=None, members=1)
