@@ -155,10 +155,9 @@ def make_split(
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
-    is_test, has_value = _find_test_part(metadata, options.test, source)
+    is_test, has_value, column = _find_test_part(metadata, options.test, source)
     rest = np.flatnonzero(~is_test & has_value)
     if n_unknown := int((~has_value).sum()):
-        column = str(options.test).partition("=")[0]
         _logger.info(
             "%d repertoires have no value of %r (`test=%s`): they are in no part of the split",
             n_unknown,
@@ -260,25 +259,38 @@ def adjust_split(
 
 
 class _TestPart(NamedTuple):
-    """Whether each repertoire is in the test part that `COLUMN=VALUE` names, and has any value there, (B,) each."""
+    """Whether each repertoire is in the test part that `COLUMN=VALUE` names, and has any value there, (B,) each.
+
+    `column` is the name of the column.
+    """
 
     is_test: NDArray[np.bool_]
     has_value: NDArray[np.bool_]
+    column: str = ""
 
 
 def _find_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> _TestPart:
     """Return the test part that the options name; without one, no repertoire is in it, and all can be used."""
     if test is None:
         return _TestPart(np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_))
-    column, _, value = test.partition("=")
-    if column not in metadata:
-        raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, 'for `test`')}")
-    texts = format_labels(metadata[column])
-    is_test = np.array([text == value for text in texts], np.bool_)
-    if not is_test.any():
+    columns = [column for column in metadata.columns if test.startswith(f"{column}=")]  # they may contain =
+    if not columns:
+        name = test.partition("=")[0]
+        raise InputError(f"{source}: {describe_missing_column(name, metadata.columns, 'for `test`')}")
+    parts = []
+    for column in columns:
+        value, texts = test.removeprefix(f"{column}="), format_labels(metadata[column])
+        is_test = np.array([text == value for text in texts], np.bool_)
+        parts.append(_TestPart(is_test, np.array([text is not None for text in texts], np.bool_), str(column)))
+    found = [part for part in parts if part.is_test.any()]
+    if len(found) > 1:
+        names = " and ".join(repr(part.column) for part in found)
+        raise InputError(f"{source}: `test={test}`: may be a value of {names}; rename one of these columns")
+    if not found:
+        column = columns[0]
         counted = format_class_counts(metadata[column])
         raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
-    return _TestPart(is_test, np.array([text is not None for text in texts], np.bool_))
+    return found[0]
 
 
 def assign_folds(

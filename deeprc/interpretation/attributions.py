@@ -118,8 +118,8 @@ def attribute(
     """Divide what chosen sequences add to an output among their residues, and among the kernels.
 
     The result of a row depends neither on the other rows nor on their order. A sequence that the top fraction leaves
-    out adds nothing: its values are 0. The choice of the kept sequences is fixed. The residues of a sequence that the
-    abundance scale hides (a count of 1 with `log`) also add nothing.
+    out adds nothing through the attention. The choice of the kept sequences is fixed. The residues of a sequence that
+    the abundance scale hides (a count of 1 with `log`) also add nothing through it.
 
     For kernels, the line goes from the representation of the baseline to that of the sequence, so no maximum over
     positions is on it.

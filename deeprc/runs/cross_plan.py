@@ -137,7 +137,7 @@ class CrossValidationFolds(NamedTuple):
         column = parse_left_out_column(folds)
         if column is not None:
             return cls(len(list_left_out_values(metadata, column, source)), column)
-        if not isinstance(folds, int):
+        if not isinstance(folds, int | np.integer):  # np.unique and pandas give the latter
             raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
         return cls(int(folds), None)
 

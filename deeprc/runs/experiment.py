@@ -43,7 +43,7 @@ from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_setti
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
 from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
-from deeprc.runs.training_data import digest_training_data
+from deeprc.runs.training_data import check_training_data, digest_training_data
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.labelled_repertoires import LabelledRepertoires
@@ -168,8 +168,7 @@ def resume_run(
     missing = [repertoire_id for part in PARTS for repertoire_id in ids[part] if repertoire_id not in position_of]
     if missing:
         raise InputError(f"{dataset.container.path}: no repertoire {missing[0]!r}, which {folder}/splits.json names")
-    if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
-        raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")
+    check_training_data(dataset, settings, folder)
     split = Split(**{part: np.array([position_of[i] for i in ids[part]], np.int64) for part in PARTS})
     prepared = PreparedRun(folder, settings, dataset, split, resolve_device(settings.device))
     return _run_training(prepared, logger, progress)

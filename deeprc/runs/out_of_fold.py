@@ -21,6 +21,7 @@ from deeprc.errors import InputError
 from deeprc.outputs import activate, calibrate, compute_log_odds, get_output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import make_predictions_table
+from deeprc.runs.training_data import check_training_data
 from deeprc.tasks import Task
 from deeprc.training.calibration import fit_task_calibration
 
@@ -82,10 +83,12 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
     Raises
     ------
     InputError
-        If the runs have different test repertoires: one may have learned from test repertoires of another.
+        If the runs have different test repertoires: one may have learned from test repertoires of another. Or if the
+        container has other repertoires or labels than when the runs were started.
     """
     ensemble, dataset = load_ensemble(fold_runs.runs, device=fold_runs.device), open_dataset(fold_runs.cohort)
     first = ensemble.runs[0]
+    check_training_data(dataset, first.settings, first.path)
     for run in ensemble.runs[1:]:
         if set(run.splits["test"]) != set(first.splits["test"]):
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")

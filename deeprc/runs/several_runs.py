@@ -77,13 +77,14 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class _Training:
-    """A training: the name of its run, the run directory, the cohort, and the arguments of `train_run`."""
+    """A training: its name, run directory and cohort, arguments of `train_run`, and the digest of the data."""
 
     name: str
     folder: Path
     cohort: Path
     plan: RunPlan
     options: RunOptions
+    fingerprint: str = ""
 
     @property
     def has_begun(self) -> bool:
@@ -178,14 +179,16 @@ def train_runs(
     Raises
     ------
     InputError
-        If anything the user gave cannot be used. If a run fails on a cluster, the other runs end first.
+        If anything the user gave cannot be used, or the container is replaced by one with other repertoires or labels
+        while the runs are trained. If a run fails on a cluster, the other runs end first.
     """
     if workers.scheduler is not None:
         check_scheduler(workers.scheduler)
     folder, container = Path(output).absolute(), Path(format_cohort_path(cohort))
     trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
     with log_once(*_WARN_OF_COHORT):
-        _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)
+        fingerprint = _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)
+        trainings = [replace(training, fingerprint=fingerprint) for training in trainings]
         if begin is not None:
             begin()
         _train_all(trainings, workers, progress if workers == HERE else None)
@@ -230,8 +233,10 @@ def _find_failure(future: Future[None], name: str) -> InputError | None:
     return None
 
 
-def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> None:
-    """Raise InputError if an argument cannot be used for any of the runs; nothing is written.
+def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> str:
+    """Return the digest of the data from which the runs learn.
+
+    Raise InputError if an argument cannot be used for any of the runs; nothing is written.
 
     If the runs are trained on a cluster, the device is one of its workers, and is not checked.
     """
@@ -243,21 +248,25 @@ def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: b
     validate_sequences(dataset)
     tasks = parse_tasks(options.targets, dataset.metadata, source=str(cohort))
     begun = [training for training in trainings if training.has_begun]
-    if not begun:
+    if begun:
+        fingerprint = _check_begun(begun, dataset)
+    else:
         # hidden folders of first runs that were killed
         unfinished = tuple(f".{planned.name}." for planned in trainings)
         if not (output.is_dir() and all(path.name.startswith(unfinished) for path in output.iterdir())):
             check_new_folder(output)
-    else:
-        _check_begun(begun, dataset)
     for training in trainings:
         _check_split(training, dataset, tasks)
         if training.has_ended:
             _check_results(training.folder)
+    return fingerprint if begun else digest_training_data(dataset, tasks, options.config)
 
 
-def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
-    """Raise InputError if runs that have begun have other settings, or if the cohort has changed since then."""
+def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> str:
+    """Return the digest of the data from which runs that have begun learn.
+
+    Raise InputError if they have other settings, or if the cohort has changed since then.
+    """
     all_settings = [_check_same_settings(training) for training in begun]
     fingerprint = digest_training_data(dataset, all_settings[0].tasks, all_settings[0].config)
     for training, settings in zip(begun, all_settings, strict=True):
@@ -270,6 +279,7 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None
                 f"{sketches}: was written by an earlier call, but now `keep_sketches=False`; delete this file in every "
                 "run, or choose another `output`"
             )
+    return fingerprint
 
 
 def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Task]) -> None:
@@ -344,7 +354,10 @@ def _restore_log_abundance(begun: Config, chosen: Config) -> Config:
 
 
 def _train_or_continue(progress: TrainingProgress | None, training: _Training) -> None:
-    """Train a run, continue it, or do nothing if it has ended."""
+    """Train a run, continue it, or do nothing if it has ended.
+
+    Raise InputError if it learned from other data than those of the call: the container was replaced meanwhile.
+    """
     if training.has_ended:
         return
     options = training.options
@@ -363,3 +376,8 @@ def _train_or_continue(progress: TrainingProgress | None, training: _Training) -
         keep_sketches=options.keep_sketches,
         progress=progress,
     )
+    if read_settings(training.folder).fingerprint != training.fingerprint:
+        raise InputError(
+            f"{training.cohort}: its repertoires or labels have changed since the start, and {training.folder} learned "
+            "from the new ones; delete this folder and put the container of the start back, or choose another `output`"
+        )

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.errors import InputError
@@ -54,7 +55,7 @@ class CohortShare:
     repertoire_indices, ids
         Indices of the repertoires in the container, and their ids.
     checksum
-        The checksum of the container; None for version 1, which has none.
+        The checksum of the container, see `_get_checksum`.
     weights
         Digests of the weights of the runs, see `_digest_weights`.
     """
@@ -64,7 +65,7 @@ class CohortShare:
     device: str
     repertoire_indices: tuple[int, ...]
     ids: tuple[str, ...]
-    checksum: str | None
+    checksum: str
     weights: tuple[str, ...]
 
     @property
@@ -82,7 +83,7 @@ class CohortShare:
         """
         cohort = open_dataset(self.cohort)
         assert isinstance(cohort.container, StoredContainer)
-        if (checksum := cohort.container.checksum) != self.checksum:
+        if (checksum := _get_checksum(cohort.container)) != self.checksum:
             raise InputError(
                 f"{self.cohort}: the worker finds a different container there: expected the checksum {self.checksum}, "
                 f"found {checksum}"
@@ -135,6 +136,7 @@ class DividedCohort:
         container = self.dataset.container
         assert isinstance(container, StoredContainer)
         runs, weights = tuple(run.source.absolute() for run in self.predictor.runs), _digest_weights(self.predictor)
+        checksum = _get_checksum(container)
         shares = [
             CohortShare(
                 runs,
@@ -142,7 +144,7 @@ class DividedCohort:
                 self.device,
                 tuple(part.repertoire_indices.tolist()),
                 tuple(part.repertoire_ids),
-                container.checksum,
+                checksum,
                 weights,
             )
             for part in _divide_into_shares(self.dataset)
@@ -180,6 +182,11 @@ def _divide_into_shares(dataset: RepertoireDataset) -> Iterator[RepertoireDatase
         if n_sequences >= size or stop == len(sizes):
             yield dataset[start:stop]
             start, n_sequences = stop, 0
+
+
+def _get_checksum(container: StoredContainer) -> str:
+    """Return the checksum of a container; for version 1, which has none, the digest of its repertoires."""
+    return digest_container(container) if container.checksum is None else container.checksum
 
 
 def _digest_weights(predictor: RunEnsemble) -> tuple[str, ...]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.errors import InputError
 from deeprc.progress import track
+from deeprc.runs.run_settings import RunSettings
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["digest_training_data"]
+__all__ = ["check_training_data", "digest_training_data"]
 
 
 def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
@@ -32,3 +35,9 @@ def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], conf
                 codes = container.map_to_joint_codes(container.find_part(row), field, repertoire.genes[field].codes)
                 digest.update(np.ascontiguousarray(codes).data)
     return digest.hexdigest()
+
+
+def check_training_data(dataset: RepertoireDataset, settings: RunSettings, folder: Path) -> None:
+    """Raise InputError unless a dataset has the repertoires and labels with which the run of a folder was started."""
+    if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
+        raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")

@@ -81,6 +81,16 @@ def test_the_part_for_testing_is_named_by_a_whole_number_where_values_are_missin
     assert split.test.tolist() == list(range(45, 60))
 
 
+def test_the_name_of_the_column_for_testing_may_contain_an_equals_sign() -> None:
+    names = ["b" if i >= 45 else "c" for i in range(60)]
+    metadata = cohort().assign(**{"part=1": names, "part": ["1=d"] * 60})
+    tasks = parse_tasks(["status=pos"], metadata)
+    assert make_split(metadata, tasks, SplitOptions(test="part=1=b")).test.tolist() == list(range(45, 60))
+    both = metadata.assign(part=[f"1={name}" for name in names])
+    with pytest.raises(InputError, match="`test=part=1=b`: may be a value of 'part' and 'part=1'; rename"):
+        make_split(both[["status", "part", "part=1"]], tasks, SplitOptions(test="part=1=b"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

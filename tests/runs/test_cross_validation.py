@@ -19,6 +19,7 @@ from deeprc.datasets.alphabet import decode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
+from deeprc.runs.cross_plan import CrossValidationFolds
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.out_of_fold import FoldRuns, predict_fold
@@ -232,6 +233,25 @@ def test_members_that_test_on_other_repertoires_are_refused(once: CrossValidatio
     runs = tuple(once.path / "runs" / f"repeat-0-fold-{fold}-validation-2" for fold in (0, 1))
     with pytest.raises(InputError, match=r"fold-1-validation-2: expected the test repertoires of .*, found others$"):
         predict_fold(FoldRuns(0, 0, runs, Path(cohort.container.path), "cpu"))
+
+
+def test_a_fold_of_a_cohort_that_was_replaced_after_the_training_is_refused(
+    plain: CrossValidation, cohort_factory: Callable[..., RepertoireDataset]
+) -> None:
+    """Its ids are the same, but its sequences are not."""
+    runs = (plain.path / "runs" / "repeat-0-fold-0-validation-1",)
+    other = cohort_factory(seed=5).container.path
+    with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels have changed since .* was started"):
+        predict_fold(FoldRuns(0, 0, runs, Path(other), "cpu"))
+
+
+def test_the_number_of_folds_may_be_one_of_numpy(cohort: RepertoireDataset) -> None:
+    for folds in (4, np.int64(4)):
+        found = CrossValidationFolds.parse(folds, cohort.metadata, "cohort.h5")  # type: ignore[arg-type]
+        assert found == (4, None)
+        assert type(found.n) is int
+    with pytest.raises(InputError, match=r"^`folds=4.0`: expected a number or leave-one-out:COLUMN$"):
+        CrossValidationFolds.parse(4.0, cohort.metadata, "cohort.h5")  # type: ignore[arg-type]
 
 
 def test_donors_in_several_folds_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:

@@ -168,6 +168,24 @@ def test_a_cohort_that_has_changed_is_refused(
         train_runs(path, tmp_path / "runs", plans, OPTIONS)
 
 
+def test_a_cohort_that_is_replaced_while_runs_are_trained_is_refused(
+    cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    """The second run learns from the new file: it may not predict, or be compared, with the first one."""
+    path, other = tmp_path / "cohort.h5", tmp_path / "other.h5"
+    shutil.copy(cohort.container.path, path)
+    shutil.copy(cohort_factory(seed=5).container.path, other)
+
+    def exchange(state: TrainingState, loss: Tensor) -> None:
+        if state.update == 20 and other.exists():
+            other.replace(path)
+
+    plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold)) for fold in range(3)}
+    with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels have changed .*fold-1 learned from"):
+        train_runs(path, tmp_path / "runs", plans, OPTIONS, progress=exchange)
+    assert not (tmp_path / "runs" / "fold-2").exists()
+
+
 def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset, tmp_path: Path) -> None:
     """`abundance=log` continues runs in which it became `none`, but not those with `log1p`."""
 

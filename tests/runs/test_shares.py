@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -29,6 +30,7 @@ from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.pack import pack_run
 from deeprc.runs.shares import CohortShare, DividedCohort
+from tests.datasets.test_hostile_containers import as_version_1
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -130,6 +132,19 @@ def test_another_container_with_the_same_ids_is_refused(
     with pytest.raises(
         InputError, match=r"^rep.0 to rep.1: .*the worker finds a different container there: expected the"
     ):
+        DividedCohort(ensemble, opened, HERE, "cpu").compute_outputs()
+
+
+def test_another_container_of_version_1_is_refused(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
+) -> None:
+    """It has no checksum, and the ids are the same."""
+    path = as_version_1(cohort.container.path, tmp_path / "cohort.h5")
+    opened = open_dataset(path)
+    found = DividedCohort(ensemble, opened, HERE, "cpu").compute_outputs()
+    assert torch.equal(found, ensemble.model.compute_outputs(cohort))
+    as_version_1(cohort_factory(seed=5).container.path, tmp_path / "other.h5").replace(path)
+    with pytest.raises(InputError, match=r"^rep.0 to rep.1: .*the worker finds a different container there: expected"):
         DividedCohort(ensemble, opened, HERE, "cpu").compute_outputs()
 
 
