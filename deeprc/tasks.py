@@ -413,7 +413,10 @@ def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64])
 
 
 def compute_mean_and_scale(numbers: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of numbers, of at least one; if all are equal, the latter is 1."""
+    """Return the mean and the standard deviation of numbers, of at least one.
+
+    The latter is 1 if all are equal, or so small that their squares are 0 in 64 bits.
+    """
     if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
         return float(numbers.flat[0]), 1.0
-    return float(numbers.mean()), float(numbers.std())
+    return float(numbers.mean()), float(numbers.std()) or 1.0

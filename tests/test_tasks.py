@@ -215,6 +215,11 @@ def test_equal_numbers_have_a_scale_of_one(n: int) -> None:
     assert (task.mean, task.scale) == (0.1, 1.0)
 
 
+def test_numbers_whose_squares_are_zero_have_a_scale_of_one() -> None:
+    (task,) = set_label_scale([Task("c", "c", "regression")], np.array([[1e-170], [3e-170]]))
+    assert (task.mean, task.scale) == (2e-170, 1.0)
+
+
 def test_a_missing_label_has_no_gradient() -> None:
     tasks = [Task("a", "a", "binary", ("0", "1"))]
     outputs = torch.zeros(2, 1, requires_grad=True)
