@@ -136,7 +136,7 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
     """
     if unit is None:
         # the computed deviation of equal scores may be a rounding error
-        unit = float(scores.std()) if scores.min() < scores.max() else 1.0
+        unit = (float(scores.std()) if scores.min() < scores.max() else 0.0) or 1.0
     centre = float(scores.mean())
     loss = _compute_platt_loss((scores - centre) / unit, positive)
 

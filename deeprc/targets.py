@@ -12,6 +12,7 @@ names is taken. A name in double quotes is never divided; a double quote in it i
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
@@ -30,7 +31,9 @@ __all__ = [
     "UnknownColumnError",
     "format_class_counts",
     "format_labels",
-    "parse_number",
+    "format_threshold",
+    "name_classes",
+    "name_target",
     "read_target",
 ]
 
@@ -175,7 +178,7 @@ class _TargetParser:
             if groups is not None:
                 return Target(column, positive=groups[0], negative=groups[1])
         for column, comparison, right in self.iterate_comparisons(masked):
-            number = parse_number(right)
+            number = _parse_number(right)
             if number is not None:
                 return Target(column, comparison=comparison, threshold=number)
         return None
@@ -307,10 +310,57 @@ def _split_classes(masked: str) -> Sequence[str]:
     return [name for side in _VERSUS.split(masked) for name in side.split(",")]
 
 
-def parse_number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     """Return the number that a text is; None if it is none, or not finite."""
     try:
         number = float(text)
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def name_target(target: Target, metadata: pd.DataFrame) -> str:
+    """Return a text without needless quotes that means a target with a threshold or with named classes.
+
+    Quotes are needed for example around a class named `a,b`, if there are also classes named `a` and `b`.
+    """
+    columns = (target.column, _quote_name(target.column))
+    if target.comparison is not None and target.threshold is not None:
+        names = [f"{column}{target.comparison}{format_threshold(target.threshold)}" for column in columns]
+    else:
+        sides = [side for side in (target.positive, target.negative) if side]
+        plain, quoted = (" vs ".join(",".join(map(spell, side)) for side in sides) for spell in (str, _quote_name))
+        names = [f"{columns[0]}={plain}", *(f"{column}={quoted}" for column in columns)]
+    meant = replace(target, kind=None, weight=1.0)
+    for name in names[:-1]:
+        with contextlib.suppress(InputError):  # it cannot be understood
+            if read_target(name, metadata, source="") == meant:
+                return name
+    return names[-1]
+
+
+def _quote_name(name: str) -> str:
+    """Return the name of a column or a class in quotes, as a target may have it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def format_threshold(threshold: float) -> str:
+    """Return the shortest text that means a threshold, without `.0`."""
+    text = f"{threshold:.15g}"
+    return text if float(text) == threshold else repr(threshold)
+
+
+def name_classes(values: pd.Series[Any], classes: Sequence[str]) -> list[str | None]:
+    """Return the class of each repertoire as text; numbers that equal one of these classes are written as it is.
+
+    The text of a number depends on the others of its column: beside 0.5, the number 1 is "1.0". Some repertoires of a
+    cohort, or another cohort, may lack these others.
+    """
+    text = format_labels(values)
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return text
+    class_of = {number: name for name in classes if (number := _parse_number(name)) is not None}
+    return [
+        name if name is None or name in classes else class_of.get(float(value), name)
+        for name, value in zip(text, values, strict=True)
+    ]

@@ -5,7 +5,6 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import operator
 import shlex
@@ -19,7 +18,17 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError, quote
-from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, parse_number, read_target
+from deeprc.targets import (
+    Comparison,
+    Target,
+    TaskKind,
+    format_class_counts,
+    format_labels,
+    format_threshold,
+    name_classes,
+    name_target,
+    read_target,
+)
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -226,11 +235,8 @@ def _make_named_classes_task(target: Target, class_names: Sequence[str], metadat
     if not others:
         where = f"{source}: target {quote(target.column)}"
         raise InputError(f"{where}: all its classes are positive; expected at least one other class")
-    sides = [side for side in (target.positive, target.negative) if side]
-    plain, quoted = (" vs ".join(",".join(map(spell, side)) for side in sides) for spell in (str, _quote_name))
-    names = [f"{target.column}={plain}", f"{target.column}={quoted}", f"{_quote_name(target.column)}={quoted}"]
     return Task(
-        _choose_name(names, target, metadata),
+        name_target(target, metadata),
         target.column,
         "binary",
         (*(target.negative or others), *target.positive),
@@ -240,25 +246,11 @@ def _make_named_classes_task(target: Target, class_names: Sequence[str], metadat
     )
 
 
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _choose_name(names: Sequence[str], target: Target, metadata: pd.DataFrame) -> str:
-    """Return the first of these texts that means a target, not for example a class named `a,b`; otherwise the last."""
-    meant = replace(target, kind=None, weight=1.0)
-    for name in names[:-1]:
-        with contextlib.suppress(InputError):  # it cannot be understood
-            if read_target(name, metadata, source="") == meant:
-                return name
-    return names[-1]
-
-
 def _make_threshold_task(target: Target, comparison: Comparison, metadata: pd.DataFrame, source: str) -> Task:
     """Return the binary task of a target such as `age>50`; raise InputError if all values are on one side."""
     values = metadata[target.column]
     _check_numbers(target.column, values, source, "a threshold")
-    threshold = f"{target.threshold:.15g}"
+    threshold = format_threshold(target.threshold)
     known = values.dropna()
     n_positive = int(_COMPARE[comparison](known, target.threshold).sum())
     if n_positive in (0, len(known)):
@@ -267,9 +259,8 @@ def _make_threshold_task(target: Target, comparison: Comparison, metadata: pd.Da
             f"{source}: target {quote(target.column)}: {'all' if n_positive else 'none'} of the {len(known)} known "
             f"values{limits}, {'are' if n_positive != 1 else 'is'} {comparison}{threshold}; expected some on each side"
         )
-    names = [f"{column}{comparison}{threshold}" for column in (target.column, _quote_name(target.column))]
     return Task(
-        _choose_name(names, replace(target, threshold=float(threshold)), metadata),
+        name_target(target, metadata),
         target.column,
         "binary",
         (f"{_OPPOSITE[comparison]}{threshold}", f"{comparison}{threshold}"),
@@ -360,7 +351,7 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
 
 def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     """Return the index of the class, or 1 and 0 for two classes, of each repertoire, (B,); NaN if it has no label."""
-    text = _name_classes(task, values)
+    text = name_classes(values, task.classes)
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
         first_positive = len(task.classes) - task.n_positive
@@ -374,22 +365,6 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
             ", ".join(task.classes),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
-
-
-def _name_classes(task: Task, values: pd.Series[Any]) -> list[str | None]:
-    """Return the class of each repertoire as text; numbers that equal a class of the task are written as it is.
-
-    The text of a number depends on the others of its column: beside 0.5, the number 1 is "1.0". Some repertoires of a
-    cohort, or another cohort, may lack these others.
-    """
-    text = format_labels(values)
-    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-        return text
-    class_of = {number: name for name in task.classes if (number := parse_number(name)) is not None}
-    return [
-        name if name is None or name in task.classes else class_of.get(float(value), name)
-        for name, value in zip(text, values, strict=True)
-    ]
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
@@ -413,7 +388,10 @@ def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64])
 
 
 def compute_mean_and_scale(numbers: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of numbers, of at least one; if all are equal, the latter is 1."""
+    """Return the mean and the standard deviation of numbers, of at least one.
+
+    The latter is 1 if all are equal, or so small that their squares are 0 in 64 bits.
+    """
     if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
         return float(numbers.flat[0]), 1.0
-    return float(numbers.mean()), float(numbers.std())
+    return float(numbers.mean()), float(numbers.std()) or 1.0

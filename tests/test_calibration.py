@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, softmax
 
@@ -129,12 +130,15 @@ def test_differences_far_below_a_unit_say_nothing() -> None:
     assert (np.abs(sure[0] * scores + sure[1]) > 2).all()
 
 
-def test_equal_scores_say_nothing() -> None:
+@pytest.mark.parametrize("scores", [np.full(3, 0.1), np.array([1e-170, 2e-170, 3e-170])])
+def test_equal_scores_say_nothing(scores: NDArray[np.float64]) -> None:
+    """The computed standard deviation of the first is 1e-17; that of the second is 0."""
     positive = np.arange(3) == 0
-    scores = np.full(3, 0.1)  # whose computed standard deviation is 1e-17
     slope, intercept = fit_platt_scaling(scores, positive)
     assert slope == pytest.approx(1e-3)
-    assert slope * 0.1 + intercept == pytest.approx(np.log((2 / 3 + 1 / 4 + 1 / 4) / (1 / 3 + 3 / 4 + 3 / 4)), abs=1e-4)
+    assert slope * scores[0] + intercept == pytest.approx(
+        np.log((2 / 3 + 1 / 4 + 1 / 4) / (1 / 3 + 3 / 4 + 3 / 4)), abs=1e-4
+    )
 
 
 # -- the cutoff of calls ----------------------------------------------------------------------------------------------

@@ -190,6 +190,8 @@ def test_large_numbers_keep_their_differences() -> None:
         ('"key"="value"', ("other", "value"), 'key="value"'),
         ('"age">50', ("<=50", ">50"), '"age">50'),
         ('"year">50', ("<=50", ">50"), "year>50"),
+        ("share>0.3", ("<=0.3", ">0.3"), "share>0.3"),
+        ("share>0.1234567890123456", ("<=0.1234567890123456", ">0.1234567890123456"), "share>0.1234567890123456"),
     ],
 )
 def test_the_name_of_a_target_means_this_target(target: str, classes: tuple[str, ...], name: str) -> None:
@@ -201,6 +203,7 @@ def test_the_name_of_a_target_means_this_target(target: str, classes: tuple[str,
             "age": [40.0, 60.0, 50.0, 30.0, 70.0],
             "age>50": ["no", "yes", "no", "no", "yes"],
             "year": [40, 60, 50, 30, 70],
+            "share": [0.1, 0.1234567890123456, 0.2, 0.3, 0.4],
         }
     )
     (task,) = parse_tasks([target], table)
@@ -213,6 +216,11 @@ def test_equal_numbers_have_a_scale_of_one(n: int) -> None:
     assert np.full(3, 0.1).std() > 0  # a rounding error
     (task,) = set_label_scale([Task("c", "c", "regression")], np.append(np.full(n, 0.1), np.nan)[:, None])
     assert (task.mean, task.scale) == (0.1, 1.0)
+
+
+def test_numbers_whose_squares_are_zero_have_a_scale_of_one() -> None:
+    (task,) = set_label_scale([Task("c", "c", "regression")], np.array([[1e-170], [3e-170]]))
+    assert (task.mean, task.scale) == (2e-170, 1.0)
 
 
 def test_a_missing_label_has_no_gradient() -> None:

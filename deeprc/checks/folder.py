@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +63,7 @@ def _digest_file(path: Path) -> str:
 def write_check(check: CohortCheck, folder: Path) -> None:
     """Write the tables and the JSON document of a check to a folder; an earlier check there is replaced as a whole.
 
-    If `folder` is a link, its target is replaced, not the link.
+    A folder that exists stays: it may be a link, or the working folder.
 
     Raises
     ------
@@ -76,20 +75,30 @@ def write_check(check: CohortCheck, folder: Path) -> None:
     real_folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{real_folder.name}.", dir=real_folder.parent) as temporary:
-            temporary_path, before = Path(temporary) / "new", Path(temporary) / "before"
-            temporary_path.mkdir()
-            _write_files(check, temporary_path)
+            new, before = Path(temporary) / "new", Path(temporary) / "before"
+            new.mkdir()
+            _write_files(check, new)
             if real_folder.exists():
-                real_folder.rename(before)
-            try:
-                temporary_path.rename(real_folder)
-            except BaseException:
-                if before.exists():
-                    before.rename(real_folder)
-                raise
-            shutil.rmtree(before, ignore_errors=True)
+                before.mkdir()
+                _replace_files(real_folder, new, before)
+            else:
+                new.rename(real_folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _replace_files(folder: Path, new: Path, before: Path) -> None:
+    """Move the files of a folder to `before`, and those of `new` into the folder; undo all if one cannot be moved."""
+    moves = [(path, before / path.name) for path in folder.iterdir()]
+    moves += [(path, folder / path.name) for path in new.iterdir()]
+    try:
+        for source, target in moves:
+            source.rename(target)
+    except BaseException:
+        for source, target in reversed(moves):
+            if not source.exists() and target.exists():
+                target.rename(source)
+        raise
 
 
 def _write_files(check: CohortCheck, folder: Path) -> None:

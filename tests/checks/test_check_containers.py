@@ -255,11 +255,32 @@ def test_the_folder_of_a_check_may_be_a_link_or_the_working_folder(
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
     monkeypatch.chdir(tmp_path / "here")
-    for folder in (tmp_path / "link", tmp_path / "link", Path(".")):
+    for folder in (tmp_path / "link", tmp_path / "link", Path("."), Path(".")):
         write_check(check, folder)
+    assert "findings.tsv" in os.listdir()  # of the working folder itself, not of another one in its place
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target" / "findings.tsv").read_bytes() == (tmp_path / "here" / "findings.tsv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "link", "target"]
+
+
+def test_an_earlier_check_stays_if_a_file_of_the_new_one_cannot_be_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (CohortCheck((Finding("note", "no-counts", text, "Nothing."),)) for text in ("first", "second"))
+    write_check(first, tmp_path / "check")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "check").iterdir()}
+    rename = Path.rename
+
+    def refuse_check_json(source: Path, target: Path) -> None:
+        if source.name == "check.json" and source.parent.name == "new":
+            raise OSError("no space")
+        rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_check_json)
+    with pytest.raises(InputError, match="cannot be written: no space"):
+        write_check(second, tmp_path / "check")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "check").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["check"]
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
