@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.checks.findings import Finding, Severity, list_few, name_few
-from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
+from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile, list_files
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 from deeprc.datasets.sequences import GENE_FIELDS
@@ -51,10 +51,6 @@ def _list_ids(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
     return tuple(profile.repertoire_id for profile in profiles)
 
 
-def _list_files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(profile.path) for profile in profiles))
-
-
 def _name_repertoires(profiles: Sequence[RepertoireProfile]) -> str:
     return name_few(_list_ids(profiles), "repertoire", "repertoires")
 
@@ -77,7 +73,7 @@ def _make_finding(
 ) -> Finding:
     """Return a finding about some repertoires, whose names are put after the problem."""
     message = f"{problem} in {_name_repertoires(affected)}"
-    return Finding(severity, code, message, advice, _list_files(affected), _list_ids(affected), column)
+    return Finding(severity, code, message, advice, list_files(affected), _list_ids(affected), column)
 
 
 def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
@@ -123,7 +119,7 @@ def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Findin
             "mixed-chains",
             f"the files hold several chains: {shown}",
             f"Choose one chain with `locus`, such as `locus={frequent[0][0]}`.",
-            _list_files(fewer),
+            list_files(fewer),
             tuple(dict.fromkeys(_list_ids(fewer))),
         )
 
@@ -167,7 +163,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
                 f"{example}, in {_name_repertoires(mouse_profiles)}; the other {len(others)} repertoires have few or "
                 "none",
                 "Use only one species in a container.",
-                _list_files(mouse_profiles),
+                list_files(mouse_profiles),
                 _list_ids(mouse_profiles),
             )
         else:
@@ -328,7 +324,7 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
             "small-repertoire",
             f"far fewer sequences than the median of {10**median:,.0f}: {shown}",
             "Check whether the sample or its sequencing failed. If so, empty its label in the sheet.",
-            _list_files(small),
+            list_files(small),
             _list_ids(small),
         )
 
@@ -352,7 +348,7 @@ def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
                 f"rows dropped as {reason!r}: {float(np.median(shares)):.0%} in the median repertoire, but a very "
                 f"different share in {list_few(with_shares, 'repertoire', 'repertoires')}",
                 "Check that these files are complete and were exported with the same filters as the others.",
-                _list_files(odd),
+                list_files(odd),
                 _list_ids(odd),
             )
 

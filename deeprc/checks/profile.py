@@ -6,7 +6,7 @@ Letters: N sequences, R residues.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +34,7 @@ __all__ = [
     "find_chain_codes",
     "hash_with_gene_names",
     "is_contradicting",
+    "list_files",
     "sample_hashes",
 ]
 
@@ -246,6 +247,11 @@ def _count_contradicting(table: Sequences, report: RepertoireReport) -> int:
 def _encode_locus(locus: str) -> int:
     """Return the code of a chain: its index in `LOCI` plus 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
+
+
+def list_files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
+    """Return the different files of some repertoires; a repertoire may have none, for example a simulated one."""
+    return tuple(dict.fromkeys(str(profile.path) for profile in profiles if profile.report.file))
 
 
 @lru_cache(maxsize=1 << 6)

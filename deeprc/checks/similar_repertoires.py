@@ -20,7 +20,7 @@ from deeprc.checks.overlaps import (
     iterate_overlap_blocks,
     shorten_sketches,
 )
-from deeprc.checks.profile import RepertoireProfile
+from deeprc.checks.profile import RepertoireProfile, list_files
 from deeprc.errors import format_count
 from deeprc.groups import index_connected
 
@@ -201,7 +201,7 @@ def _make_group_finding(
     numbers: Mapping[str, int | float],
 ) -> Finding:
     """Return a finding about groups of repertoires; its message names the largest group."""
-    path_of = {profile.repertoire_id: str(profile.path) for profile in profiles}
+    profile_of = {profile.repertoire_id: profile for profile in profiles}
     members = tuple(name for group in groups for name in group)
     largest = join_few(groups[0])
     return Finding(
@@ -209,7 +209,7 @@ def _make_group_finding(
         problem.code,
         f"{problem.message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
         problem.advice,
-        tuple(dict.fromkeys(path_of[name] for name in members)),
+        list_files(profile_of[name] for name in members),
         members,
         groups=tuple(groups),
         numbers={"groups": len(groups), "repertoires": len(members), **numbers},

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from deeprc.checks.findings import Finding, name_few
 from deeprc.checks.overlaps import MIN_SHARED, Pair, find_overlaps, shorten_sketches
-from deeprc.checks.profile import RepertoireProfile
+from deeprc.checks.profile import RepertoireProfile, list_files
 from deeprc.checks.sheet import SheetDonors
 from deeprc.datasets.metadata import Metadata
 from deeprc.tasks import Task, encode_labels
@@ -180,7 +180,7 @@ def _make_finding(
         f"their own class, for {name_few(donors, 'donor', 'donors')}; {clearest.text}",
         "Check for swapped or contaminated samples, and leave out those whose class is in doubt. Samples of the same "
         "day may share more without any error.",
-        tuple(dict.fromkeys(str(profile_of[name].path) for name in ids)),
+        list_files(profile_of[name] for name in ids),
         ids,
         task.column,
         task.name,

@@ -144,6 +144,17 @@ def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
     assert {each.property for each in found.shortcuts} >= {"number of sequences", "V gene usage"}
 
 
+def test_repertoires_without_a_file_are_of_no_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    repertoires = [random_sequences(rng, 1000 if i else 40) for i in range(10)]
+    repertoires[2] = repertoires[1]
+    dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": ["a", "b"] * 5}))
+    found = check_dataset(dataset, targets=["status"])
+    assert only(found, "small-repertoire").repertoires == ("rep.0",)
+    assert only(found, "similar-content").repertoires == ("rep.1", "rep.2")
+    assert [each.files for each in found.findings] == [()] * len(found.findings)
+
+
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
