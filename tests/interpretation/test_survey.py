@@ -116,9 +116,12 @@ def test_a_label_of_several_targets_is_not_enough() -> None:
 
 
 def test_two_targets_of_one_column() -> None:
-    tasks = parse_tasks(["grade=low", "grade:multiclass"], pd.DataFrame({"grade": ["high", "mid", "low"]}))
+    tasks = parse_tasks(["grade=low vs high", "grade:multiclass"], pd.DataFrame({"grade": ["high", "mid", "low"]}))
     names = [direction.name for direction in list_directions(tasks)]
-    assert names == ["grade=low: low", "grade=low: not low", "grade: high", "grade: low", "grade: mid"]
+    assert names == [
+        *("grade=low vs high: low", "grade=low vs high: high"),
+        *("grade: high", "grade: low", "grade: mid"),
+    ]
 
 
 @pytest.mark.slow
