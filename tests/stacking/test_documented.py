@@ -20,6 +20,7 @@ def shown(value: float, name: str = "") -> str:
         ("stacking.tsv", "experiments.md"),
         ("stacking-101.tsv", "stacking-measured.md"),
         ("stacking-102.tsv", "stacking-measured.md"),
+        ("stacking-103.tsv", "stacking-measured.md"),
     ],
 )
 def test_the_tables_have_the_saved_figures(name: str, page_name: str) -> None:
