@@ -20,6 +20,7 @@ __all__ = [
     "Calibration",
     "calibrate_probabilities",
     "choose_cutoff",
+    "compute_mean_and_scale",
     "compute_mean_and_sd",
     "fit_calibration",
     "fit_platt_scaling",
@@ -135,8 +136,7 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
         Typical difference of two scores; None takes their standard deviation.
     """
     if unit is None:
-        # the computed deviation of equal scores may be a rounding error
-        unit = (float(scores.std()) if scores.min() < scores.max() else 0.0) or 1.0
+        _, unit = compute_mean_and_scale(scores)
     centre = float(scores.mean())
     loss = _compute_platt_loss((scores - centre) / unit, positive)
 
@@ -159,6 +159,16 @@ def compute_mean_and_sd(scores: Floats) -> tuple[Floats, Floats]:
     spread = scores.std(axis=-1, keepdims=True)
     is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
     return scores.mean(axis=-1, keepdims=True), np.where(is_constant, np.inf, spread)
+
+
+def compute_mean_and_scale(numbers: Floats) -> tuple[float, float]:
+    """Return the mean and the standard deviation of numbers, of at least one.
+
+    The latter is 1 if all are equal, or so small that their squares are 0 in 64 bits.
+    """
+    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
+        return float(numbers.flat[0]), 1.0
+    return float(numbers.mean()), float(numbers.std()) or 1.0
 
 
 def _compute_platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:

@@ -205,11 +205,11 @@ class FaultGroup:
     Attributes
     ----------
     fault
-        What is wrong; the whole message if only one file has the fault.
+        Description of the fault; the whole message if only one file has it.
     members
-        What has the fault, such as the paths of files.
+        Names of what has the fault, such as paths of files.
     unit
-        What the members are, in the plural.
+        Noun for the members, in the plural.
     """
 
     fault: str

@@ -38,10 +38,7 @@ def get_output_slices(tasks: Sequence[Task]) -> list[slice]:
 
 def list_output_names(tasks: Sequence[Task]) -> list[str]:
     """Return the names of the T outputs: the target, or `target:class` for each class of a multiclass target."""
-    names = []
-    for task in tasks:
-        names += [f"{task.name}:{label}" for label in task.classes] if task.kind == "multiclass" else [task.name]
-    return names
+    return [name for task in tasks for name in task.output_names]
 
 
 def count_known(labels: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.calibration import IDENTITY, Calibration
+from deeprc.calibration import IDENTITY, Calibration, compute_mean_and_scale
 from deeprc.errors import InputError, quote
 from deeprc.targets import (
     Comparison,
@@ -34,7 +34,6 @@ __all__ = [
     "LARGEST_NUMBER",
     "Task",
     "TaskKind",
-    "compute_mean_and_scale",
     "describe_classes",
     "encode_labels",
     "parse_tasks",
@@ -130,9 +129,19 @@ class Task:
         return self.name if is_complete else f"{self.name}={self.positive}"
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in columns: the target, or `target:class` for each class of a multiclass target."""
+        return self._name_outputs(":")
+
+    @property
     def predicted_names(self) -> tuple[str, ...]:
-        """What tables of predictions call each probability or number: the target, or `target=class` for each class."""
-        return tuple(f"{self.name}={name}" for name in self.classes) if self.kind == "multiclass" else (self.name,)
+        """Names of the outputs in tables of predictions: the target, or `target=class` for each class."""
+        return self._name_outputs("=")
+
+    def _name_outputs(self, separator: str) -> tuple[str, ...]:
+        if self.kind != "multiclass":
+            return (self.name,)
+        return tuple(f"{self.name}{separator}{class_name}" for class_name in self.classes)
 
     @property
     def n_outputs(self) -> int:
@@ -171,11 +180,10 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
 
 def _refuse_equal_names(tasks: Sequence[Task]) -> None:
     """Raise InputError if outputs of two targets, such as a class of the first, have the same name in tables."""
-    for separator in "=:":  # in tables of predictions, and in the names of columns
+    for names_by_task in ([task.predicted_names for task in tasks], [task.output_names for task in tasks]):
         task_of: dict[str, Task] = {}
-        for task in tasks:
-            classes = [f"{task.name}{separator}{name}" for name in task.classes]
-            for name in classes if task.kind == "multiclass" else [task.name]:
+        for task, names in zip(tasks, names_by_task, strict=True):
+            for name in names:
                 other = task_of.setdefault(name, task)
                 if other is not task:
                     both = f"targets {other.name!r} and {task.name!r}"
@@ -385,13 +393,3 @@ def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64])
             task = replace(task, mean=mean, scale=scale)
         scaled.append(task)
     return scaled
-
-
-def compute_mean_and_scale(numbers: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of numbers, of at least one.
-
-    The latter is 1 if all are equal, or so small that their squares are 0 in 64 bits.
-    """
-    if numbers.min() == numbers.max():  # the computed deviation of equal numbers may be a rounding error
-        return float(numbers.flat[0]), 1.0
-    return float(numbers.mean()), float(numbers.std()) or 1.0

@@ -36,7 +36,7 @@ from deeprc.runs.repeated_messages import count_runs_of_messages, log_once
 from deeprc.runs.run import read_splits, read_stored_predictions
 from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_settings
 from deeprc.runs.run_start import begin_run
-from deeprc.runs.training_data import digest_training_data
+from deeprc.runs.training_data import check_fingerprint, digest_training_data
 from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training.branch_start import learn_branches
@@ -270,9 +270,7 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> str:
     all_settings = [_check_same_settings(training) for training in begun]
     fingerprint = digest_training_data(dataset, all_settings[0].tasks, all_settings[0].config)
     for training, settings in zip(begun, all_settings, strict=True):
-        if settings.fingerprint != fingerprint:
-            cohort = dataset.container.path
-            raise InputError(f"{cohort}: its repertoires or labels have changed since {training.folder} was started")
+        check_fingerprint(fingerprint, dataset, settings, training.folder)
         sketches = training.folder / SKETCHES_FILE
         if not training.options.keep_sketches and sketches.exists():
             raise InputError(

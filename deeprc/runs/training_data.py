@@ -17,7 +17,7 @@ from deeprc.progress import track
 from deeprc.runs.run_settings import RunSettings
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["check_training_data", "digest_training_data"]
+__all__ = ["check_fingerprint", "check_training_data", "digest_training_data"]
 
 
 def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
@@ -39,5 +39,10 @@ def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], conf
 
 def check_training_data(dataset: RepertoireDataset, settings: RunSettings, folder: Path) -> None:
     """Raise InputError unless a dataset has the repertoires and labels with which the run of a folder was started."""
-    if digest_training_data(dataset, settings.tasks, settings.config) != settings.fingerprint:
+    check_fingerprint(digest_training_data(dataset, settings.tasks, settings.config), dataset, settings, folder)
+
+
+def check_fingerprint(fingerprint: str, dataset: RepertoireDataset, settings: RunSettings, folder: Path) -> None:
+    """Do the same with the result of `digest_training_data`, which several runs share."""
+    if fingerprint != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from deeprc.calibration import compute_mean_and_scale
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
@@ -27,7 +28,7 @@ from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import compute_attention_weights
 from deeprc.outputs import activate
 from deeprc.targets import format_labels
-from deeprc.tasks import Task, compute_mean_and_scale
+from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
 from deeprc.training.inner_split import split_repertoires
 from deeprc.training.labelled_repertoires import LabelledRepertoires
