@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
@@ -26,7 +25,6 @@ __all__ = [
 ]
 
 
-_OCTAL = re.compile(r"[+-]?0[0-7_]+")
 _MAX_UNITS = 2**18
 """Largest number of units in a layer. The total number of weights is limited too, when the network is built."""
 
@@ -348,12 +346,12 @@ def _find_contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _override_value(text: str) -> Any:
-    """Return the value of an override as YAML reads it, but without bases 60 and 8: 1:30 is not 90, and 010 not 8."""
+    """Return the value of an override as YAML reads it; a text with a colon is no mapping."""
     try:
         value = parse_yaml(text, source="")
     except InputError:
         return text
-    return text if ":" in text or _OCTAL.fullmatch(text.strip()) else value
+    return text if ":" in text else value
 
 
 def _find_similar_key(key: str) -> list[str]:

@@ -16,7 +16,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -60,6 +60,13 @@ _MAX_INTEGER = 2**63 - 1
 # PyYAML raises these for values such as `!!int ""`.
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
+# Numbers of both YAML 1.2 and 1.1; PyYAML writes all other texts without quotation marks.
+_YAML_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[+-]?(0|[1-9][0-9_]*)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"[+-]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][+-][0-9]+)?$|[+-]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
+    ),
+}
 _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -67,6 +74,15 @@ CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 
 NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters that a text may not contain. Unlike a name, a text may have several lines."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's loader without numbers of base 2, 8, 16 and 60."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, _YAML_NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 class _ShortRepr(reprlib.Repr):
@@ -182,19 +198,24 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(text: str, *, source: str) -> Any:
     """Return the value of a YAML text: only numbers, texts, lists and mappings, no Python objects.
 
+    Numbers are decimal, as in YAML 1.2: 0100 and 1:30, which are 64 and 90 in YAML 1.1, are texts.
+
     Raises
     ------
     InputError
-        If the text is not YAML, is nested too deeply, or has more than `_MAX_NODES` values, where aliases count as
-        often as they are used. The message begins with `source`.
+        If the text is not YAML, is nested too deeply, has a key twice in a mapping, or has more than `_MAX_NODES`
+        values, where aliases count as often as they are used. The message begins with `source`.
     """
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None
         if _count_nodes(node, {}) > _MAX_NODES:
             raise InputError(f"{source}: is too large: more than {_MAX_NODES:,} values, aliases repeated")
+        if repeated := _find_repeated_key(node):
+            line = repeated.start_mark.line + 1
+            raise InputError(f"{source}: line {line}: expected each key once, found {abbreviate(repeated.value)} again")
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML: {shorten_message(error)}") from error
@@ -219,6 +240,25 @@ def _count_nodes(node: yaml.Node, known: dict[int, float]) -> float:
         children = (child for part in parts for child in (part if isinstance(part, tuple) else (part,)))
         known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
     return known[id(node)]
+
+
+def _find_repeated_key(node: yaml.Node) -> yaml.ScalarNode | None:
+    """Return a key that a mapping of the document has for the second time, or None. Without this, the last one wins."""
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        parts = waiting.pop().value
+        if not isinstance(parts, list):  # a single value
+            continue
+        pairs = [part for part in parts if isinstance(part, tuple)]
+        keys = [key for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
+        texts = [(key.tag, key.value) for key in keys]
+        for index, text in enumerate(texts):
+            if text in texts[:index]:
+                return keys[index]
+        children = [child for pair in pairs for child in pair] if pairs else parts
+        waiting += [child for child in children if id(child) not in seen]
+        seen |= {id(child) for child in children}
+    return None
 
 
 def validate(value: Any, hint: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import yaml
 
 from deeprc import documents
 from deeprc.documents import (
@@ -123,6 +124,8 @@ def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any],
         ("9" * 5000, "f: is not YAML: "),
         ("{[1]: 2}", "f: is not YAML: "),
         ("a\0b", "f: is not YAML: "),
+        ("a: 1\nb: 2\na: 3", "f: line 3: expected each key once, found 'a' again"),
+        ("- x: {a: 1, 'a': 2}", "f: line 1: expected each key once, found 'a' again"),
     ],
 )
 def test_yaml_that_is_not_read(text: str, message: str) -> None:
@@ -130,6 +133,28 @@ def test_yaml_that_is_not_read(text: str, message: str) -> None:
         parse_yaml(text, source="f")
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["0100", "-017", "0x10", "0b11", "1:30", "1:30.5"])
+def test_only_decimal_numbers_are_numbers(text: str) -> None:
+    """In YAML 1.1 these are 64, -15, 16, 3, 90 and 90.5."""
+    assert parse_yaml(f"a: {text}", source="f") == {"a": text}
+    assert parse_yaml(yaml.safe_dump({"a": text}), source="f") == {"a": text}
+
+
+@pytest.mark.parametrize(
+    "value", [0, -12, 10**12, 0.5, -1.5e-30, 1e300, float("inf"), True, None, "1e5", "0", "~", "yes"]
+)
+def test_values_that_were_written_are_read_as_they_were(value: Any) -> None:
+    assert parse_yaml(yaml.safe_dump({"a": value}), source="f") == {"a": value}
+
+
+def test_a_key_may_be_there_in_several_mappings() -> None:
+    assert parse_yaml("a: {a: 1}\nb: &b {a: 2}\nc: {<<: *b, a: 3}", source="f") == {
+        "a": {"a": 1},
+        "b": {"a": 2},
+        "c": {"a": 3},
+    }
 
 
 def test_aliases_are_read_where_they_are_few() -> None:
