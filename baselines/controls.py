@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.baselines.diversity import compute_shannon_entropy
 from deeprc.baselines.gene_usage import (
     compute_centred_log_ratios,
     count_genes_by_field,
@@ -121,8 +122,7 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     values, times = np.unique(np.asarray(counts, np.float64), return_counts=True)
     total = float(values @ times)
     share = values / total
-    # exact if all counts are equal: the rounding of a sum would be a feature of its own
-    entropy = float(np.log(n) if len(values) == 1 else np.log(total) - times @ (share * np.log(values)))
+    entropy = compute_shannon_entropy(values, times)
     first, second = (float(times[values == value].sum()) for value in (1, 2))
     last = np.cumsum(times)
     ranks = times * (2 * last - times + 1) / 2  # sum of the ranks, from 1, of the sequences with equal counts

@@ -31,6 +31,7 @@ __all__ = [
     "compute_diversity_features",
     "compute_diversity_table",
     "compute_rarefied_richness",
+    "compute_shannon_entropy",
     "find_common_depth",
     "prepare_abundances",
 ]
@@ -161,8 +162,7 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
         return np.zeros(len(DIVERSITY_FEATURES))
     richness, total = int(times.sum()), int(values @ times)
     share = values / total
-    # exact if all abundances are equal: the rounding of a sum would be a feature of its own
-    entropy = float(np.log(richness) if len(values) == 1 else -(times @ (share * np.log(share))))
+    entropy = compute_shannon_entropy(values, times)
     return np.array(
         [
             np.log1p(richness),
@@ -175,6 +175,19 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
             _sum_largest(values, times, _N_LARGEST) / total,
         ]
     )
+
+
+def compute_shannon_entropy(values: NDArray[Any], times: Integers) -> float:
+    """Return Shannon's entropy, -sum(p log p), of the shares p of the clones.
+
+    `values` are the different abundances, and `times` the number of clones with each, (A,) each. If all abundances are
+    equal, the entropy is exactly the logarithm of the number of clones: otherwise the rounding of a sum would become a
+    feature, because features are scaled to the same spread.
+    """
+    if len(values) == 1:
+        return float(np.log(times.sum()))
+    share = values / (values @ times)
+    return float(-(times @ (share * np.log(share))))
 
 
 def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
