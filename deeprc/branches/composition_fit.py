@@ -27,7 +27,7 @@ from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
-from deeprc.branches.donors import count_cases, count_standard_errors
+from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.linear_function import Kind, LinearFunction
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -42,12 +42,12 @@ _N_FOLDS = 10
 _FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
 _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
 _N_BINS = 4  # number of bins of numbers, by which folds are stratified
-_MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a branch
-_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
-"""The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_cases) standard errors."""
+_MIN_UNITS = 16  # see `count_units`; with fewer units, one in four cohorts without a signal would get a branch
+_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_UNITS = 1.5, 10.0
+"""The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_units) standard errors."""
 
-_FEW_CASES, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
-"""With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
+_FEW_UNITS, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
+"""With fewer than 50 units, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
 
 In so few repertoires the search finds strong motifs only; otherwise the network would learn from random weights alone.
 """
@@ -219,8 +219,8 @@ class _Problem:
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
-    n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
-    if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
+    n_units = count_units(problem.groups, None if problem.is_number else target, n=len(target))
+    if n_units < _MIN_UNITS or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
     kinds = list_models(problem.features, is_number=problem.is_number)
     if not kinds:
@@ -232,7 +232,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
             *(_fit_slope(scores, target, problem.is_number) for scores in scores_by_setting), strict=True
         )
         settings = [(models, C) for models in kinds for C in models.Cs]
-        min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
+        min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
         few_kmers = [i for i, (models, _) in enumerate(settings) if models.reads_few_kmers]
         others = [i for i, (models, _) in enumerate(settings) if not models.reads_few_kmers]
         best, evidence = _choose_setting(
@@ -241,7 +241,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         best, evidence = _consider_few_kmers(
             few_kmers, (others[best], evidence), loss_decreases, problem.groups, min_evidence
         )
-        if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_cases < _FEW_CASES else min_evidence):
+        if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
         models, C = settings[best]
         function, scores = models.fit(target, problem.known, C, slope=slopes[best])

@@ -185,7 +185,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
     """With 48 repertoires, 1.5 + 10 / 48 = 1.71 standard errors are clear."""
     allow_dense_models_only(monkeypatch, 1.0, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
-    monkeypatch.setattr(composition_fit, "_FEW_CASES", few)
+    monkeypatch.setattr(composition_fit, "_FEW_UNITS", few)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: evidence)
     fitted = fit_status(tilted)
     assert ("none" if fitted is None else "doubtful" if fitted.branch.is_doubtful else "clear") == expected
@@ -275,7 +275,7 @@ def test_too_few_labels_give_no_branch(tilted: RepertoireDataset, labels: Floats
 
 @pytest.mark.slow
 def test_a_donor_with_both_labels_counts_twice(tilted: RepertoireDataset) -> None:
-    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen cases."""
+    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen units."""
     both, one_each = np.arange(N) % 8, np.arange(N) // 6
     assert fit_status(tilted, both) is not None
     assert fit_status(tilted, one_each) is None
