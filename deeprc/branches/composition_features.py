@@ -145,18 +145,18 @@ class CompositionFeatures:
             for field, names in self.genes.items()
             if names
         ]
-        shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
+        top_shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
         expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
         gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
         if with_counts:
-            shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
+            top_shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
             gene_expansion = compute_gene_expansion_table(dataset, self.genes)
         weights = self.size_weights
-        has_shares, has_expansion = (~np.isnan(rows).any(axis=1) for rows in (shares, expansion))
+        has_top_shares, has_expansion = (~np.isnan(rows).any(axis=1) for rows in (top_shares, expansion))
         self.known_weights: dict[Kind, Floats] = {
             "kmers": weights,
             "genes": weights,
-            "abundances": weights * has_shares,
+            "abundances": weights * has_top_shares,
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
         }
@@ -164,7 +164,7 @@ class CompositionFeatures:
         self._columns: dict[Kind, _KmerColumns | _ScaledColumns] = {
             "kmers": _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights),
             "genes": _ScaledColumns(gene_rows, weights, scale="standard"),
-            "abundances": _ScaledColumns(_fill_unknown(shares, weights), weights, scale="standard"),
+            "abundances": _ScaledColumns(_fill_unknown(top_shares, weights), weights, scale="standard"),
             "expansion": _KmerColumns(_fill_unknown(expansion, weights), weights),
             "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
         }
