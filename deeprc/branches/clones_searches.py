@@ -119,20 +119,15 @@ def _make_searches_of_output(
         is_up = direction == "up"
         if is_number:
             donor_means = _average_by_donor(labels, groups)
-            ranks, values = (
-                compute_double_ranks(donor_means if is_up else -donor_means),
-                (labels - task.mean) / task.scale,
-            )
-            units = CountedUnits.of(dataset, ranks, groups)
-            searches.append(
-                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)
-            )
+            test_labels = compute_double_ranks(donor_means if is_up else -donor_means)
+            values = (labels - task.mean) / task.scale
         else:
-            expected = (positive == is_up).astype(np.int64)
-            units = CountedUnits.of(dataset, expected, groups)
-            searches.append(
-                CloneSearch(output, direction, "odds", FISHER, rows, dataset, units, expected * 1.0, folds, groups)
-            )
+            test_labels = (positive == is_up).astype(np.int64)
+            values = test_labels * 1.0
+        kind: EvidenceKind = "rate" if is_number else "odds"
+        test = RANK_SUM if is_number else FISHER
+        units = CountedUnits.of(dataset, test_labels, groups)
+        searches.append(CloneSearch(output, direction, kind, test, rows, dataset, units, values, folds, groups))
     return searches
 
 
