@@ -48,12 +48,12 @@ def find_run_cautions(
         AUCs within the values of columns, by target.
     """
     return [
-        *_warn_of_no_held_out(performance),
-        *_warn_of_chance(performance),
-        *_warn_of_shared_donors(metadata, performance),
+        *_find_no_held_out_cautions(performance),
+        *_find_chance_cautions(performance),
+        *_find_shared_donor_cautions(metadata, performance),
         *find_control_cautions(controls, within or {}),
-        *_warn_of_few_repertoires(performance),
-        *_warn_of_overfitting(performance),
+        *_find_few_repertoires_cautions(performance),
+        *_find_overfitting_cautions(performance),
     ]
 
 
@@ -65,7 +65,7 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
         yield target, [(contrast, auc) for contrast, auc in aucs if auc is not None]
 
 
-def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
+def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning if no held-out repertoires can say how good the network is."""
     if performance.held_out is None:
         text = (
@@ -104,7 +104,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "no-interval", {"target": numeric.target})
 
 
-def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
+def _find_chance_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target for which the network is not significantly better than chance."""
     for target, aucs in _iterate_aucs(performance):
         poor = [(contrast, auc) for contrast, auc in aucs if auc.low <= 0.5]
@@ -153,7 +153,7 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
     )
 
 
-def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     """Return warnings about donors in several parts of the split, and about held-out parts with few donors."""
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
@@ -228,7 +228,7 @@ def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]
     )
 
 
-def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
+def _find_few_repertoires_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target with few held-out repertoires, so that its metric is uncertain."""
     part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
@@ -258,7 +258,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": r2.n})
 
 
-def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
+def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target that is predicted much better on training than on validation repertoires."""
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
@@ -281,7 +281,7 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
             details = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", details)
     for numeric in performance.numeric_targets:
-        yield from _warn_of_overfitted_numeric_target(numeric, performance, explanation)
+        yield from _find_overfitted_number_cautions(numeric, performance, explanation)
 
 
 def _is_overfitted(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -289,7 +289,7 @@ def _is_overfitted(training: float, validation: float, low: float, chance: float
     return low > chance and validation < low and training - validation > gap
 
 
-def _warn_of_overfitted_numeric_target(
+def _find_overfitted_number_cautions(
     numeric: NumericTarget, performance: Performance, explanation: str
 ) -> Iterator[Caution]:
     training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
