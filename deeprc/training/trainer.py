@@ -143,17 +143,17 @@ class Trainer:
 
     def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
-        genes = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
-        network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, genes=genes)
+        gene_names = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
+        network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, gene_names=gene_names)
         if load_weights and self.config.network.embedding_weights is not None:
             network.embedding.load_weights(Path(self.config.network.embedding_weights))
         return network
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
-        genes = self.network.gene_names
-        device = choose_cache_device(dataset, choice, self.device, with_genes=genes is not None)
-        return Collator(dataset, self.config.network.abundance, genes=genes, device=device)
+        gene_names = self.network.gene_names
+        device = choose_cache_device(dataset, choice, self.device, with_genes=gene_names is not None)
+        return Collator(dataset, self.config.network.abundance, gene_names=gene_names, device=device)
 
     @property
     def _changes_batches(self) -> bool:
