@@ -43,8 +43,7 @@ from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
-from deeprc.training.motif_start import start_network
-from deeprc.training.network_start import fit_branches_and_find_motifs
+from deeprc.training.network_start import fit_branches_and_find_motifs, start_network
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
