@@ -176,14 +176,14 @@ def find_candidates(
         Gene fields that are part of a clone.
     """
     limit = max(1, _MAX_CANDIDATES // max(1, len(searches)))
-    selections = [_find_weakly_associated(clones, search, limit) for search in searches]
-    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(fold_result[0] for fold_result in selections)]))
+    by_search = [_find_weakly_associated(clones, search, limit) for search in searches]
+    indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(candidates for candidates, _ in by_search)]))
     candidates = CloneSet(dataset.take_clones(clones.representative[indices], fields))
     candidates = candidates.take(compute_content_order(candidates))
     rows, first = np.unique(dataset.repertoire_indices, return_index=True)
     carried = _find_carried(candidates, dataset[first])
     return CloneCandidates(
-        candidates, [fold_result[1] for fold_result in selections], rows, carried, *_list_neighbours(candidates)
+        candidates, [levels for _, levels in by_search], rows, carried, *_list_neighbours(candidates)
     )
 
 
@@ -269,10 +269,10 @@ def choose_final_matches(by_fold: CandidatesByFold) -> ChosenMatches:
 def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
     """Return the matches that are chosen in the selection with this index."""
     search, candidates, left_out = by_fold.search, by_fold.candidates, by_fold.left_out[selection]
-    kept = by_fold.repertoires.labels[~left_out[by_fold.repertoires.label_folds]]
+    kept_labels = by_fold.repertoires.labels[~left_out[by_fold.repertoires.label_folds]]
     label_sums, n_carriers, n_different = np.moveaxis(by_fold.sums[..., ~left_out].sum(axis=3), 1, 0)  # (2, J) each
     exact, substituted = (
-        search.test.p_values(label_sums[match], n_carriers[match], kept) for match in (EXACT, ONE_SUBSTITUTION)
+        search.test.p_values(label_sums[match], n_carriers[match], kept_labels) for match in (EXACT, ONE_SUBSTITUTION)
     )
     is_eligible = (exact < by_fold.levels[selection]) & (n_different[EXACT] >= MIN_CARRIERS)
     p_values = np.where(is_eligible, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)  # (2, J)
@@ -280,9 +280,9 @@ def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
     order = order[p_values.ravel()[order] < 1]
     matches = np.full(len(is_eligible), NO_MATCH, np.int64)
     _assign_matches(order, candidates.neighbour_offsets, candidates.neighbours, matches)
-    chosen = matches.clip(EXACT), np.arange(len(matches))
+    cells = matches.clip(EXACT), np.arange(len(matches))  # of the match of each candidate in arrays (2, J)
     return ChosenMatches(
-        matches, np.where(matches == NO_MATCH, 1.0, p_values[chosen]), label_sums[chosen], n_carriers[chosen]
+        matches, np.where(matches == NO_MATCH, 1.0, p_values[cells]), label_sums[cells], n_carriers[cells]
     )
 
 

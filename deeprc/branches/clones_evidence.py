@@ -20,9 +20,9 @@ __all__ = [
     "HeldOutEvidence",
     "choose_evidence_sign",
     "compute_evidence",
+    "compute_held_out_evidence",
     "compute_loss",
     "fit_evidence",
-    "hold_out",
 ]
 
 EvidenceKind = Literal["odds", "rate"]
@@ -64,12 +64,12 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
     if kind == "odds":
         parameters[:] = fit_two_beta_binomials(k, n, values > 0).ravel()
         return parameters
-    usual = float(np.log((k.sum() + 0.5) / (n.sum() + 1.0)))
-    rates = _log_rates(k, n, usual)
+    overall_log_rate = float(np.log((k.sum() + 0.5) / (n.sum() + 1.0)))
+    rates = _compute_log_rates(k, n, overall_log_rate)
     centred, spread = rates - rates.mean(), rates.var()
     if spread > 0:
         slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
-        parameters[:3] = slope, rates.mean(), usual
+        parameters[:3] = slope, rates.mean(), overall_log_rate
     return parameters
 
 
@@ -83,12 +83,12 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
     k = np.minimum(k, n)  # one sequence may retrieve several clones
     if kind == "odds":
         return compute_beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
-    return np.where(np.asarray(n) > 0, parameters[0] * (_log_rates(k, n, parameters[2]) - parameters[1]), 0.0)
+    return np.where(np.asarray(n) > 0, parameters[0] * (_compute_log_rates(k, n, parameters[2]) - parameters[1]), 0.0)
 
 
-def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
-    """Return log rates, (B,), after adding half a clone at the usual rate, which shrinks those of small repertoires."""
-    return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
+def _compute_log_rates(k: ArrayLike, n: ArrayLike, overall_log_rate: float) -> Floats:
+    """Return log rates, (B,), after adding half a clone at the overall rate, which shrinks those of few clones."""
+    return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-overall_log_rate))))
 
 
 class HeldOutEvidence(NamedTuple):
@@ -106,7 +106,7 @@ class HeldOutEvidence(NamedTuple):
     baseline_outputs: Floats
 
 
-def hold_out(
+def compute_held_out_evidence(
     kind: EvidenceKind, counts: NDArray[np.int64], n: NDArray[np.int64], values: Floats, folds: NDArray[np.int64]
 ) -> HeldOutEvidence:
     """Return the evidence for each repertoire by parameters that were fitted without its fold.

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from scipy.stats import rankdata
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
-from deeprc.baselines.carrier_counts import find_associated_clones
+from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
@@ -35,7 +36,7 @@ from deeprc.branches.clones_candidates import (
     count_held_out_matches,
     find_candidates,
 )
-from deeprc.branches.clones_evidence import HeldOutEvidence, compute_loss, fit_evidence, hold_out
+from deeprc.branches.clones_evidence import HeldOutEvidence, compute_held_out_evidence, compute_loss, fit_evidence
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
@@ -59,6 +60,22 @@ _SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Scales of scores that are tried to compute the decrease of a loss.
 
 Scores of small cohorts are overconfident, and the network learns their scale."""
+
+
+_MATCHINGS = ("exact", "one substitution", "wildcard")
+
+
+class _Alternative(NamedTuple):
+    """How clones are matched, and the largest p-value of an associated clone."""
+
+    matching: str
+    threshold: float
+
+
+def _get_alternative(index: int) -> _Alternative:
+    """Return an alternative by its index among the A alternatives, see `_SearchResult.counts`."""
+    matching, threshold = divmod(index, len(THRESHOLDS))
+    return _Alternative(_MATCHINGS[matching], THRESHOLDS[::-1][threshold])
 
 
 @dataclass(frozen=True)
@@ -90,8 +107,7 @@ class _SearchResult:
         The search.
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
-        The alternatives with exact matches come first, then those with one substitution, then those with wildcard
-        clones; each kind goes from the strictest threshold to the loosest.
+        The alternatives are in the order of `_MATCHINGS`, each from the strictest threshold to the loosest.
     final_matches
         Matches of the candidates that are chosen on all folds.
     held_out
@@ -112,6 +128,15 @@ class _SearchResult:
     wildcards: WildcardClones | None
     scores: Floats
 
+    @property
+    def alternative(self) -> _Alternative:
+        """The alternative that is chosen on all folds."""
+        return _get_alternative(self.best)
+
+    def find_tested(self, clones: _CohortClones) -> CloneCarriers:
+        """Return the clones that this alternative tests."""
+        return clones.shared if self.wildcards is None else self.wildcards
+
     def is_useful(self, clones: _CohortClones) -> bool:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
@@ -123,8 +148,7 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        tested = clones.shared if self.wildcards is None else self.wildcards
-        return z > _MIN_Z or exceeds_permutations(tested, self.search)
+        return z > _MIN_Z or exceeds_permutations(self.find_tested(clones), self.search)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
@@ -177,14 +201,14 @@ def _run_search(
     if wildcards is not None:
         counts_by_kind.append(_count_out_of_fold(wildcards, search, wildcards.residues))
     counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in counts_by_kind])
-    held_out = hold_out(search.kind, counts, n, search.values, search.folds)
+    held_out = compute_held_out_evidence(search.kind, counts, n, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores, donors = np.zeros(len(n)), renumber_donors(search.groups, len(n))
     for fold in range(search.n_folds):
         out = search.folds == fold
         scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out], donors[~out]), out]
     final, best = choose_final_matches(by_fold), _find_best_alternative(losses, donors)
-    chosen_wildcards = wildcards if best >= 2 * len(THRESHOLDS) else None
+    chosen_wildcards = wildcards if _get_alternative(best).matching == "wildcard" else None
     return _SearchResult(search, counts, final, held_out, best, chosen_wildcards, scores)
 
 
@@ -249,36 +273,62 @@ def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
     return np.asarray(sum(result.search.sign * result.scores for result in results))
 
 
+class _ChosenClones(NamedTuple):
+    """The J clones of a memory, with the match, the p-value, and the label sum and number of carriers of each, (J,)."""
+
+    clones: CloneSet
+    matches: Integers
+    p_values: Floats
+    label_sums: Integers
+    n_carriers: Integers
+
+    def take(self, rows: Integers) -> _ChosenClones:
+        """Return some of the clones, by their rows."""
+        return _ChosenClones(self.clones.take(rows), *(column[rows] for column in self[1:]))
+
+
 def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integers) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
-    search, final = result.search, result.final_matches
-    threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
-    wildcards = result.wildcards
-    tested = clones.shared if wildcards is None else wildcards
-    associated = find_associated_clones(tested, search.units, threshold, search.test)
-    if result.best < len(THRESHOLDS) or wildcards is not None:
-        chosen = CloneSet(search.dataset.take_clones(tested.representative[associated.indices], clones.fields))
-        matches = (
-            np.full(len(chosen), EXACT) if wildcards is None else WILDCARD + wildcards.positions[associated.indices]
-        )
-        p_values, sums = associated.p_values, (associated.label_sums, associated.n_carriers)
+    search, (matching, threshold) = result.search, result.alternative
+    associated = find_associated_clones(result.find_tested(clones), search.units, threshold, search.test)
+    if matching == "one substitution":
+        chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
     else:
-        kept = np.flatnonzero(final.p_values < threshold)
-        chosen, matches, p_values = (
-            clones.candidates.clones.take(kept),
-            final.matches[kept],
-            final.p_values[kept],
-        )
-        sums = final.label_sums[kept], final.n_carriers[kept]
+        chosen = _choose_associated(result, clones, associated)
     counts = result.counts[result.best, :, -1]
     parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
-    if len(chosen) == 0 or not parameters.any():
+    if len(chosen.clones) == 0 or not parameters.any():
         return None
-    order = compute_content_order(chosen, matches)
-    order = order[np.argsort(p_values[order], kind="stable")]
-    tests = np.stack([p_values, adjust_by_benjamini_hochberg(p_values, associated.n_tested)], axis=1)
-    columns = matches[order], _count_carriers_by_class(search, *sums)[order], tests[order]
-    return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
+    chosen = chosen.take(compute_content_order(chosen.clones, chosen.matches))
+    chosen = chosen.take(np.argsort(chosen.p_values, kind="stable"))
+    q_values = adjust_by_benjamini_hochberg(chosen.p_values, associated.n_tested)
+    return Memory(
+        search.output,
+        search.direction,
+        search.kind,
+        parameters,
+        chosen.clones,
+        chosen.matches,
+        _count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),
+        np.stack([chosen.p_values, q_values], axis=1),
+    )
+
+
+def _choose_associated(result: _SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
+    """Return the associated clones, which are matched exactly or, if they have a wildcard, at all other positions."""
+    rows = result.find_tested(clones).representative[associated.indices]
+    chosen = CloneSet(result.search.dataset.take_clones(rows, clones.fields))
+    matches = np.full(len(chosen), EXACT)
+    if result.wildcards is not None:
+        matches = WILDCARD + result.wildcards.positions[associated.indices]
+    return _ChosenClones(chosen, matches, associated.p_values, associated.label_sums, associated.n_carriers)
+
+
+def _choose_candidates(final: ChosenMatches, candidates: CloneCandidates, threshold: float) -> _ChosenClones:
+    """Return the candidates that are associated with their match, which is exact or with one substitution."""
+    rows = np.flatnonzero(final.p_values < threshold)
+    columns = final.matches[rows], final.p_values[rows], final.label_sums[rows], final.n_carriers[rows]
+    return _ChosenClones(candidates.clones.take(rows), *columns)
 
 
 def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:

@@ -16,7 +16,7 @@ from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.donors import count_cases, renumber_donors
+from deeprc.branches.donors import count_units, renumber_donors
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
@@ -24,10 +24,10 @@ from deeprc.tasks import Task
 __all__ = ["CloneSearch", "list_searches"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
-_MIN_CASES = 30
-"""Smallest number of cases, see `count_cases`, for which the branch is fitted.
+_MIN_UNITS = 30
+"""Smallest number of units, see `count_units`, for which the branch is fitted.
 
-With 18 to 24 cases, a branch that predicts the label prevented the attention from learning more; see
+With 18 to 24 units, a branch that predicts the label prevented the attention from learning more; see
 docs/experiments.md."""
 
 
@@ -96,7 +96,7 @@ def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
 def _make_searches_of_output(
     cohort: TrainingCohort, task: Task, class_index: int, output: int, rows: NDArray[np.int64], labels: Floats
 ) -> list[CloneSearch]:
-    """Return the searches of one output for clones that raise it and that lower it; none if there are too few cases.
+    """Return the searches of one output for clones that raise it and that lower it; none if there are too few units.
 
     If the task has several classes, the output is that of one class.
     """
@@ -108,7 +108,7 @@ def _make_searches_of_output(
     if len(rows) == 0 or positive.all() or not positive.any():
         return []
     groups = None if cohort.groups is None else cohort.groups[rows]
-    if count_cases(groups, None if is_number else positive, n=len(rows)) < _MIN_CASES:
+    if count_units(groups, None if is_number else positive, n=len(rows)) < _MIN_UNITS:
         return []
     folds = assign_inner_folds(dataset, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
@@ -119,20 +119,15 @@ def _make_searches_of_output(
         is_up = direction == "up"
         if is_number:
             donor_means = _average_by_donor(labels, groups)
-            ranks, values = (
-                compute_double_ranks(donor_means if is_up else -donor_means),
-                (labels - task.mean) / task.scale,
-            )
-            units = CountedUnits.of(dataset, ranks, groups)
-            searches.append(
-                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, units, values, folds, groups)
-            )
+            test_labels = compute_double_ranks(donor_means if is_up else -donor_means)
+            values = (labels - task.mean) / task.scale
         else:
-            expected = (positive == is_up).astype(np.int64)
-            units = CountedUnits.of(dataset, expected, groups)
-            searches.append(
-                CloneSearch(output, direction, "odds", FISHER, rows, dataset, units, expected * 1.0, folds, groups)
-            )
+            test_labels = (positive == is_up).astype(np.int64)
+            values = test_labels * 1.0
+        kind: EvidenceKind = "rate" if is_number else "odds"
+        test = RANK_SUM if is_number else FISHER
+        units = CountedUnits.of(dataset, test_labels, groups)
+        searches.append(CloneSearch(output, direction, kind, test, rows, dataset, units, values, folds, groups))
     return searches
 
 

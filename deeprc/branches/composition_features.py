@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
-from deeprc.baselines.standardised_columns import StandardisedColumns
+from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
@@ -39,6 +39,39 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 __all__ = ["CompositionFeatures"]
 
 _N_LETTERS = len(AMINO_ACIDS)
+
+
+class _ScaledColumns:
+    """Features of one kind, in the form of inner products between repertoires.
+
+    Parameters
+    ----------
+    rows
+        Features, (B, F).
+    weights
+        Weights of the repertoires, (B,).
+    scale
+        Scale of the features, see `StandardisedColumns`.
+
+    Attributes
+    ----------
+    rows, centre
+        Features, (B, F), and their means, (F,).
+    products
+        Inner products between repertoires, (B, B), divided by the mean of their diagonal; None if no feature varies.
+    """
+
+    def __init__(self, rows: NDArray[Any], weights: Floats, *, scale: ColumnScaling) -> None:
+        self.rows = rows
+        self._columns = StandardisedColumns(rows, scale=scale, weights=weights)
+        self.centre = self._columns.centre
+        gram = self._columns.compute_gram()
+        mean = float(np.trace(gram)) / max(len(gram), 1)
+        self._factor, self.products = (1 / mean, gram / mean) if mean > 0 else (0.0, None)
+
+    def combine(self, dual: Floats, *, divisor: int = 1) -> Floats:
+        """Return the sum of the features of the repertoires times their weights, (B,), over a divisor: (F,)."""
+        return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
 
 
 class _KmerColumns:
@@ -58,27 +91,23 @@ class _KmerColumns:
     shorter
         Features of the k-mers with one residue fewer, (B, 20 ** (k - 1)) float32.
     products
-        Inner products between repertoires, (B, B); None if no feature varies.
+        Means over the lengths of the inner products between repertoires, (B, B); None if no feature varies.
     """
 
     def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
-        self._columns = [StandardisedColumns(rows, scale="common", weights=weights)]
-        self.shorter = _sum_last_residue(rows)
-        rows = self.shorter
+        self._by_length: list[_ScaledColumns] = []
         while rows.shape[1] >= _N_LETTERS:
-            self._columns.append(StandardisedColumns(rows, scale="common", weights=weights))
+            self._by_length.append(_ScaledColumns(rows, weights, scale="common"))
             rows = _sum_last_residue(rows)
-        self.centre = self._columns[0].centre
-        parts = [_scale_to_unit_diagonal(columns.compute_gram()) for columns in self._columns]
-        self._scales = [scale / len(parts) for scale, _ in parts]
-        varying = [products for _, products in parts if products is not None]
-        self.products = np.asarray(sum(varying) / len(parts)) if varying else None
+        self.centre, self.shorter = self._by_length[0].centre, self._by_length[1].rows
+        varying = [columns.products for columns in self._by_length if columns.products is not None]
+        self.products = np.asarray(sum(varying) / len(self._by_length)) if varying else None
 
     def combine(self, dual: Floats) -> Floats:
         """Return the sum of the features of the repertoires times their weights, (B,): (20 ** k,)."""
-        total = np.zeros(self._columns[0].shape[1])
-        for columns, scale in zip(self._columns, self._scales, strict=True):
-            weights = scale * columns.factor * columns.compute_products(dual)
+        total = np.zeros(len(self.centre))
+        for columns in self._by_length:
+            weights = columns.combine(dual, divisor=len(self._by_length))
             total += np.repeat(weights, len(total) // len(weights))
         return total
 
@@ -110,41 +139,38 @@ class CompositionFeatures:
 
     def __init__(self, dataset: RepertoireDataset, *, with_counts: bool = True) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
-        self._kmers = _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), self.size_weights)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         ratios = [
             compute_centred_log_ratios(count_named_genes(dataset, field, names))
             for field, names in self.genes.items()
             if names
         ]
-        shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
+        top_shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
         expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
         gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
         if with_counts:
-            shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
+            top_shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
             gene_expansion = compute_gene_expansion_table(dataset, self.genes)
         weights = self.size_weights
-        known, ranked = (weights * ~np.isnan(rows).any(axis=1) for rows in (shares, expansion))
-        self.known_weights: dict[Kind, Floats] = {"kmers": weights, "genes": weights, "abundances": known}
-        self.known_weights |= {"expansion": ranked, "gene_expansion": ranked}
-        self._rows = {
-            "genes": np.hstack([np.zeros((len(dataset), 0)), *ratios]),
-            "abundances": _fill_unknown(shares, weights),
-            "gene_expansion": _fill_unknown(gene_expansion, weights),
+        has_top_shares, has_expansion = (~np.isnan(rows).any(axis=1) for rows in (top_shares, expansion))
+        self.known_weights: dict[Kind, Floats] = {
+            "kmers": weights,
+            "genes": weights,
+            "abundances": weights * has_top_shares,
+            "expansion": weights * has_expansion,
+            "gene_expansion": weights * has_expansion,
         }
-        self._columns = {
-            kind: StandardisedColumns(rows, scale="common" if kind == "gene_expansion" else "standard", weights=weights)
-            for kind, rows in self._rows.items()
+        gene_rows = np.hstack([np.zeros((len(dataset), 0)), *ratios])
+        self._columns: dict[Kind, _KmerColumns | _ScaledColumns] = {
+            "kmers": _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights),
+            "genes": _ScaledColumns(gene_rows, weights, scale="standard"),
+            "abundances": _ScaledColumns(_fill_unknown(top_shares, weights), weights, scale="standard"),
+            "expansion": _KmerColumns(_fill_unknown(expansion, weights), weights),
+            "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
         }
-        scaled = {kind: _scale_to_unit_diagonal(columns.compute_gram()) for kind, columns in self._columns.items()}
-        self._scales = {kind: scale for kind, (scale, _) in scaled.items()}
-        self._expansion = _KmerColumns(_fill_unknown(expansion, weights), weights)
-        kmers = {"kmers": self._kmers, "expansion": self._expansion}
-        self.centre = LinearFunction(**{kind: columns.centre for kind, columns in (kmers | self._columns).items()})
-        products = {kind: kmer.products for kind, kmer in kmers.items()}
-        products |= {kind: kind_products for kind, (_, kind_products) in scaled.items()}
+        self.centre = LinearFunction(**{kind: columns.centre for kind, columns in self._columns.items()})
         self.products: dict[Kind, Floats] = {
-            kind: kind_products for kind in get_args(Kind) if (kind_products := products[kind]) is not None
+            kind: columns.products for kind, columns in self._columns.items() if columns.products is not None
         }
 
     def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
@@ -157,14 +183,13 @@ class CompositionFeatures:
         shares
             Shares of the kinds of features in the inner products to which the weights belong.
         """
-        weights = {"kmers": self._kmers.combine(dual), "expansion": self._expansion.combine(dual)}
-        for kind, columns in self._columns.items():
-            weights[kind] = self._scales[kind] * columns.factor * columns.compute_products(dual)
-        return LinearFunction(**{kind: shares.get(kind, 0) * weights[kind] for kind in get_args(Kind)})
+        weights = {kind: shares.get(kind, 0) * columns.combine(dual) for kind, columns in self._columns.items()}
+        return LinearFunction(**weights)
 
     def get_rows(self, kind: SparseKind) -> NDArray[Any]:
         """Return the features of one kind, unscaled: of the genes, (B, G), or of 3-mers, (B, E)."""
-        return self._kmers.shorter if kind == "kmers" else self._rows[kind]
+        columns = self._columns[kind]
+        return columns.shorter if isinstance(columns, _KmerColumns) else columns.rows
 
     def make_sparse_function(self, kind: SparseKind, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the features of `get_rows`, (G,) or (E,)."""
@@ -187,9 +212,3 @@ def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:
     total = weights[known].sum()
     mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])
     return np.where(known[:, None], rows, mean).astype(rows.dtype)
-
-
-def _scale_to_unit_diagonal(gram: Floats) -> tuple[float, Floats | None]:
-    """Return a factor and the inner products times it, so that their mean diagonal is 1; 0 and None if all are 0."""
-    mean = float(np.trace(gram)) / max(len(gram), 1)
-    return (1 / mean, gram / mean) if mean > 0 else (0.0, None)

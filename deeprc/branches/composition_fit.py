@@ -1,19 +1,20 @@
 """Fit of the branch `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
-For each output, a penalised linear model is fitted to the features of the repertoires. The
-settings are the kind of the models (which features, which penalty; see `composition_models`) and the weight of the
-losses, C. The network learns a gain for each branch, so settings are compared by the cross entropy of held-out
-repertoires after the best slope and intercept for their scores. This slope is part of the weights.
+For each output, a penalised linear model is fitted to the features of the repertoires. A setting is the kind of the
+models (which features, which penalty; see `composition_models`) with the weight of the losses, C. The network learns a
+gain for each branch, so settings are compared by the cross entropy of held-out repertoires after the best slope and
+intercept for their scores. This slope is part of the weights.
 
-Letters: B repertoires, n of them with a label; T outputs, S settings, V values of C.
+Letters: B repertoires, n of them with a label; T outputs, V values of C.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
-from deeprc.branches.donors import count_cases, count_standard_errors
+from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.linear_function import Kind, LinearFunction
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -42,12 +43,12 @@ _N_FOLDS = 10
 _FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
 _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
 _N_BINS = 4  # number of bins of numbers, by which folds are stratified
-_MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a branch
-_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
-"""The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_cases) standard errors."""
+_MIN_UNITS = 16  # see `count_units`; with fewer units, one in four cohorts without a signal would get a branch
+_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_UNITS = 1.5, 10.0
+"""The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_units) standard errors."""
 
-_FEW_CASES, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
-"""With fewer than 50 cases, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
+_FEW_UNITS, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
+"""With fewer than 50 units, a decrease of one standard error is enough for a doubtful branch (`Branch.is_doubtful`).
 
 In so few repertoires the search finds strong motifs only; otherwise the network would learn from random weights alone.
 """
@@ -217,78 +218,101 @@ class _Problem:
     is_number: bool
 
 
+class _Setting(NamedTuple):
+    """Models of one kind with one C, and how well they predict left-out repertoires.
+
+    Attributes
+    ----------
+    models, C
+        The models, and the weight of the losses.
+    scores, slope
+        Cross-fitted scores of the repertoires with a label, (n,), and their best slope.
+    loss_decreases
+        Decrease of the loss of each of these repertoires by the scores, (n,).
+    """
+
+    models: Models
+    C: float
+    scores: Floats
+    slope: float
+    loss_decreases: Floats
+
+    @property
+    def reads_expansion(self) -> bool:
+        """Whether the models have features of expanded clones."""
+        return not {"expansion", "gene_expansion"}.isdisjoint(self.models.kinds)
+
+
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
-    n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
-    if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
+    n_units = count_units(problem.groups, None if problem.is_number else target, n=len(target))
+    if n_units < _MIN_UNITS or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
-    kinds = list_models(problem.features, is_number=problem.is_number)
-    if not kinds:
+    all_models = list_models(problem.features, is_number=problem.is_number)
+    if not all_models:
         return None
     with limit_blas_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
-        scores_by_setting = np.concatenate([_cross_fit_scores(problem, models, target) for models in kinds])  # (S, n)
-        slopes, loss_decreases = zip(
-            *(_fit_slope(scores, target, problem.is_number) for scores in scores_by_setting), strict=True
-        )
-        settings = [(models, C) for models in kinds for C in models.Cs]
-        min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases
-        few_kmers = [i for i, (models, _) in enumerate(settings) if models.reads_few_kmers]
-        others = [i for i, (models, _) in enumerate(settings) if not models.reads_few_kmers]
-        best, evidence = _choose_setting(
-            [settings[i][0].kinds for i in others], [loss_decreases[i] for i in others], problem.groups, min_evidence
-        )
-        best, evidence = _consider_few_kmers(
-            few_kmers, (others[best], evidence), loss_decreases, problem.groups, min_evidence
-        )
-        if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_cases < _FEW_CASES else min_evidence):
+        settings = [setting for models in all_models for setting in _try_settings(problem, models, target)]
+        few_kmers = [setting for setting in settings if setting.models.reads_few_kmers]
+        others = [setting for setting in settings if not setting.models.reads_few_kmers]
+        min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
+        best, evidence = _choose_setting(others, problem.groups, min_evidence)
+        best, evidence = _consider_few_kmers(few_kmers, (best, evidence), problem.groups, min_evidence)
+        if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
-        models, C = settings[best]
-        function, scores = models.fit(target, problem.known, C, slope=slopes[best])
-    scores[problem.known] = slopes[best] * scores_by_setting[best]
-    return _Model(function, models.kinds, scores, float(loss_decreases[best].mean()), evidence > min_evidence)
+        function, scores = best.models.fit(target, problem.known, best.C, slope=best.slope)
+    scores[problem.known] = best.slope * best.scores
+    return _Model(
+        function, best.models.kinds, scores, float(best.loss_decreases.mean()), is_clear=evidence > min_evidence
+    )
+
+
+def _try_settings(problem: _Problem, models: Models, target: Floats) -> Iterator[_Setting]:
+    """Yield the setting of each C, with cross-fitted scores."""
+    for C, scores in zip(models.Cs, _cross_fit_scores(problem, models, target), strict=True):
+        yield _Setting(models, C, scores, *_fit_slope(scores, target, problem.is_number))
 
 
 def _choose_setting(
-    kinds: Sequence[Sequence[Kind]],
-    loss_decreases: Sequence[Floats],
-    groups: NDArray[np.int64] | None,
-    min_evidence: float,
-) -> tuple[int, float]:
+    settings: Sequence[_Setting], groups: NDArray[np.int64] | None, min_evidence: float
+) -> tuple[_Setting, float]:
     """Return the setting that lowers the mean loss most, and the evidence that it does so, in standard errors.
 
     If it reads features of expanded clones and the evidence is not clear, it may be the best setting without them.
 
     Parameters
     ----------
-    kinds, loss_decreases
-        Kinds of features, and decrease of each repertoire's loss, (n,), of each setting.
+    settings
+        Settings to choose from, at least one.
     groups
         Donor of each repertoire, see `_Problem`.
     min_evidence
         Evidence above which a setting is clear.
     """
-    means = np.array([loss_decrease.mean() for loss_decrease in loss_decreases])
-    reads_expansion = np.array([not {"expansion", "gene_expansion"}.isdisjoint(kind) for kind in kinds])
 
-    def measure(setting: int) -> tuple[int, float]:
-        evidence = count_standard_errors(loss_decreases[setting], groups)
-        return setting, evidence - _EXTRA_FOR_EXPANSION * bool(reads_expansion[setting])
+    def measure(setting: _Setting) -> tuple[_Setting, float]:
+        evidence = count_standard_errors(setting.loss_decreases, groups)
+        return setting, evidence - _EXTRA_FOR_EXPANSION * setting.reads_expansion
 
-    best = measure(int(np.argmax(means)))
-    if best[1] > min_evidence or reads_expansion.all():
+    best = measure(_find_lowest_loss(settings))
+    without_expansion = [setting for setting in settings if not setting.reads_expansion]
+    if best[1] > min_evidence or not without_expansion:
         return best
-    without = measure(int(np.argmax(np.where(reads_expansion, -np.inf, means))))
-    return max(best, without, key=lambda setting_and_gain: setting_and_gain[1])
+    return max(best, measure(_find_lowest_loss(without_expansion)), key=lambda measured: measured[1])
+
+
+def _find_lowest_loss(settings: Sequence[_Setting]) -> _Setting:
+    """Return the first setting that lowers the mean loss most."""
+    return max(settings, key=lambda setting: setting.loss_decreases.mean())
 
 
 def _consider_few_kmers(
-    few_kmers: Sequence[int],
-    best: tuple[int, float],
-    loss_decreases: Sequence[Floats],
+    few_kmers: Sequence[_Setting],
+    best: tuple[_Setting, float],
     groups: NDArray[np.int64] | None,
     min_evidence: float,
-) -> tuple[int, float]:
+) -> tuple[_Setting, float]:
     """Return the setting to use, and its evidence: the best with a few k-mers, if it is convincing, or the given one.
 
     The one with a few k-mers must be clear with half a standard error to spare. If the given one is clear, too, it must
@@ -300,15 +324,15 @@ def _consider_few_kmers(
         Settings whose models use a few k-mers.
     best
         The best of the other settings, and its evidence.
-    loss_decreases, groups, min_evidence
-        As in `_choose_setting`, of all settings.
+    groups, min_evidence
+        As in `_choose_setting`.
     """
     if not few_kmers:
         return best
-    candidate = max(few_kmers, key=lambda setting: loss_decreases[setting].mean())
-    evidence = count_standard_errors(loss_decreases[candidate], groups) - _EXTRA_FOR_FEW_KMERS
-    lead = count_standard_errors(loss_decreases[candidate] - loss_decreases[best[0]], groups)
-    is_convincing = evidence > min_evidence and (best[1] <= min_evidence or lead > _MIN_LEAD)
+    candidate, (other, other_evidence) = _find_lowest_loss(few_kmers), best
+    evidence = count_standard_errors(candidate.loss_decreases, groups) - _EXTRA_FOR_FEW_KMERS
+    lead = count_standard_errors(candidate.loss_decreases - other.loss_decreases, groups)
+    is_convincing = evidence > min_evidence and (other_evidence <= min_evidence or lead > _MIN_LEAD)
     return (candidate, evidence) if is_convincing else best
 
 

@@ -15,7 +15,7 @@ Letters: B repertoires, l training and m left-out ones among them; F features, n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, get_args
 
@@ -136,27 +136,27 @@ class DenseModels(Models):
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        present = _mark_present(len(self.features.size_weights), left_out)
-        moved = np.asarray(
+        kept = _mark_kept(len(self.features.size_weights), left_out)
+        products = np.asarray(
             sum(
-                share * _centre_products(self.features.products[kind], self.features.known_weights[kind], present)
+                share * _centre_products(self.features.products[kind], self.features.known_weights[kind], kept)
                 for kind, share in self._shares.items()
             )
         )
-        gram, across = moved[np.ix_(training, training)], moved[np.ix_(left_out, training)]
-        return np.stack([across @ solution.weights for solution in self._path(gram, target, self.Cs)])
+        gram, across = products[np.ix_(training, training)], products[np.ix_(left_out, training)]
+        return np.stack([across @ solution.weights for solution in self._fit_path(gram, target, self.Cs)])
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         products = self.features.mix_inner_products(self._shares)
-        (solution,) = self._path(products[np.ix_(training, training)], target, [C])
+        (solution,) = self._fit_path(products[np.ix_(training, training)], target, [C])
         dual = np.zeros(len(products))
         dual[training] = slope * solution.weights
         return FittedFunction(self.features.make_linear_function(dual, self._shares), products @ dual)
 
-    @property
-    def _path(self) -> Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]:
-        return _fit_ridge_path if self.is_number else _fit_logistic_path
+    def _fit_path(self, gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+        """Yield the model for each C, from the inner products between the training repertoires, (l, l)."""
+        return (_fit_ridge_path if self.is_number else _fit_logistic_path)(gram, target, Cs)
 
 
 @dataclass(frozen=True)
@@ -185,38 +185,39 @@ class SparseModels(Models):
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        present = _mark_present(len(self.features.size_weights), left_out)
-        weights = self._fit_path(target, training, present, self.Cs)
+        kept = _mark_kept(len(self.features.size_weights), left_out)
+        weights = self._fit_path(target, training, kept, self.Cs)
         used = np.flatnonzero(weights.any(axis=0))
-        return np.asarray(weights[:, used] @ self._centre(used, present, left_out).T)
+        return np.asarray(weights[:, used] @ self._centre(used, kept, left_out).T)
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
         (kind,) = self.kinds
-        present = np.ones(len(self.features.size_weights), bool)
-        (weights,) = slope * self._fit_path(target, training, present, [C])
+        kept = np.ones(len(self.features.size_weights), bool)
+        (weights,) = slope * self._fit_path(target, training, kept, [C])
         used = np.flatnonzero(weights)
-        scores = self._centre(used, present, np.arange(len(present))) @ weights[used]
+        scores = self._centre(used, kept, np.arange(len(kept))) @ weights[used]
         return FittedFunction(self.features.make_sparse_function(kind, weights), scores)
 
     def _fit_path(
-        self, target: Floats, training: NDArray[np.int64], present: NDArray[np.bool_], Cs: Sequence[float]
+        self, target: Floats, training: NDArray[np.int64], kept: NDArray[np.bool_], Cs: Sequence[float]
     ) -> Floats:
-        """Return the weights of the features for each C, (V, F); `present` is that of `_centre`."""
+        """Return the weights of the features for each C, (V, F); `kept` is that of `_centre`."""
         if not self.reads_few_kmers:
-            return _fit_lasso_path(self._centre(np.arange(self._rows.shape[1]), present, training), target, Cs)
+            return _fit_lasso_path(self._centre(np.arange(self._rows.shape[1]), kept, training), target, Cs)
         weights = np.zeros((len(Cs), self._rows.shape[1]))
         for half in _draw_halves(target):
-            chosen = self._choose(target[half], training[half])
-            columns = self._centre(chosen, present, training[half])
+            chosen = self._screen_features(target[half], training[half])
+            columns = self._centre(chosen, kept, training[half])
             weights[:, chosen] += _fit_lasso_path(columns, target[half], Cs) / _N_HALVES
         return weights
 
     @property
     def _rows(self) -> NDArray[Any]:
+        """Features of the kind, (B, F)."""
         return self.features.get_rows(self.kinds[0])
 
-    def _choose(self, target: Floats, training: NDArray[np.int64]) -> Integers:
+    def _screen_features(self, target: Floats, training: NDArray[np.int64]) -> Integers:
         """Return the indices of the features among which a lasso chooses, (n,), ascending."""
         weights, deviations = np.zeros((2, len(self._rows)))
         weights[training] = self.features.known_weights[self.kinds[0]][training]
@@ -226,20 +227,20 @@ class SparseModels(Models):
         association = np.abs(columns.compute_products(deviations)) * spread / _bound_scales(spread)
         return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
 
-    def _centre(self, chosen: Integers, present: NDArray[np.bool_], repertoires: Integers) -> Floats:
+    def _centre(self, chosen: Integers, kept: NDArray[np.bool_], repertoires: Integers) -> Floats:
         """Return known_weights * (x - mean) of some repertoires, (b, n), for the chosen features x.
 
         Parameters
         ----------
         chosen
             Indices of the features, (n,).
-        present
+        kept
             Whether each repertoire counts for the mean, which has the same weights, (B,).
         repertoires
             Indices of the repertoires, (b,).
         """
         rows, weights = self._rows[:, chosen], self.features.known_weights[self.kinds[0]]
-        centre = StandardisedColumns(rows, weights=weights * present).centre
+        centre = StandardisedColumns(rows, weights=weights * kept).centre
         return np.asarray(weights[repertoires, None] * (rows[repertoires] - centre))
 
 
@@ -253,23 +254,24 @@ def _draw_halves(target: Floats) -> Iterator[Integers]:
         yield pairs[np.arange(len(pairs)), rng.integers(2, size=len(pairs))]
 
 
-def _mark_present(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _mark_kept(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether each of n repertoires is not left out."""
-    present = np.ones(n, bool)
-    present[left_out] = False
-    return present
+    kept = np.ones(n, bool)
+    kept[left_out] = False
+    return kept
 
 
-def _centre_products(products: Floats, weights: Floats, present: NDArray[np.bool_]) -> Floats:
+def _centre_products(products: Floats, weights: Floats, kept: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
     The features are weights * (x - mean), and the mean has the same weights; see `StandardisedColumns`. A repertoire
     without weight has the mean, whichever it is.
     """
-    total = float(weights[present].sum()) or 1.0  # if all are 0, so are the products of those that are present
-    towards = products[present].sum(axis=0) / total
-    shift = np.outer(weights, towards)
-    return np.asarray(products - shift - shift.T + towards[present].sum() / total * np.outer(weights, weights))
+    total = float(weights[kept].sum()) or 1.0  # if all are 0, so are the products of those that are kept
+    products_with_mean = products[kept].sum(axis=0) / total
+    shift = np.outer(weights, products_with_mean)
+    squared_mean = products_with_mean[kept].sum() / total
+    return np.asarray(products - shift - shift.T + squared_mean * np.outer(weights, weights))
 
 
 def _fit_logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
@@ -282,8 +284,8 @@ def _fit_logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Ite
 
 def _fit_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
     """Yield the ridge regression for each C; the intercept has no penalty."""
-    half = gram - gram.mean(axis=0)
-    return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
+    centred = gram - gram.mean(axis=0)
+    return fit_dual_ridge_path(centred - centred.mean(axis=1, keepdims=True), numbers, Cs)
 
 
 def _fit_lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:

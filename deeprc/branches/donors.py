@@ -1,4 +1,4 @@
-"""Counts of independent observations among repertoires, and an association test, if donors have several repertoires.
+"""Counts of units (independent observations) among repertoires, and an association test, if donors have several.
 
 Letters: n repertoires, D donors.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 
-__all__ = ["compute_association_z", "count_cases", "count_standard_errors", "renumber_donors"]
+__all__ = ["compute_association_z", "count_standard_errors", "count_units", "renumber_donors"]
 
 _ROUNDING = 1e-12
 
@@ -23,8 +23,8 @@ def renumber_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int6
     return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
 
-def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
-    """Return the number of independent observations among n repertoires: donors, or pairs of donor and class.
+def count_units(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
+    """Return the number of units, which are independent observations: donors, or pairs of donor and class.
 
     A donor with repertoires of both classes counts twice, because D differences within donors are as exact as the
     difference between D donors of one class and D of the other.

@@ -111,8 +111,8 @@ class Collator:
         The repertoires. The methods take the positions of repertoires in it.
     abundance
         Abundance scale of the one-hot features, see `compute_abundance_scale`.
-    genes
-        Names of the genes that the network knows, see `DeepRC.gene_names`; None makes batches without genes.
+    gene_names
+        Genes that the network knows, see `DeepRC.gene_names`; None makes batches without genes.
     branches
         Scores of the dataset from the network's branches, which `draw` and `sample` add; None if it has no branches.
     device
@@ -131,16 +131,16 @@ class Collator:
         dataset: RepertoireDataset,
         abundance: AbundanceMode,
         *,
-        genes: GeneNames | None = None,
+        gene_names: GeneNames | None = None,
         branches: BranchScores | None = None,
         device: torch.device = CPU,
     ) -> None:
         self.dataset = dataset
         self.abundance = abundance
-        self.gene_names = genes
+        self.gene_names = gene_names
         self.branches = branches
         self.device = device
-        if genes is not None:
+        if gene_names is not None:
             check_genes(dataset)
         locations = locate_repertoires(dataset, device)
         self._source = self._make_source(locations)

@@ -118,9 +118,7 @@ def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, perfo
     all_checks = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
     findings = [finding for checks in all_checks for finding in checks.findings]
     current = [finding for checks in all_checks if checks.is_current(dataset) for finding in checks.findings]
-    shortcuts = {
-        shortcut_caution.text: shortcut_caution for shortcut_caution in find_shortcut_cautions(current)
-    }  # several runs may have the same finding
+    shortcuts = {caution.text: caution for caution in find_shortcut_cautions(current)}  # several runs may have the same
     return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
 
 
@@ -129,7 +127,7 @@ def _list_adjusted_columns(predictor: Predictor) -> list[str]:
     return list(dict.fromkeys(name for run in predictor.runs for name in run.settings.split_options.adjust_for))
 
 
-def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:
+def _find_adjustment_cautions(predictor: Predictor, performance: Performance) -> list[Caution]:
     """Return a note that says for which columns the trainings of the runs were adjusted."""
     columns = _list_adjusted_columns(predictor)
     labels = performance.labels[:, 0]
@@ -153,17 +151,13 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *find_run_cautions(performance, controls, metadata=dataset.metadata, within=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
-    ]
-    if any(control.measures for control in controls):
-        cautions += find_target_like_cautions(columns)
-    cautions += [
+        *(find_target_like_cautions(columns) if any(control.measures for control in controls) else []),
         *_find_check_cautions(predictor, dataset, performance),
-        *_note_adjustment(predictor, performance),
+        *_find_adjustment_cautions(predictor, performance),
         *shift.find_cautions(),
+        *find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor)),
     ]
-    held_out = performance.rows(performance.held_out)
-    variation = compute_variance_shares(output_parts, held_out, predictor.model.tasks)
-    cautions += find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor))
+    variation = compute_variance_shares(output_parts, performance.rows(performance.held_out), predictor.model.tasks)
     return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 

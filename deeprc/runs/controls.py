@@ -29,8 +29,8 @@ from deeprc.runs.performance import PART_NAMES, AllClasses, Contrast, NumericTar
 from deeprc.tasks import Task
 
 __all__ = [
-    "LABELS",
-    "SHORT",
+    "NAMES",
+    "TITLES",
     "ControlFold",
     "Controls",
     "choose_scoring",
@@ -38,16 +38,16 @@ __all__ = [
     "compare_on_folds",
 ]
 
-LABELS = {
+TITLES = {
     "network": "The network",
     "size": "Repertoire size",
     "v-genes": "V gene usage",
     "genes": "V and J gene usage",
     "sheet": "Sheet columns",
 }
-"""Names of the network and the controls in tables."""
+"""Titles of the network and the controls in tables."""
 
-SHORT = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
+NAMES = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
 """Names of the controls in sentences."""
 
 _WHAT_IT_READS = {
@@ -73,7 +73,7 @@ class Controls:
         Measure of the comparison.
     columns
         Columns of the metadata sheet that the control `sheet` reads.
-    answers
+    predictions
         Scores, or predicted numbers, of the network and the controls for the held-out repertoires, by name.
     is_of_class
         Whether the contrast is one of several classes, which are also compared together.
@@ -84,7 +84,7 @@ class Controls:
     reasons: Sequence[str]
     scoring: Scoring = BINARY
     columns: Sequence[str] = field(default=())
-    answers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    predictions: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     is_of_class: bool = False
 
     def relation(self, name: str) -> Relation:
@@ -129,7 +129,8 @@ class Controls:
         value, network = self.measures[name], self.measures["network"]
         numbers = f"{measure} {value:.3f} against {network:.3f}, {format_p_in_words(row['p_value'])}"
         sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
-        control, of_target, relation = f"control method that sees only {sees}", self.contrast.named, self.relation(name)
+        control, relation = f"control method that sees only {sees}", self.relation(name)
+        of_target = self.contrast.for_target
         if relation == "worse":
             return f"The network{of_target} is significantly better than a {control} ({numbers})."
         if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
@@ -230,7 +231,7 @@ def _combine_classes(performance: Performance, target: AllClasses, by_class: Seq
     contrasts = [result.contrast for result in by_class if isinstance(result.contrast, Contrast)]
     tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
     present = [i for i, contrast in enumerate(contrasts) if contrast.label[tested].any()]
-    names = [name for name in SHORT if any(name in result.answers for result in by_class)]
+    names = [name for name in NAMES if any(name in result.predictions for result in by_class)]
     if len(present) < 2 or not names:
         return Controls(target, pd.DataFrame(), [by_class[0].reasons[0]])
     scoring = MulticlassScoring([contrasts[i].positive for i in present])
@@ -240,7 +241,7 @@ def _combine_classes(performance: Performance, target: AllClasses, by_class: Seq
         scores = {
             f"score={contrasts[i].positive}": contrasts[i].score[tested]
             if name == "network"
-            else by_class[i].answers.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
+            else by_class[i].predictions.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
             for i in present
         }
         common = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
@@ -254,7 +255,7 @@ def _combine_classes(performance: Performance, target: AllClasses, by_class: Seq
 
 def _make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     """Return descriptions of the network and the controls as methods of a comparison."""
-    return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
+    return [MethodInfo(name, TITLES[name], "method" if name == "network" else "control") for name in names]
 
 
 def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
@@ -274,15 +275,12 @@ def _fit_controls(
 ) -> Controls:
     """Fit the controls for a contrast, or a numeric target, on the split of the run."""
     is_known = ~np.isnan(contrast.label)
-    training, tested = (
-        np.flatnonzero(is_known & performance.rows("train")),
-        np.flatnonzero(is_known & performance.rows(performance.held_out)),
-    )
+    training, tested = (np.flatnonzero(is_known & performance.rows(part)) for part in ("train", performance.held_out))
     problem = _find_problem(contrast, training, tested, performance)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))
-    answers = contrast.predicted if isinstance(contrast, NumericTarget) else contrast.score
-    fold = ControlFold(0, tested, [training], answers[tested])
+    predictions = contrast.predicted if isinstance(contrast, NumericTarget) else contrast.score
+    fold = ControlFold(0, tested, [training], predictions[tested])
     return compare_on_folds(
         contrast, [fold], contrast.label, dataset, columns=columns, donors=performance.donors_by_id, n_folds=1
     )
@@ -329,51 +327,51 @@ def compare_on_folds(
     tables: list[pd.DataFrame] = []
     reasons: dict[str, None] = {}
     for fold in folds:
-        answers = {"network": fold.network}
+        predictions = {"network": fold.network}
         for name, make_control in _make_controls(is_number, columns, dataset.metadata).items():
             attempt = _fit_and_predict(make_control, fold, values, dataset)
-            if attempt.answers is not None:
-                answers[name] = attempt.answers
+            if attempt.predictions is not None:
+                predictions[name] = attempt.predictions
             else:
-                reasons[f"{LABELS[name]} could not be compared{contrast.named}: {attempt.problem}."] = None
+                reasons[f"{TITLES[name]} could not be compared{contrast.for_target}: {attempt.problem}."] = None
         ids = dataset.repertoire_ids[fold.tested]
-        tables.append(_make_predictions_table(fold.index, ids, values[fold.tested], answers, is_number=is_number))
+        tables.append(_make_predictions_table(fold.index, ids, values[fold.tested], predictions, is_number=is_number))
     table = pd.concat(tables, ignore_index=True)
     methods = _make_control_methods(dict.fromkeys(table["method"]))
     scoring = choose_scoring(contrast)
     comparison = compare(table, methods, n_folds=n_folds, scoring=scoring, donors=donors)
     column = "prediction" if is_number else "score"
-    all_answers = {str(name): rows[column].to_numpy() for name, rows in table.groupby("method", sort=False)}
-    return Controls(contrast, comparison, [*reasons], scoring, columns, all_answers)
+    by_method = {str(name): rows[column].to_numpy() for name, rows in table.groupby("method", sort=False)}
+    return Controls(contrast, comparison, [*reasons], scoring, columns, by_method)
 
 
 class _Attempt(NamedTuple):
     """Scores, or predicted numbers, of a control for the tested repertoires of a fold; or why there are none."""
 
-    answers: NDArray[np.float64] | None
+    predictions: NDArray[np.float64] | None
     problem: str = ""
 
 
 def _fit_and_predict(
     make_control: Callable[[], Any], fold: ControlFold, values: NDArray[Any], dataset: RepertoireDataset
 ) -> _Attempt:
-    """Fit a control to each set of repertoires from which models have learned; its answers are means over the sets."""
-    answers = []
+    """Fit a control to each set of repertoires from which models have learned, and average its predictions."""
+    predictions = []
     try:
         for rows in fold.learned:
             fitted = make_control().fit(dataset[rows], values[rows])
             predict = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
-            answers.append(predict(dataset[fold.tested]))
+            predictions.append(predict(dataset[fold.tested]))
     except InputError as error:
         return _Attempt(None, str(error))
-    return _Attempt(np.asarray(np.mean(answers, axis=0)))
+    return _Attempt(np.asarray(np.mean(predictions, axis=0)))
 
 
 def _find_problem(
     contrast: Contrast | NumericTarget, training: NDArray[np.int64], tested: NDArray[np.int64], performance: Performance
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""
-    none, part = f"No control method could be compared{contrast.named}", performance.held_out
+    none, part = f"No control method could be compared{contrast.for_target}", performance.held_out
     if performance.is_packed:
         return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
     sameness = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
@@ -389,12 +387,12 @@ def _make_predictions_table(
     fold: int,
     ids: NDArray[np.object_],
     label: NDArray[Any],
-    answers: Mapping[str, NDArray[np.float64]],
+    predictions: Mapping[str, NDArray[np.float64]],
     *,
     is_number: bool,
 ) -> pd.DataFrame:
-    """Return the table of the answers of the network and the controls for a fold that `compare` takes."""
+    """Return the table of the predictions of the network and the controls for a fold that `compare` takes."""
     common = {"fold": fold, "repertoire_id": ids, "label": label}
     column = "prediction" if is_number else "score"
-    parts = [pd.DataFrame({"method": name, **common, column: values}) for name, values in answers.items()]
+    parts = [pd.DataFrame({"method": name, **common, column: values}) for name, values in predictions.items()]
     return pd.concat(parts, ignore_index=True).assign(**({} if is_number else {"probability": 0.5}))

@@ -164,7 +164,7 @@ def _compare_target(
         if all(len(np.unique(label[rows])) > 1 for rows in (control_fold.tested, *control_fold.learned))
     ]
     if not control_folds:
-        none = f"No control method could be compared{contrast.named}"
+        none = f"No control method could be compared{contrast.for_target}"
         reason = f"{none}: no fold has several labels for training and testing."
         return Controls(contrast, pd.DataFrame(), [reason], choose_scoring(contrast))
     return compare_on_folds(contrast, control_folds, label, dataset, columns=columns, donors=donors, n_folds=len(folds))
@@ -176,5 +176,5 @@ def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDA
     `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """
     tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
-    answers = fold.outputs if task.kind == "regression" else fold.log_odds()
-    return ControlFold(fold.fold, tested, learned, answers[~np.isnan(label[fold.rows]), output])
+    predictions = fold.outputs if task.kind == "regression" else fold.log_odds()
+    return ControlFold(fold.fold, tested, learned, predictions[~np.isnan(label[fold.rows]), output])

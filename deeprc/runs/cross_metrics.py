@@ -70,9 +70,8 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     """
     metrics: dict[str, dict[str, Any]] = {}
     for index, task in enumerate(folds[0].tasks):
-        is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
         n_repeats = len({fold.repeat for fold in folds})
-        n = sum(int(rows.sum()) for rows in is_known) // n_repeats
+        n = sum(int(fold.has_label(index).sum()) for fold in folds) // n_repeats
         head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
         if n == 0:
             metrics[task.name] = head
@@ -94,7 +93,7 @@ def make_folds_table(folds: Sequence[FoldPrediction], left_out: Sequence[str] = 
     rows = []
     for fold in folds:
         for index, task in enumerate(fold.tasks):
-            is_known = ~np.isnan(fold.labels[:, index])
+            is_known = fold.has_label(index)
             label = fold.labels[is_known, index]
             row: dict[str, Any] = {"n": len(label)}
             if task.kind == "binary":
@@ -104,7 +103,7 @@ def make_folds_table(folds: Sequence[FoldPrediction], left_out: Sequence[str] = 
                     label, fold.outputs[is_known, get_output_slices(fold.tasks)[index].start]
                 )
             elif len(label):
-                row |= {"auc": _average_fold_auc(fold, index), **_judge_calls([fold], index)}
+                row |= {"auc": _average_fold_auc(fold, index), **_measure_classes([fold], index)}
             value = {"left_out": left_out[fold.fold]} if left_out else {}
             rows.append({"repeat": fold.repeat, "fold": fold.fold, **value, "target": task.name, **row})
     table = pd.DataFrame(rows)
@@ -147,7 +146,7 @@ def _compute_auc(
     """
     labels, scores, donors_of, repeats = [], [], [], []
     for fold in folds:
-        is_known = ~np.isnan(fold.labels[:, index])
+        is_known = fold.has_label(index)
         value = fold.labels[is_known, index]
         is_of_class = (value == (1 if fold.tasks[index].kind == "binary" else c)).astype(np.int64)
         if 0 < is_of_class.sum() < len(is_of_class):
@@ -161,7 +160,7 @@ def _compute_auc(
 def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
     """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
     repeats = dict.fromkeys(fold.repeat for fold in folds)
-    by_repeat = [_judge_calls([fold for fold in folds if fold.repeat == repeat], index) for repeat in repeats]
+    by_repeat = [_measure_classes([fold for fold in folds if fold.repeat == repeat], index) for repeat in repeats]
     means: dict[str, Any] = {}
     for name in by_repeat[0]:
         values = [value for metrics in by_repeat if (value := metrics[name]) is not None]
@@ -169,15 +168,14 @@ def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[s
     return means
 
 
-def _judge_calls(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
-    """Return metrics of calls and of probabilities over all repertoires of the folds together."""
+def _measure_classes(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
+    """Return metrics of called classes and of probabilities over all repertoires of the folds together."""
     task = folds[0].tasks[index]
-    is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
-    label = np.concatenate([fold.labels[rows, index] for fold, rows in zip(folds, is_known, strict=True)])
-    probability = np.concatenate([fold.probabilities(index)[rows] for fold, rows in zip(folds, is_known, strict=True)])
+    label = np.concatenate([fold.labels[fold.has_label(index), index] for fold in folds])
+    probability = np.concatenate([fold.probabilities(index)[fold.has_label(index)] for fold in folds])
     if task.kind == "binary":
         cutoffs = [fold.tasks[index].calibration.min_probability for fold in folds]
-        cutoff = np.repeat(cutoffs, [int(rows.sum()) for rows in is_known])
+        cutoff = np.repeat(cutoffs, [int(fold.has_label(index).sum()) for fold in folds])
         calls = compute_binary_metrics(label, probability, cutoff=cutoff)
     else:
         calls = compute_macro_metrics(label, probability)
@@ -198,11 +196,10 @@ _INTERVALS: dict[str, _Interval] = {
 
 def _measure_regression(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
-    is_known = [~np.isnan(fold.labels[:, index]) for fold in folds]
     output = get_output_slices(folds[0].tasks)[index].start
-    label = np.concatenate([fold.labels[rows, index] for fold, rows in zip(folds, is_known, strict=True)])
-    predicted = np.concatenate([fold.outputs[rows, output] for fold, rows in zip(folds, is_known, strict=True)])
-    donors_of = np.concatenate([donors[fold.rows[rows]] for fold, rows in zip(folds, is_known, strict=True)])
+    label = np.concatenate([fold.labels[fold.has_label(index), index] for fold in folds])
+    predicted = np.concatenate([fold.outputs[fold.has_label(index), output] for fold in folds])
+    donors_of = np.concatenate([donors[fold.rows[fold.has_label(index)]] for fold in folds])
     metrics: dict[str, Any] = {}
     for name, value in _compute_regression_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, donors_of)

@@ -82,7 +82,7 @@ def _reads_only_branches(run: Run) -> bool:
     """Return whether the kept weights are those of the start, in which the output layer reads only the branches.
 
     The start is the regression on start motifs and branches. Without start motifs, all output weights of the attention
-    are 0, see `deeprc.training.motif_start.start_network`.
+    are 0, see `deeprc.training.network_start.start_network`.
     """
     network, history = run.model.network, run.history()
     if (

@@ -68,6 +68,10 @@ class FoldPrediction:
     tasks: tuple[Task, ...]
     learned: tuple[NDArray[np.int64], ...] = ()
 
+    def has_label(self, index: int) -> NDArray[np.bool_]:
+        """Return whether each repertoire has a label of a task, by the index of the task, (B,)."""
+        return np.asarray(~np.isnan(self.labels[:, index]))
+
     def log_odds(self) -> Floats:
         """Return the calibrated log-odds of the outputs, (B, T); see `deeprc.outputs.compute_log_odds`."""
         return compute_log_odds(self.outputs, self.tasks)

@@ -58,7 +58,7 @@ class _PredictedQuantity:
     about: str
 
     @property
-    def named(self) -> str:
+    def for_target(self) -> str:
         """Text to put after a noun, such as " for grade: high against not high"; "" if nothing else is predicted."""
         return f" for {self.about}" if self.about else ""
 

@@ -14,7 +14,7 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_
 from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.evaluation.splits import PARTS, Split
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.runs.controls import SHORT, Controls
+from deeprc.runs.controls import NAMES, Controls
 from deeprc.runs.performance import PART_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
@@ -48,12 +48,12 @@ def find_run_cautions(
         AUCs within the values of columns, by target.
     """
     return [
-        *_warn_of_no_held_out(performance),
-        *_warn_of_chance(performance),
-        *_warn_of_shared_donors(metadata, performance),
+        *_find_no_held_out_cautions(performance),
+        *_find_chance_cautions(performance),
+        *_find_shared_donor_cautions(metadata, performance),
         *find_control_cautions(controls, within or {}),
-        *_warn_of_few_repertoires(performance),
-        *_warn_of_overfitting(performance),
+        *_find_few_repertoires_cautions(performance),
+        *_find_overfitting_cautions(performance),
     ]
 
 
@@ -65,7 +65,7 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
         yield target, [(contrast, auc) for contrast, auc in aucs if auc is not None]
 
 
-def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
+def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning if no held-out repertoires can say how good the network is."""
     if performance.held_out is None:
         text = (
@@ -82,7 +82,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
         if np.isnan(contrasts[0].label[performance.rows(performance.held_out)]).all():
             text = f"No {part} repertoire has a label of {target}, so it is not known how good the network is."
         elif len(contrasts) == 1 or len(without) == len(contrasts):
-            of_target = contrasts[0].named if len(contrasts) == 1 else f" of {target}"
+            of_target = contrasts[0].for_target if len(contrasts) == 1 else f" of {target}"
             text = (
                 f"The {part} repertoires have only one class{of_target}, so there is no AUC, and it is not known how "
                 "good the network is."
@@ -104,7 +104,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "no-interval", {"target": numeric.target})
 
 
-def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
+def _find_chance_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target for which the network is not significantly better than chance."""
     for target, aucs in _iterate_aucs(performance):
         poor = [(contrast, auc) for contrast, auc in aucs if auc.low <= 0.5]
@@ -139,21 +139,21 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
 
 def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> str:
     """Return a sentence that says why an AUC does not show that the network is better than chance."""
-    few_donors = performance.has_few_donors(contrast.target)
+    few_donors, for_target = performance.has_few_donors(contrast.target), contrast.for_target
     if auc.value > 0.5 and (few_donors or are_few_repertoires("binary", min(auc.n_positive, auc.n_negative))):
         few = "donors" if few_donors else f"{PART_NAMES[performance.held_out or 'test']} repertoires"
         return (
-            f"The AUC of the network{contrast.named} is {auc.value:.3f}, but with so few {few} it could be as low as "
+            f"The AUC of the network{for_target} is {auc.value:.3f}, but with so few {few} it could be as low as "
             f"{auc.low:.3f} (95% interval from {auc.low:.3f} to {auc.high:.3f}). So it is not evidence that the "
             "network is better than chance."
         )
     return (
-        f"The network{contrast.named} is not significantly better than chance: its AUC is {auc.value:.3f}, with a 95% "
+        f"The network{for_target} is not significantly better than chance: its AUC is {auc.value:.3f}, with a 95% "
         f"interval from {auc.low:.3f} to {auc.high:.3f}."
     )
 
 
-def _warn_of_shared_donors(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     """Return warnings about donors in several parts of the split, and about held-out parts with few donors."""
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
@@ -206,7 +206,7 @@ def find_control_cautions(
                     )
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
         if contrast_controls.comparison.empty:
-            names = ", ".join(SHORT.values())
+            names = ", ".join(NAMES.values())
             text = f"Control methods ({names}) were not compared with the network. {contrast_controls.reasons[0]}"
             yield Caution("note", text, "controls", "no-control")
 
@@ -228,7 +228,7 @@ def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]
     )
 
 
-def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
+def _find_few_repertoires_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target with few held-out repertoires, so that its metric is uncertain."""
     part = PART_NAMES[performance.held_out or "test"]
     for target, aucs in _iterate_aucs(performance):
@@ -238,7 +238,7 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
             ((contrast, auc),) = aucs
             (n,) = few.values()
             text = (
-                f"Only {format_count(n, f'{part} repertoire')} of the smaller class{contrast.named}. With so few, "
+                f"Only {format_count(n, f'{part} repertoire')} of the smaller class{contrast.for_target}. With so few, "
                 f"the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": n})
@@ -252,13 +252,13 @@ def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     for numeric in performance.numeric_targets:
         r2 = numeric.r2(performance.rows(performance.held_out))
         if r2 is not None and are_few_repertoires("regression", r2.n):
-            text = f"Only {format_count(r2.n, f'{part} repertoire')}{numeric.named}"
+            text = f"Only {format_count(r2.n, f'{part} repertoire')}{numeric.for_target}"
             if r2.interval is not None:
                 text += f". With so few, r² may be anything from {r2.interval[0]:.3f} to {r2.interval[1]:.3f}"
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": r2.n})
 
 
-def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
+def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target that is predicted much better on training than on validation repertoires."""
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
@@ -275,13 +275,13 @@ def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
             if _is_overfitted(training.value, validation.value, training.low, 0.5, _GAP)
         }
         if learned:
-            of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].named
+            of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].for_target
             first, second = (", ".join(f"{aucs[i]:.3f}" for aucs in learned.values()) for i in range(2))
             text = f"The AUC{of_target} is {first} on training and {second} on validation repertoires: {explanation}"
             details = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", details)
     for numeric in performance.numeric_targets:
-        yield from _warn_of_overfitted_numeric_target(numeric, performance, explanation)
+        yield from _find_overfitted_number_cautions(numeric, performance, explanation)
 
 
 def _is_overfitted(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -289,14 +289,14 @@ def _is_overfitted(training: float, validation: float, low: float, chance: float
     return low > chance and validation < low and training - validation > gap
 
 
-def _warn_of_overfitted_numeric_target(
+def _find_overfitted_number_cautions(
     numeric: NumericTarget, performance: Performance, explanation: str
 ) -> Iterator[Caution]:
     training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_overfitted(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
-            f"r²{numeric.named} is {training.value:.3f} on training and {validation.value:.3f} on validation "
+            f"r²{numeric.for_target} is {training.value:.3f} on training and {validation.value:.3f} on validation "
             f"repertoires: {explanation}"
         )
         yield Caution("warning", text, "history", "learned-by-heart")
@@ -326,7 +326,7 @@ def find_strata_cautions(
             continue
         for stratified in within.get(contrast.target, ()):
             if stratified.explains(auc.value, auc.low):
-                auc_text = _describe_lower_auc(stratified, contrast.named, auc.value)
+                auc_text = _describe_lower_auc(stratified, contrast.for_target, auc.value)
                 text = f"Among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
                 yield Caution("warning", text, "controls", "auc-within", stratified.to_dict())
 

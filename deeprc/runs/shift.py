@@ -99,14 +99,14 @@ class Shift:
     def find_cautions(self) -> list[Caution]:
         """Return warnings about predictions for these repertoires, and about their metrics."""
         return [
-            *self._warn_of_other_chains(),
-            *self._warn_of_distance(),
-            *self._warn_of_copies(),
-            *self._note_reading_differences(),
-            *self._note_unknown(),
+            *self._find_chain_cautions(),
+            *self._find_distance_cautions(),
+            *self._find_copy_cautions(),
+            *self._find_reading_cautions(),
+            *self._find_unknown_cautions(),
         ]
 
-    def _warn_of_other_chains(self) -> Iterator[Caution]:
+    def _find_chain_cautions(self) -> Iterator[Caution]:
         counts = Counter(filter(None, self.other_chains))
         if not counts:
             return
@@ -120,7 +120,7 @@ class Shift:
         names = [str(name) for name, chain in zip(self.ids, self.other_chains, strict=True) if chain]
         yield Caution("warning", text, "setup", "another-chain", {"chains": dict(counts), "names": names})
 
-    def _warn_of_distance(self) -> Iterator[Caution]:
+    def _find_distance_cautions(self) -> Iterator[Caution]:
         """Yield a warning or note if repertoires are unusually far from the training repertoires."""
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
         if k == 0:
@@ -162,7 +162,7 @@ class Shift:
             descriptions.append(f"{aspect} in {counts[aspect]:,}, such as {name}: {text}")
         return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
 
-    def _warn_of_copies(self) -> Iterator[Caution]:
+    def _find_copy_cautions(self) -> Iterator[Caution]:
         """Yield a warning if repertoires share more junctions with those of the training than chance explains."""
         ids_and_copies = [
             (str(name), copy) for name, copy in zip(self.ids, self.copies, strict=True) if copy is not None
@@ -185,13 +185,13 @@ class Shift:
         details = {name: [match.repertoire_id, match.overlap] for name, match in ids_and_copies}
         yield Caution("warning", text, "setup", "copies-of-training", details)
 
-    def _note_reading_differences(self) -> Iterator[Caution]:
+    def _find_reading_cautions(self) -> Iterator[Caution]:
         if self.read_otherwise:
             differences = "; ".join(self.read_otherwise)
             text = f"These files were read with other settings than the training files: {differences}."
             yield Caution("note", text, "setup", "read-otherwise")
 
-    def _note_unknown(self) -> Iterator[Caution]:
+    def _find_unknown_cautions(self) -> Iterator[Caution]:
         if self.n_unknown and self.is_new.any():
             models = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
             text = (

@@ -21,7 +21,10 @@ __all__ = ["check_fingerprint", "check_training_data", "digest_training_data"]
 
 
 def digest_training_data(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
-    """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
+    """Return the fingerprint of a dataset: a hash of its ids, sequences, counts and labels, and of genes if needed.
+
+    Genes are needed if the network or its branches read them.
+    """
     digest = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
     container, network = dataset.sequence_container, config.network
     fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
@@ -43,6 +46,9 @@ def check_training_data(dataset: RepertoireDataset, settings: RunSettings, folde
 
 
 def check_fingerprint(fingerprint: str, dataset: RepertoireDataset, settings: RunSettings, folder: Path) -> None:
-    """Do the same with the result of `digest_training_data`, which several runs share."""
+    """Raise InputError unless a run was started with the data that have this fingerprint, see `digest_training_data`.
+
+    Several runs share the fingerprint of a dataset, because it takes long to compute.
+    """
     if fingerprint != settings.fingerprint:
         raise InputError(f"{dataset.container.path}: its repertoires or labels have changed since {folder} was started")

@@ -30,12 +30,12 @@ _FILLS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
 def build_network(
-    config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
+    config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, gene_names: GeneNames | None = None
 ) -> DeepRC:
     """Return a new network for these tasks, without branches; the seed determines its random weights.
 
-    On the device `meta` the network has shapes but no numbers. `genes` are the genes that the network knows; they are
-    needed if `gene_units` is not 0.
+    On the device `meta` the network has shapes but no numbers. `gene_names` are the genes that the network knows; they
+    are needed if `gene_units` is not 0.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def build_network(
     arguments = {name: value for name, value in vars(config.network).items() if name not in _OTHER_SETTINGS}
     arguments["frozen_embedding"] = arguments.pop("embedding_weights") is not None
     arguments["precision"] = resolve_precision(config.network.precision, device)
-    make = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **arguments)
+    make = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=gene_names, **arguments)
     with torch.device("meta"), _SkipInitialisation():
         empty = make()
     n_weights = sum(parameter.numel() for parameter in empty.parameters())

@@ -78,9 +78,13 @@ def weigh_gaps(
         sizes = search_output.dataset.n_sequences - n_excluded[labelled, m]
         estimates = None
         if sizes.any():
-            numbers = search_output.labels[:, 0], search_output.compute_weights(sizes), search_output.donors
-            frequencies = counts[labelled, g] / np.maximum(sizes, 1)[:, None]
-            slopes, variances, means = _fit_slopes(frequencies, sizes, *numbers)
+            slopes, variances, means = _fit_slopes(
+                counts[labelled, g] / np.maximum(sizes, 1)[:, None],
+                sizes,
+                search_output.labels[:, 0],
+                search_output.compute_weights(sizes),
+                search_output.donors,
+            )
             slopes *= np.sign(motifs[m].correlation)
             estimates = _shrink_slopes(slopes, variances, means, _LEVEL / len(gaps))
         weights[m].append(() if estimates is None else tuple(estimates.tolist()))
@@ -220,15 +224,7 @@ def _count_part(
     motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
 ) -> tuple[Integers, Integers]:
     """Return what `_count_letters` returns, for some of the repertoires: those that one process counts."""
-    letters = np.full((len(motifs), max(map(len, motifs))), ANY)
-    for motif_letters, motif in zip(letters, motifs, strict=True):
-        motif_letters[: len(motif)] = motif
-    motif_of_gap, offset = np.array(gaps).T
-    bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
-    spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]
-    by_first = np.argsort(letters[:, 0], kind="stable")
-    first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
-    tables = _Motifs(letters, spans, groups, bounds, offset.copy(), by_first, first_bounds)
+    tables = _make_tables(motifs, outputs, gaps)
     counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
     n_excluded = np.zeros((len(dataset), len(motifs)), np.int64)
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
@@ -238,21 +234,37 @@ def _count_part(
     return counts, n_excluded
 
 
-class _Motifs(NamedTuple):
+class _MotifTables(NamedTuple):
     """Motifs as arrays.
 
-    Motif m has the letters letters[m, : spans[m]], and the gaps bounds[m] to bounds[m + 1] - 1, whose offsets are in
-    `gaps`, (G,). Motifs with the same number in `groups`, (M,), are of one output. The motifs that begin with letter l
-    are by_first[first_bounds[l] : first_bounds[l + 1]].
+    Motif m has the letters letters[m, : spans[m]], the output output_index[m], counted from 0, and the gaps
+    gap_bounds[m] to gap_bounds[m + 1] - 1, whose offsets are in `gap_offsets`, (G,). The motifs that begin with letter
+    l are by_first[first_bounds[l] : first_bounds[l + 1]].
     """
 
     letters: Integers
     spans: Integers
-    groups: Integers
-    bounds: Integers
-    gaps: Integers
+    output_index: Integers
+    gap_bounds: Integers
+    gap_offsets: Integers
     by_first: Integers
     first_bounds: Integers
+
+
+def _make_tables(
+    motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]]
+) -> _MotifTables:
+    """Return motifs, by their letters, with their outputs and with the gaps of `_count_letters` as arrays."""
+    spans = np.array([len(motif) for motif in motifs])
+    letters = np.full((len(motifs), spans.max()), ANY)
+    for motif_letters, motif in zip(letters, motifs, strict=True):
+        motif_letters[: len(motif)] = motif
+    motif_of_gap, offset = np.array(gaps).T
+    gap_bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
+    output_index = np.unique(outputs, return_inverse=True)[1]
+    by_first = np.argsort(letters[:, 0], kind="stable")
+    first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
+    return _MotifTables(letters, spans, output_index, gap_bounds, offset.copy(), by_first, first_bounds)
 
 
 @njit(nogil=True)
@@ -260,7 +272,7 @@ def _add_letter_counts(
     first: int,
     stop: int,
     block: BlockSequences,
-    motifs: _Motifs,
+    motifs: _MotifTables,
     counts: Integers,
     n_excluded: Integers,
 ) -> None:
@@ -274,19 +286,21 @@ def _add_letter_counts(
                 continue
             has_motif[:] = False
             for m in range(n):
-                if has_motif[motifs.groups[m]]:
+                if has_motif[motifs.output_index[m]]:
                     n_excluded[b, m] += 1
                 elif is_motif_here[m]:
-                    has_motif[motifs.groups[m]] = True
+                    has_motif[motifs.output_index[m]] = True
                     for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
                         if _is_match(residues, start, motifs.letters[m], motifs.spans[m]):
-                            for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
-                                counts[b, g, residues[start + motifs.gaps[g]]] += 1
+                            for g in range(motifs.gap_bounds[m], motifs.gap_bounds[m + 1]):
+                                counts[b, g, residues[start + motifs.gap_offsets[g]]] += 1
             is_motif_here[:] = False
 
 
 @njit(nogil=True)
-def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Motifs, is_motif_here: Flags) -> bool:
+def _find_motifs(
+    residues: NDArray[np.uint8], start: int, stop: int, motifs: _MotifTables, is_motif_here: Flags
+) -> bool:
     """Flag the motifs that occur in the sequence from `start` to `stop`, (M,); return whether there is one."""
     has_any = False
     for at in range(start, stop):

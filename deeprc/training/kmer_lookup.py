@@ -28,9 +28,9 @@ class KmerTables(NamedTuple):
 
     Attributes
     ----------
-    which
+    kmer_of_code
         Index of the k-mer for each code of each spacing, or -1, end to end.
-    bits
+    is_given_bits
         Whether there is one for each code, a bit each: few bytes, which stay in a processor's fastest cache.
     offsets
         Offsets of the residues of each spacing, (P, K); the last one is repeated. Unsigned, see
@@ -38,11 +38,11 @@ class KmerTables(NamedTuple):
     sizes
         Number of residues of each spacing, (P,).
     starts
-        Start of each spacing in `which`, (P + 1,).
+        Start of each spacing in `kmer_of_code`, (P + 1,).
     """
 
-    which: NDArray[np.int32]
-    bits: NDArray[np.uint8]
+    kmer_of_code: NDArray[np.int32]
+    is_given_bits: NDArray[np.uint8]
     offsets: NDArray[np.uint64]
     sizes: Integers
     starts: NDArray[np.uint64]
@@ -70,8 +70,8 @@ def make_tables(kmers: KmerSet, included: Flags) -> KmerTables:
     is_given = kmer_of_code >= 0
     if np.count_nonzero(is_given) != np.count_nonzero(included):
         raise ValueError("expected different k-mers")
-    bits = np.packbits(is_given, bitorder="little")
-    return KmerTables(kmer_of_code, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
+    is_given_bits = np.packbits(is_given, bitorder="little")
+    return KmerTables(kmer_of_code, is_given_bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
 
 
 class Chunk(NamedTuple):
@@ -145,7 +145,7 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
     The codes of all k-mers of a spacing are computed together, which a processor does for several at a time.
     """
     residues, segments, ends, codes, sequence, kmer = chunk
-    kmer_of_code, bits, offsets, sizes, starts = tables
+    kmer_of_code, is_given_bits, offsets, sizes, starts = tables
     n, n_found = uint64(ends[n_sequences - 1]), uint64(0)
     for p in range(len(sizes)):
         last_offset = offsets[p, -1]
@@ -160,7 +160,7 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
         start = starts[p]
         for i in range(n - last_offset):
             code = start + codes[i]
-            is_given = (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1)
+            is_given = (is_given_bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1)
             if is_given and i + last_offset < uint64(ends[segments[i]]):
                 sequence[n_found], kmer[n_found] = segments[i], kmer_of_code[code]
                 n_found += uint64(1)

@@ -201,7 +201,9 @@ class TrainedModel(Model):
     def make_inference(self, dataset: RepertoireDataset) -> Inference:
         """Return an `Inference` of a dataset, which makes features and averages as in training."""
         branches = None if self.network.branches is None else BranchScores(self.network.branches, dataset)
-        collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, branches=branches)
+        collator = Collator(
+            dataset, self.config.network.abundance, gene_names=self.network.gene_names, branches=branches
+        )
         fraction = self.config.training.averaged_fraction
         return Inference(self.network, collator, fraction, pooled_value_cache=self.pooled_value_cache)
 
@@ -298,8 +300,8 @@ def rebuild_network(
     InputError
         If the description does not fit.
     """
-    genes = _get_gene_names(where, config, described)
-    network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
+    gene_names = _get_gene_names(where, config, described)
+    network = build_network(config, tasks, seed=0, device=torch.device(device), gene_names=gene_names)
     attach_described_branches(network, described.get("branches", {}), where)
     return network
 

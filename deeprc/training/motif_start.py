@@ -1,23 +1,13 @@
-"""Start of a network from enriched motifs: kernels match them, and attention and outputs depend on these kernels.
-
-Letters: B repertoires, D kernels, K kernel width, H heads, Q branches, T outputs, S numbers that represent a sequence.
-"""
+"""The search for the motifs from which the kernels of a network start, and sentences about its result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import nn
 
 from deeprc.config import Config
-from deeprc.nn.batch import Collator
-from deeprc.nn.inference import Inference
-from deeprc.nn.network import DeepRC
 from deeprc.outputs import get_output_slices
 from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
@@ -26,10 +16,9 @@ from deeprc.training.kmer_sets import enumerate_spacings
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, add_in_turn, find_enriched_motifs
 from deeprc.training.motif_variants import find_all_variants
-from deeprc.training.output_fit import fit_output
 from deeprc.training.search_outputs import MIN_MEMBERS, iterate_search_outputs, make_search_output, make_search_outputs
 
-__all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "find_start_variants", "start_network"]
+__all__ = ["MIN_DONORS", "describe_start_motifs", "find_start_motifs", "find_start_variants"]
 
 MIN_DONORS = 12
 """Smallest number of training donors with a label for which motifs are searched.
@@ -37,13 +26,10 @@ MIN_DONORS = 12
 With fewer, even a motif that separates the classes is hardly significant.
 """
 
-_ATTENTION = 4.0  # amount that a whole match adds to the attention logit
-_FALL = 3.0  # amount by which a match lowers the unit that the query reads
 _MAX_NAMED = 5  # number of motifs that the log names; `seeds.tsv` lists all
 _MAX_SPAN = 6  # largest number of positions that a motif spans
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
-_SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
 def find_start_motifs(
@@ -171,89 +157,3 @@ def _explain_unsearched_task(task: Task, n_donors: int, units_text: str) -> str:
         return f"all labels of target {task.name!r} are equal"
     needed = f"{MIN_MEMBERS} {units_text} in a class of target {task.name!r}"
     return f"the search needs {needed}, and {MIN_MEMBERS} in the others"
-
-
-@torch.no_grad()
-def start_network(
-    inference: Inference, motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], tasks: Sequence[Task]
-) -> None:
-    """Change a new network in place so that its outputs depend on enriched motifs and on its branches.
-
-    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
-    key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
-    feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
-    residues. A linear output of a standardised representation starts as the regression of the training labels on these
-    features and on the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside
-    motifs towards 0, like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs
-    and branches nothing changes.
-
-    Parameters
-    ----------
-    inference
-        The new network, with the training repertoires and the scores of its branches for them. Its encoder must have
-        `starts_from_motifs` if there are motifs.
-    motifs
-        Motifs, at most D.
-    labels, tasks
-        Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
-    """
-    network = inference.network
-    if not motifs and network.branches is None:
-        return
-    n_features = len(motifs)
-    if motifs:
-        weighed = [motif for motif in motifs if any(motif.gap_weights)][: network.embedding.out_features - len(motifs)]
-        n_features += len(weighed)
-        letters = [motif.letters for motif in (*motifs, *weighed)]
-        shares = [
-            {gap: weights for gap, weights in zip(motif.gaps, motif.gap_weights, strict=True) if weights}
-            for motif in weighed
-        ]
-        options: dict[str, Any] = {"shares": [{} for _ in motifs] + shares} if weighed else {}
-        match_value, base_value = network.embedding.start_from_motifs(
-            letters, _compute_median_scale(inference.collator), **options
-        )
-        _start_attention(network, len(motifs), match_value, base_value)
-    fit_output(inference, labels, tasks, n_features=n_features, expected_gain=0.0 if motifs else 1.0)
-
-
-def _compute_median_scale(collator: Collator) -> float:
-    """Return the median factor of one-hot features over sequences whose factor is not 0."""
-    all_repertoires = np.arange(len(collator.dataset))
-    scales = collator.sample(all_repertoires, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
-    positive = scales[scales > 0]
-    return float(positive.median()) if len(positive) else 1.0
-
-
-def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:
-    """Let one unit of each key layer read the first n features, so that the first head attends to any match of them.
-
-    A feature has the value `match_value` in a sequence with its motif, and `base_value` in a sequence without any
-    residue of it.
-
-    A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
-    were summed, the few sequences with two would have fifty times the weight of the others, although their number is
-    chance. Without key layers there is no such unit, and matches are summed.
-    """
-    step = match_value - base_value  # amount that a match adds to the feature
-    layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
-    query = network.pooling.queries[0, 0]  # (d_k,)
-    beta = float(network.pooling.association.beta.flatten()[0])
-    query.zero_()  # random initial numbers would be noise in every average
-    if not layers:
-        query[:n] = _ATTENTION / (beta * step)
-        return
-    first, *later = layers
-    first.weight[0] = 0
-    first.weight[0, :n] = -_FALL / step
-    first.bias[0] = 1 + _FALL * n * base_value / step  # so that the unit is 1 without a match
-    without, with_one = _selu(1.0), _selu(1.0 - _FALL)
-    for layer in later:
-        layer.weight[0] = 0
-        layer.weight[0, 0] = 1
-        without, with_one = _selu(without), _selu(with_one)
-    query[0] = -_ATTENTION / (beta * (without - with_one))
-
-
-def _selu(value: float) -> float:
-    return float(nn.functional.selu(torch.tensor(value, dtype=torch.float64)))

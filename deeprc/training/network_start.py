@@ -1,11 +1,22 @@
-"""What a training learns before its first update: the network's branches, and the motifs from which kernels start."""
+"""The start of a network before its first update: branches, and kernels, attention and outputs from motifs.
+
+Letters: B repertoires, D kernels, H heads.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
 from deeprc.config import Config
+from deeprc.nn.batch import Collator
+from deeprc.nn.encoders import SequenceEncoder
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.branch_start import learn_branches, leave_out_clones
@@ -13,10 +24,15 @@ from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_start import describe_start_motifs
+from deeprc.training.output_fit import fit_output
 
-__all__ = ["fit_branches_and_find_motifs"]
+__all__ = ["fit_branches_and_find_motifs", "start_network"]
 
 _logger = logging.getLogger(__name__)
+
+_ATTENTION = 4.0  # amount that a whole match adds to the attention logit
+_FALL = 3.0  # amount by which a match lowers the unit that the query reads
+_SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
 def fit_branches_and_find_motifs(
@@ -60,3 +76,99 @@ def fit_branches_and_find_motifs(
     motifs = find_confirmed_motifs(config, tasks, searched, confirming, seed=seed)
     _logger.info("%s", describe_start_motifs(motifs, searched, tasks, config))
     return motifs
+
+
+@torch.no_grad()
+def start_network(
+    inference: Inference, motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], tasks: Sequence[Task]
+) -> None:
+    """Change a new network in place so that its outputs depend on enriched motifs and on its branches.
+
+    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
+    key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
+    feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
+    residues. A linear output of a standardised representation starts as the regression of the training labels on these
+    features and on the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside
+    motifs towards 0, like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs
+    and branches nothing changes.
+
+    Parameters
+    ----------
+    inference
+        The new network, with the training repertoires and the scores of its branches for them. Its encoder must have
+        `starts_from_motifs` if there are motifs.
+    motifs
+        Motifs, at most D.
+    labels, tasks
+        Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
+    """
+    network, n_features = inference.network, len(motifs)
+    if not motifs and network.branches is None:
+        return
+    if motifs:
+        gap_weighted = [motif for motif in motifs if any(motif.gap_weights)]
+        gap_weighted = gap_weighted[: network.embedding.out_features - len(motifs)]
+        scale = _compute_median_scale(inference.collator)
+        match_value, base_value = _start_encoder(network.embedding, motifs, gap_weighted, scale)
+        _start_attention(network, len(motifs), match_value, base_value)
+        n_features += len(gap_weighted)
+    fit_output(inference, labels, tasks, n_features=n_features, expected_gain=0.0 if motifs else 1.0)
+
+
+def _start_encoder(
+    encoder: SequenceEncoder, motifs: Sequence[EnrichedMotif], gap_weighted: Sequence[EnrichedMotif], scale: float
+) -> tuple[float, float]:
+    """Let the first features match motifs, and the next ones match motifs with the weights of their gaps.
+
+    `scale` and the result are those of `SequenceEncoder.start_from_motifs`.
+    """
+    letters = [motif.letters for motif in (*motifs, *gap_weighted)]
+    if not gap_weighted:
+        return encoder.start_from_motifs(letters, scale)
+    shares = [
+        {gap: weights for gap, weights in zip(motif.gaps, motif.gap_weights, strict=True) if weights}
+        for motif in gap_weighted
+    ]
+    return encoder.start_from_motifs(letters, scale, shares=[*({} for _ in motifs), *shares])
+
+
+def _compute_median_scale(collator: Collator) -> float:
+    """Return the median factor of one-hot features over sequences whose factor is not 0."""
+    all_repertoires = np.arange(len(collator.dataset))
+    scales = collator.sample(all_repertoires, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
+    positive = scales[scales > 0]
+    return float(positive.median()) if len(positive) else 1.0
+
+
+def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:
+    """Let one unit of each key layer read the first n features, so that the first head attends to any match of them.
+
+    A feature has the value `match_value` in a sequence with its motif, and `base_value` in a sequence without any
+    residue of it.
+
+    A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
+    were summed, the few sequences with two would have fifty times the weight of the others, although their number is
+    chance. Without key layers there is no such unit, and matches are summed.
+    """
+    step = match_value - base_value  # amount that a match adds to the feature
+    layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
+    query = network.pooling.queries[0, 0]  # (d_k,)
+    beta = float(network.pooling.association.beta.flatten()[0])
+    query.zero_()  # random initial numbers would be noise in every average
+    if not layers:
+        query[:n] = _ATTENTION / (beta * step)
+        return
+    first, *later = layers
+    first.weight[0] = 0
+    first.weight[0, :n] = -_FALL / step
+    first.bias[0] = 1 + _FALL * n * base_value / step  # so that the unit is 1 without a match
+    without, with_one = _selu(1.0), _selu(1.0 - _FALL)
+    for layer in later:
+        layer.weight[0] = 0
+        layer.weight[0, 0] = 1
+        without, with_one = _selu(without), _selu(with_one)
+    query[0] = -_ATTENTION / (beta * (without - with_one))
+
+
+def _selu(value: float) -> float:
+    return float(nn.functional.selu(torch.tensor(value, dtype=torch.float64)))

@@ -93,6 +93,7 @@ class OutputSearch:
     ) -> None:
         self._search_output, self._spacings, self._level = search_output, spacings, level
         self._dataset, self._labels = search_output.dataset, search_output.labels
+        self._repertoire_offsets = compute_offsets(self._dataset.n_sequences)  # in the sequences, (B + 1,)
         self._first_candidates = self._list_candidates(strongest)
         null = PermutationNull({len(spacing) for spacing in spacings}, search_output.n_donors)
         for spacing_index, kmers in strongest:
@@ -121,19 +122,15 @@ class OutputSearch:
         Choose motifs until none is left. After each round, pass over the repertoires again without the sequences that
         have a motif.
         """
-        sizes = self._dataset.n_sequences
-        repertoire_offsets = compute_offsets(sizes)
-        has_motif = np.zeros(int(repertoire_offsets[-1]), np.bool_)
+        has_motif = np.zeros(int(self._repertoire_offsets[-1]), np.bool_)
         chosen: list[EnrichedMotif] = []
         candidates = self._first_candidates
         while True:
-            new_motifs, complete = self._choose_round(
-                candidates, has_motif, repertoire_offsets, max_motifs - len(chosen)
-            )
+            new_motifs, complete = self._choose_round(candidates, has_motif, max_motifs - len(chosen))
             chosen += new_motifs
             if not new_motifs or len(chosen) == max_motifs or complete:
                 return chosen, has_motif
-            weights = self._search_output.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
+            weights = self._search_output.compute_weights(self._count_free(has_motif))
             if not weights.any():
                 return chosen, has_motif
             labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
@@ -175,8 +172,12 @@ class OutputSearch:
             occurrences = find_occurrences(self._dataset, missing.kmers).append(occurrences)
         return KmerCandidates.concatenate([missing, others]), occurrences
 
+    def _count_free(self, has_motif: Flags) -> Integers:
+        """Return the number of sequences without a motif in each repertoire, (B,)."""
+        return np.asarray(self._dataset.n_sequences - count_flagged(has_motif, self._repertoire_offsets))
+
     def _choose_round(
-        self, candidates: KmerCandidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+        self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
         """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
 
@@ -185,19 +186,22 @@ class OutputSearch:
         The parameters are those of `_choose_among`.
         """
         waiting = candidates.take(self._test.compute_p_values(candidates, candidates.correlation) <= self._level)
-        for number in range(_MAX_COMPARISONS):
+        for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
-            motifs, left = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs)
+            motifs, left = self._choose_among(compared, has_motif, max_motifs)
             later = waiting.take(waiting.kmers.find_missing(compared.kmers))
             waiting = KmerCandidates.concatenate([left.take(~left.overdispersed), later]).sort()
             if motifs or len(waiting) == 0:
-                return motifs, number == 0 and len(left) == len(waiting) == 0
+                return motifs, comparison == 0 and len(left) == len(waiting) == 0
         return [], False
 
     def _choose_among(
-        self, candidates: KmerCandidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+        self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
     ) -> tuple[list[EnrichedMotif], KmerCandidates]:
         """Choose motifs among n candidates; return them, and the candidates that could not be compared.
+
+        A candidate cannot be compared with others if it occurs too often, see `find_occurrences`. If such a candidate
+        is the strongest, it is tested alone, and is then the only motif.
 
         Parameters
         ----------
@@ -205,49 +209,61 @@ class OutputSearch:
             Candidate k-mers, strongest first; significant overdispersed ones are added to them.
         has_motif
             Whether each sequence has a chosen motif, (N,); changed in place.
-        repertoire_offsets
-            Offsets of the repertoires in the sequences, (B + 1,).
         max_motifs
             Largest number of motifs.
         """
         candidates, occurrences = self._join_overdispersed(candidates)
-        n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
-        while len(candidates) and not occurrences.was_searched[0]:  # it is too common to be compared with the others
-            alone = candidates.take(np.array([0]))
-            p = self._test.compute_p_values(alone, alone.correlation)
-            first = self._make_motif(alone, 0, alone.correlation, p)
-            has_first = find_sequences_with_kmer(self._dataset, first.spacing, first.code)
-            if not has_motif.any() or self._holds_among_all(alone, has_first & ~has_motif, n_free):
-                has_motif |= has_first
-                return [first], candidates
+        while len(candidates) and not occurrences.was_searched[0]:
+            motif = self._choose_alone(candidates.take(np.array([0])), has_motif)
+            if motif is not None:
+                return [motif], candidates
             others = np.arange(1, len(candidates))
             candidates, occurrences = candidates.take(others), occurrences.take(others)
         if len(candidates) == 0:
             return [], candidates
-        chosen: list[EnrichedMotif] = []
-        chosen_r = np.zeros(len(candidates))  # of chosen k-mers, without the sequences of those before
-        while len(chosen) < max_motifs and n_free.any():
+        motifs = self._choose_one_by_one(candidates, occurrences, has_motif, max_motifs)
+        return motifs, candidates.take(~occurrences.was_searched)
+
+    def _choose_alone(self, candidate: KmerCandidates, has_motif: Flags) -> EnrichedMotif | None:
+        """Return a single candidate as a motif, and flag its sequences in `has_motif`, (N,).
+
+        The result is None if there are motifs, and the candidate is not significant by `_correlate`, too.
+        """
+        p = self._test.compute_p_values(candidate, candidate.correlation)
+        motif = self._make_motif(candidate, 0, candidate.correlation, p)
+        has_candidate = find_sequences_with_kmer(self._dataset, motif.spacing, motif.code)
+        if has_motif.any():
+            counts = count_flagged(has_candidate & ~has_motif, self._repertoire_offsets)[:, None]
+            r = self._correlate(counts, self._count_free(has_motif))
+            p = self._test.compute_p_values(candidate, r)
+            is_significant = p[0] <= self._level and np.sign(r[0]) == np.sign(candidate.correlation[0])
+            if not is_significant:
+                return None
+        has_motif |= has_candidate
+        return motif
+
+    def _choose_one_by_one(
+        self, candidates: KmerCandidates, occurrences: Occurrences, has_motif: Flags, max_motifs: int
+    ) -> list[EnrichedMotif]:
+        """Return the motifs among candidates; each is the strongest one in the sequences without those before.
+
+        The sequences with a motif are flagged in `has_motif`, (N,).
+        """
+        motifs: list[EnrichedMotif] = []
+        r_when_chosen = np.zeros(len(candidates))  # correlation that each motif had; 0 if it is none
+        while len(motifs) < max_motifs and (n_free := self._count_free(has_motif)).any():
             counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
             r = self._correlate(counts, n_free)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
-            p = self._test.compute_p_values(candidates, np.where(chosen_r != 0, chosen_r, r))
-            best = int(np.where((p <= self._level) & (chosen_r == 0), np.abs(r), 0).argmax())
+            is_motif = r_when_chosen != 0
+            p = self._test.compute_p_values(candidates, np.where(is_motif, r_when_chosen, r))
+            best = int(np.where((p <= self._level) & ~is_motif, np.abs(r), 0).argmax())
             if p[best] > self._level or r[best] == 0:
                 break
-            chosen.append(self._make_motif(candidates, best, r, p))
-            chosen_r[best] = r[best]
-            new = np.unique(occurrences.sequence[occurrences.kmer == best])
-            new = new[~has_motif[new]]
-            has_motif[new] = True
-            n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
-        return chosen, candidates.take(~occurrences.was_searched)
-
-    def _holds_among_all(self, candidate: KmerCandidates, has_kmer: Flags, n_free: Integers) -> bool:
-        """Return whether one candidate, which these sequences have, (N,), is significant by `_correlate`, too."""
-        counts = count_flagged(has_kmer, compute_offsets(self._dataset.n_sequences))[:, None]
-        r = self._correlate(counts, n_free)
-        p = self._test.compute_p_values(candidate, r)
-        return bool(p[0] <= self._level and np.sign(r[0]) == np.sign(candidate.correlation[0]))
+            motifs.append(self._make_motif(candidates, best, r, p))
+            r_when_chosen[best] = r[best]
+            has_motif[occurrences.sequence[occurrences.kmer == best]] = True
+        return motifs
 
     def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
         """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).

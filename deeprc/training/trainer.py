@@ -43,8 +43,7 @@ from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
-from deeprc.training.motif_start import start_network
-from deeprc.training.network_start import fit_branches_and_find_motifs
+from deeprc.training.network_start import fit_branches_and_find_motifs, start_network
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
@@ -143,17 +142,17 @@ class Trainer:
 
     def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
-        genes = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
-        network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, genes=genes)
+        gene_names = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
+        network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, gene_names=gene_names)
         if load_weights and self.config.network.embedding_weights is not None:
             network.embedding.load_weights(Path(self.config.network.embedding_weights))
         return network
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
-        genes = self.network.gene_names
-        device = choose_cache_device(dataset, choice, self.device, with_genes=genes is not None)
-        return Collator(dataset, self.config.network.abundance, genes=genes, device=device)
+        gene_names = self.network.gene_names
+        device = choose_cache_device(dataset, choice, self.device, with_genes=gene_names is not None)
+        return Collator(dataset, self.config.network.abundance, gene_names=gene_names, device=device)
 
     @property
     def _changes_batches(self) -> bool:

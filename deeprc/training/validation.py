@@ -79,13 +79,8 @@ class Evaluator:
         monitor: Monitor | None = None,
         pooled_value_cache: PooledValueCache | None = None,
     ) -> None:
-        self.repertoires, self.collator, self.settings, self.tasks, self.monitor = (
-            repertoires,
-            collator,
-            settings,
-            tasks,
-            monitor,
-        )
+        self.repertoires, self.collator = repertoires, collator
+        self.settings, self.tasks, self.monitor = settings, tasks, monitor
         self._pooled_value_cache, self._top_fraction = pooled_value_cache, settings.averaged_fraction
         sizes = repertoires.dataset.n_sequences
         max_rows = settings.validation_sequences or int(sizes.max(initial=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import _choose_setting, _consider_few_kmers, fit_composition
+from deeprc.branches.composition_fit import _choose_setting, _consider_few_kmers, _Setting, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseModels
+from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
@@ -185,7 +186,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
     """With 48 repertoires, 1.5 + 10 / 48 = 1.71 standard errors are clear."""
     allow_dense_models_only(monkeypatch, 1.0, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
-    monkeypatch.setattr(composition_fit, "_FEW_CASES", few)
+    monkeypatch.setattr(composition_fit, "_FEW_UNITS", few)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: evidence)
     fitted = fit_status(tilted)
     assert ("none" if fitted is None else "doubtful" if fitted.branch.is_doubtful else "clear") == expected
@@ -198,16 +199,27 @@ def draw_decreases(rng: np.random.Generator, mean: float, evidence: float) -> Fl
     return np.asarray(mean + values * mean / evidence * np.sqrt(30))
 
 
+def make_setting(kinds: tuple[Kind, ...], decreases: Floats) -> _Setting:
+    """Return a setting with these kinds of features and decreases of the loss."""
+    return _Setting(DenseModels(None, kinds, is_number=False), 1.0, decreases, 1.0, decreases)  # type: ignore[arg-type]
+
+
 def test_features_of_expanded_clones_need_more_evidence() -> None:
     """The decreases have a mean of 1 (2.1 standard errors), 0.9 (1.9) or 0.5 (the largest, 2.4)."""
     rng = np.random.default_rng(0)
     expanded, without, less = (draw_decreases(rng, *numbers) for numbers in ((1.0, 2.1), (0.9, 1.9), (0.5, 2.4)))
-    kinds = [("kmers",), ("kmers", "expansion"), ("genes",)]
     decreases = [without, expanded, less]
-    assert _choose_setting(kinds, decreases, None, 1.7) == (0, pytest.approx(1.9))
-    assert _choose_setting(kinds, decreases, None, 1.5) == (1, pytest.approx(2.1 - 0.5))
-    assert _choose_setting([("gene_expansion",)] * 3, decreases, None, 1.7) == (1, pytest.approx(1.6))
-    assert _choose_setting([("kmers",)] * 3, decreases, None, 1.7) == (1, pytest.approx(2.1))
+
+    def choose(kinds: Sequence[tuple[Kind, ...]], min_evidence: float) -> tuple[int, float]:
+        """Return the index of the chosen setting, and its evidence."""
+        settings = [make_setting(*pair) for pair in zip(kinds, decreases, strict=True)]
+        chosen, evidence = _choose_setting(settings, None, min_evidence)
+        return next(index for index, setting in enumerate(settings) if setting is chosen), evidence
+
+    assert choose([("kmers",), ("kmers", "expansion"), ("genes",)], 1.7) == (0, pytest.approx(1.9))
+    assert choose([("kmers",), ("kmers", "expansion"), ("genes",)], 1.5) == (1, pytest.approx(2.1 - 0.5))
+    assert choose([("gene_expansion",)] * 3, 1.7) == (1, pytest.approx(1.6))
+    assert choose([("kmers",)] * 3, 1.7) == (1, pytest.approx(2.1))
 
 
 def test_a_few_kmers_must_be_convincing() -> None:
@@ -215,16 +227,18 @@ def test_a_few_kmers_must_be_convincing() -> None:
     rng = np.random.default_rng(0)
     few = draw_decreases(rng, 1.0, 3.0)
     little, much_worse = few - draw_decreases(rng, 0.5, 1.9), few - draw_decreases(rng, 0.5, 2.1)
-    decreases = [little, much_worse, few / 2, few]
+    settings = [make_setting(("kmers",), decreases) for decreases in (little, much_worse, few / 2, few)]
 
-    def consider(best: tuple[int, float], min_evidence: float) -> tuple[int, float]:
-        return _consider_few_kmers([2, 3], best, decreases, None, min_evidence)
+    def consider(best: int, evidence: float, min_evidence: float) -> tuple[int, float]:
+        """Return the index of the setting to use, and its evidence, if `best` is that of the best other setting."""
+        used, evidence = _consider_few_kmers(settings[2:], (settings[best], evidence), None, min_evidence)
+        return next(index for index, setting in enumerate(settings) if setting is used), evidence
 
-    assert consider((0, 1.0), 2.4) == (3, pytest.approx(2.5))
-    assert consider((0, 1.0), 2.6) == (0, 1.0)
-    assert consider((0, 1.8), 1.7) == (0, 1.8)  # it is clear, and 1.9 standard errors worse
-    assert consider((1, 1.8), 1.7) == (3, pytest.approx(2.5))
-    assert _consider_few_kmers([], (0, 1.0), decreases, None, 1.7) == (0, 1.0)
+    assert consider(0, 1.0, 2.4) == (3, pytest.approx(2.5))
+    assert consider(0, 1.0, 2.6) == (0, 1.0)
+    assert consider(0, 1.8, 1.7) == (0, 1.8)  # it is clear, and 1.9 standard errors worse
+    assert consider(1, 1.8, 1.7) == (3, pytest.approx(2.5))
+    assert _consider_few_kmers([], (settings[0], 1.0), None, 1.7) == (settings[0], 1.0)
 
 
 @pytest.mark.slow
@@ -275,7 +289,7 @@ def test_too_few_labels_give_no_branch(tilted: RepertoireDataset, labels: Floats
 
 @pytest.mark.slow
 def test_a_donor_with_both_labels_counts_twice(tilted: RepertoireDataset) -> None:
-    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen cases."""
+    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen units."""
     both, one_each = np.arange(N) % 8, np.arange(N) // 6
     assert fit_status(tilted, both) is not None
     assert fit_status(tilted, one_each) is None

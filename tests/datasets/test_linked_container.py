@@ -228,7 +228,7 @@ def test_batches_are_those_of_the_copy_and_one_part_is_read_in_place(both, genes
     names = GeneNames.of(copied) if genes else None
     assert GeneNames.of(linked) == GeneNames.of(copied)
     order = [5, 3, 0, 2, 4, 1]
-    mine, theirs = (Collator(each[order], "log1p", genes=names) for each in both)
+    mine, theirs = (Collator(each[order], "log1p", gene_names=names) for each in both)
     for positions in ([0, 1, 2, 3], [2, 3], [5], [5, 0, 4, 1, 5], []):
         draws = [each.sample(np.array(positions, np.int64), 20, np.random.default_rng(1)) for each in (mine, theirs)]
         assert_same_batches(*draws)

@@ -192,7 +192,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     assert together.measures["network"] == 0.5
     label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
     tested = np.flatnonzero(found.performance.rows("test"))
-    scores = np.stack([each.answers["v-genes"] for each in found.controls[1:]], axis=1)
+    scores = np.stack([each.predictions["v-genes"] for each in found.controls[1:]], axis=1)
     assert together.measures["v-genes"] == pytest.approx(compute_macro_auc(label[tested], scores))
     assert "control-not-worse" not in names  # the network is not better than chance, which has its own warning
     assert together.not_worse
@@ -323,11 +323,11 @@ def test_of_several_contrasts_each_line_names_its_own(
         cohort,
         run.model.compute_outputs(cohort)[:, :2].double().numpy(),
     ).contrasts
-    assert one.named == " for status: case against healthy"  # beside a number, it has to be named
+    assert one.for_target == " for status: case against healthy"  # beside a number, it has to be named
     single = measure_performance(
         run_factory(cohort, "n_updates=10"), cohort, run.model.compute_outputs(cohort)[:, :1].double().numpy()
     )
-    assert [each.named for each in single.contrasts] == [""]
+    assert [each.for_target for each in single.contrasts] == [""]
 
 
 def test_doubtful_motifs_to_start_from(trained: Run) -> None:

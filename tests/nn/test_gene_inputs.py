@@ -82,7 +82,7 @@ def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_
     cohort = open_dataset(tmp_path / "c.h5")
     assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
     assert GeneNames.of(cohort[:0]) == GeneNames((), ())
-    assert Collator(cohort, "none", genes=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [
+    assert Collator(cohort, "none", gene_names=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [
         [0, 0],
         [0, 0],
     ]
@@ -94,7 +94,7 @@ def test_a_cohort_without_genes_cannot_be_used(tmp_path: Path, genes: Repertoire
     with pytest.raises(InputError, match=message):
         GeneNames.of(without)
     with pytest.raises(InputError, match=message):
-        Collator(without, "none", genes=GeneNames.of(genes))
+        Collator(without, "none", gene_names=GeneNames.of(genes))
     assert GeneNames.of(write(tmp_path / "v.h5", j=None)).j_call == ()
 
 
@@ -124,7 +124,7 @@ def dense_outputs(network: DeepRC, dataset: RepertoireDataset, position: int) ->
 @pytest.mark.parametrize("shape", [{}, {"n_kernels": 40, "gene_units": 20}, {"n_key_layers": 0, "key_units": 14}])
 def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes[:3]), **shape)
-    collator = Collator(genes, "none", genes=network.gene_names)
+    collator = Collator(genes, "none", gene_names=network.gene_names)
     outputs = network(collator.sample(np.arange(5), 1000, np.random.default_rng(0)))
     expected = torch.stack([dense_outputs(network, genes, i) for i in range(5)])
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
@@ -143,7 +143,7 @@ def test_forward_equals_its_formula(genes: RepertoireDataset, shape: dict[str, o
 )
 def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[str, object]) -> None:
     network = network_of(GeneNames.of(genes), **shape)
-    batch = Collator(genes, "none", genes=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
+    batch = Collator(genes, "none", gene_names=network.gene_names).sample(np.arange(5), 30, np.random.default_rng(0))
     assert network._collect_fused_weights(batch.sequences) is not None
     results, directions = [], None
     for in_one_pass in (True, False):
@@ -163,7 +163,7 @@ def test_one_pass_equals_the_operations(genes: RepertoireDataset, shape: dict[st
 
 def test_scoring_in_chunks_is_scoring(genes: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(GeneNames.of(genes))
-    collator = Collator(genes, "none", genes=network.gene_names)
+    collator = Collator(genes, "none", gene_names=network.gene_names)
     whole = Inference(network, collator).compute_logits(1)
     monkeypatch.setattr("deeprc.nn.network.choose_chunk_size", lambda _: 7)
     assert torch.equal(network.compute_logits(collator.take(1, slice(None))), whole)
@@ -174,20 +174,22 @@ def test_a_prediction_depends_neither_on_its_batch_nor_on_the_vocabulary(
     genes: RepertoireDataset, tmp_path: Path
 ) -> None:
     network = network_of(GeneNames.of(genes[:2]))
-    expected = Inference(network, Collator(genes, "none", genes=network.gene_names)).compute_outputs()
+    expected = Inference(network, Collator(genes, "none", gene_names=network.gene_names)).compute_outputs()
     among = network(
-        Collator(genes, "none", genes=network.gene_names).sample(np.array([1, 4, 2]), 1000, np.random.default_rng(0))
+        Collator(genes, "none", gene_names=network.gene_names).sample(
+            np.array([1, 4, 2]), 1000, np.random.default_rng(0)
+        )
     )
     torch.testing.assert_close(among.detach(), expected[[1, 4, 2]], atol=1e-6, rtol=1e-5)
     other = write(tmp_path / "other.h5", v=("TRBV6-2,TRBV6-3", "TRBV1", "", "TRBV20-1", "TRBV5-1"), j=J_GENES[::-1])
     assert other.container.sequences.v_call.vocabulary != genes.container.sequences.v_call.vocabulary
-    again = Inference(network, Collator(other, "none", genes=network.gene_names)).compute_outputs()
+    again = Inference(network, Collator(other, "none", gene_names=network.gene_names)).compute_outputs()
     assert torch.equal(again, expected)
 
 
 def test_genes_change_a_prediction_and_unknown_ones_are_alike(genes: RepertoireDataset) -> None:
     network = network_of(GeneNames(("TRBV5-1",), ("TRBJ2-7",)))
-    batch = Collator(genes, "none", genes=network.gene_names).take(0, slice(None))
+    batch = Collator(genes, "none", gene_names=network.gene_names).take(0, slice(None))
     texts = genes[0].to_frame()[["v_call", "j_call"]].to_numpy().tolist()
     known = [[int(v == "TRBV5-1"), int(j == "TRBJ2-7")] for v, j in texts]
     assert batch.genes.tolist() == known
@@ -224,7 +226,7 @@ def test_without_units_nothing_changes(genes: RepertoireDataset) -> None:
 
 
 def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
-    collator = Collator(genes[[3, 1, 0]], "none", genes=GeneNames.of(genes))
+    collator = Collator(genes[[3, 1, 0]], "none", gene_names=GeneNames.of(genes))
     batch = collator.sample(np.array([2, 0, 1]), 20, np.random.default_rng(0))
 
     def pairs(one: RepertoireBatch) -> list[tuple[str, list[int]]]:
@@ -285,7 +287,7 @@ def test_simulated_cohorts_have_the_genes_of_their_containers(tmp_path: Path) ->
     assert names == GeneNames.of(written[:3])
     assert names.v_call
     assert names.j_call
-    collators = [Collator(dataset, "none", genes=names) for dataset in (virtual, written)]
+    collators = [Collator(dataset, "none", gene_names=names) for dataset in (virtual, written)]
     made, read = (collator.sample(np.array([5, 0]), 30, np.random.default_rng(1)) for collator in collators)
     assert torch.equal(made.genes, read.genes)
     assert made.genes.any()

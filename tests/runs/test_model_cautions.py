@@ -22,7 +22,7 @@ from deeprc.runs.model_cautions import (
 )
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
-from deeprc.training.motif_start import start_network
+from deeprc.training.network_start import start_network
 from tests.toys.toy_branches import Composition
 
 

@@ -35,7 +35,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
-from deeprc.training.motif_start import start_network
+from deeprc.training.network_start import start_network
 from deeprc.training.trainer import Trainer
 from deeprc.training.validation import Evaluator
 from tests.conftest import Killed, killing

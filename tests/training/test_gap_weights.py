@@ -25,7 +25,7 @@ from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink_slopes, describe_gaps, weigh_gaps
 from deeprc.training.labelled_repertoires import LabelledRepertoires
-from deeprc.training.motif_start import start_network
+from deeprc.training.network_start import start_network
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]

@@ -23,7 +23,8 @@ from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MOTIF_LEVEL
-from deeprc.training.motif_start import describe_start_motifs, find_start_motifs, start_network
+from deeprc.training.motif_start import describe_start_motifs, find_start_motifs
+from deeprc.training.network_start import start_network
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 

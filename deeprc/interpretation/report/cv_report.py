@@ -39,7 +39,7 @@ from deeprc.interpretation.report.page import (
     write_page,
 )
 from deeprc.interpretation.report.page_figures import render_figure
-from deeprc.runs.controls import LABELS
+from deeprc.runs.controls import TITLES
 from deeprc.runs.cross_metrics import NOT_MEASURED
 from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, index_runs
 from deeprc.runs.run_settings import read_settings
@@ -181,7 +181,7 @@ def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
                 make_number_cell(control.difference, "+.3f"),
                 p_value,
             ]
-            rows.append([make_text_cell(LABELS.get(control.control, control.control)), *cells])
+            rows.append([make_text_cell(TITLES.get(control.control, control.control)), *cells])
         if rows:
             yield Table(
                 f"controls-{table_index}",

@@ -21,7 +21,7 @@ from deeprc.interpretation.report.page import (
     make_percent_cell,
     make_text_cell,
 )
-from deeprc.runs.controls import LABELS, Controls
+from deeprc.runs.controls import TITLES, Controls
 from deeprc.runs.performance import PART_NAMES, AllClasses, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -175,7 +175,7 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
         is_network = row["method"] == "network"
         rows.append(
             [
-                make_text_cell(LABELS[str(row["method"])]),
+                make_text_cell(TITLES[str(row["method"])]),
                 make_number_cell(row[scoring.estimate_column]),
                 make_interval_cell((row["ci_low"], row["ci_high"])),
                 make_number_cell(None)

@@ -60,7 +60,7 @@ def make_contrast_figures(
     if aucs:
         description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
         caption = (
-            f"ROC curve{contrast.named}. Vertical axis: share of {contrast.positive} repertoires that are found. "
+            f"ROC curve{contrast.for_target}. Vertical axis: share of {contrast.positive} repertoires that are found. "
             f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
             "the bold curve; the training curve is often too good."
         )
@@ -68,7 +68,7 @@ def make_contrast_figures(
         figures.append(render_figure(figure, f"ROC curve, {title}", description, caption))
         description = f"Precision against recall for {title}."
         caption = (
-            f"Precision and recall{contrast.named}. Vertical axis: precision, the share of repertoires called "
+            f"Precision and recall{contrast.for_target}. Vertical axis: precision, the share of repertoires called "
             f"{contrast.positive} that are {contrast.positive}. Horizontal axis: recall, the share of all "
             f"{contrast.positive} repertoires that are found."
         )
@@ -81,7 +81,7 @@ def make_contrast_figures(
             "the probabilities of both classes."
         )
         caption = (
-            f"Calibration{contrast.named}. Horizontal axis: predicted probability. Vertical axis: share of these "
+            f"Calibration{contrast.for_target}. Horizontal axis: predicted probability. Vertical axis: share of these "
             f"repertoires that are {contrast.positive}; bars are 95% intervals. On the dashed line, probabilities "
             f"agree with observed frequencies. {_describe_probabilities(contrast, judging)} Below: histogram of the "
             "probabilities of both classes."

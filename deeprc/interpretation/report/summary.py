@@ -12,7 +12,7 @@ from deeprc.evaluation.splits import NEW
 from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.runs.assess import Assessment
-from deeprc.runs.controls import SHORT, Controls
+from deeprc.runs.controls import NAMES, Controls
 from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -40,10 +40,14 @@ def summarise_report(
             f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}.",
         )
     )
-    lines += [(f"Answer{contrast.named}", _describe_auc(contrast, performance)) for contrast in performance.contrasts]
-    lines += [(f"Answer{numeric.named}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets]
+    lines += [
+        (f"Answer{contrast.for_target}", _describe_auc(contrast, performance)) for contrast in performance.contrasts
+    ]
+    lines += [
+        (f"Answer{numeric.for_target}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets
+    ]
     shown = [control for control in assessment.controls if not (control.comparison.empty or control.is_of_class)]
-    lines += [(f"Control methods{controls.contrast.named}", _describe_controls(controls)) for controls in shown]
+    lines += [(f"Control methods{controls.contrast.for_target}", _describe_controls(controls)) for controls in shown]
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
@@ -119,11 +123,11 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
 
 def _describe_controls(controls: Controls) -> str:
     measure = controls.scoring.heading
-    control_texts = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
+    control_texts = [f"{NAMES[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not control_texts:
         return "No control method could be fitted."
     if controls.not_worse:
-        not_better = " or ".join(SHORT[name] for name in controls.not_worse)
+        not_better = " or ".join(NAMES[name] for name in controls.not_worse)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better than all of them"
