@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.progress import track
 
-__all__ = ["draw_compared", "draw_other_sequences", "find_unique_rows", "match_lengths"]
+__all__ = ["draw_compared_sequences", "draw_other_sequences", "find_unique_rows", "match_lengths"]
 
 _POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
 _MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
@@ -27,11 +26,12 @@ def find_unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> ND
     return np.asarray(ordered.index[~ordered["junction_aa"].duplicated()], np.int64)
 
 
-def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> ComparedSequences:
+def draw_compared_sequences(
+    attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int
+) -> ComparedSequences:
     """Return the attended sequences and at most `background` others of the cohort; see `draw_other_sequences`."""
     others = draw_other_sequences(dataset, attended, max_sequences=background, seed=seed)
-    residues, offsets = encode_many([*attended, *others])
-    return ComparedSequences(residues, offsets, len(attended))
+    return ComparedSequences.of(attended, others)
 
 
 def draw_other_sequences(

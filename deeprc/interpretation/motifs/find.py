@@ -207,7 +207,7 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
     """Return a found pattern as a motif, with its matrix, its enrichment among attended sequences, and its tests."""
     samples, masks = data.samples, pattern.masks
     matrix, start = make_matrix(data, masks)
-    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
+    attended_with, background_with = samples.count_carriers([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(
         pattern=format_pattern(masks),
@@ -216,13 +216,13 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
         frequencies=matrix.frequencies,
         information=compute_information(matrix),
         start=start,
-        background=data.composition.overall,
+        background=samples.frequencies.overall,
         sources=pattern.sources,
-        n_attended=samples.n,
-        n_attended_with=n_with,
-        n_background=samples.others,
-        n_background_with=others_with,
-        enrichment=compute_odds_ratio(n_with, samples.n, others_with, samples.others),
+        n_attended=samples.n_attended,
+        n_attended_with=attended_with,
+        n_background=samples.n_background,
+        n_background_with=background_with,
+        enrichment=compute_odds_ratio(attended_with, samples.n_attended, background_with, samples.n_background),
         enrichment_log10_p=log_p / log(10),
         enrichment_log10_p_adjusted=min(0.0, (log_p + compute_pattern_cost(masks)) / log(10)),
         donors=test.donors,

@@ -20,7 +20,7 @@ from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
 from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
-from deeprc.interpretation.motifs.matrices import Composition, PositionFrequencyMatrix, align_windows, find_windows
+from deeprc.interpretation.motifs.matrices import PositionFrequencyMatrix, align_windows, find_windows
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, trim_pattern
 
 __all__ = [
@@ -56,7 +56,6 @@ class Candidate(NamedTuple):
 
 def search_windows(
     samples: ComparedSequences,
-    composition: Composition,
     attributions: NDArray[np.float64],
     *,
     span: int,
@@ -66,8 +65,8 @@ def search_windows(
 
     Parameters
     ----------
-    samples, composition
-        Attended and background sequences, and residues of the background.
+    samples
+        Attended and background sequences.
     attributions
         Attributions of the residues of the attended sequences, (n, L), positive in the direction of the change.
     span
@@ -83,7 +82,7 @@ def search_windows(
         best = min(improved, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
-        candidates.append(describe_windows(samples, composition, attributions, best))
+        candidates.append(describe_windows(samples, attributions, best))
         for masks in (candidates[-1].masks, best.masks):
             samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
     return candidates
@@ -129,15 +128,15 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
     the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
     rows, bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
-    n_attended = int(np.searchsorted(rows, samples.n))
+    n_attended = int(np.searchsorted(rows, samples.n_attended))
     counts = count_residues(bits, n_attended)  # (P, 20, 2)
     odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
     order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
     sums = count_prefixes(bits, n_attended, order)
-    log_p = compute_fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(
-        order.shape
-    )
+    log_p = compute_fisher_log_p(
+        sums[:, :, 0].ravel(), samples.n_attended, sums[:, :, 1].ravel(), samples.n_background
+    ).reshape(order.shape)
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
     steps = list[Candidate]()
     for position in range(len(padded)):
@@ -155,9 +154,7 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
     return [(step.score, step.masks) for step in sorted(steps, key=lambda step: step.score)]
 
 
-def describe_windows(
-    samples: ComparedSequences, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
-) -> Candidate:
+def describe_windows(samples: ComparedSequences, attributions: NDArray[np.float64], candidate: Candidate) -> Candidate:
     """Return the pattern of the residues that the windows of a pattern share, if it is about as significant.
 
     Enrichment alone may leave out a residue that nearly all windows have, if background sequences with the rest of a
@@ -167,7 +164,7 @@ def describe_windows(
     """
     masks = candidate.masks
     windows = find_windows(samples, masks, attributions)
-    matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
+    matrix = align_windows(samples, windows, _FLANK, len(masks) + _FLANK)
     common, share = find_common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
     is_inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
