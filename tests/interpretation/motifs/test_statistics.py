@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
+from deeprc.evaluation.motif_clusters import cluster_motifs, compute_similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, compute_odds_ratio
@@ -100,9 +100,9 @@ def heights_of(pattern: str) -> np.ndarray:
 
 
 def test_similarity_by_hand() -> None:
-    assert similarity(heights_of("LDRW"), heights_of(".LDRW")) == pytest.approx(1.0)
-    assert similarity(heights_of("LDRW"), heights_of("DRW")) == pytest.approx(3 / np.sqrt(12))
-    assert similarity(heights_of("LDRW"), heights_of("KEEP")) == 0.0
+    assert compute_similarity(heights_of("LDRW"), heights_of(".LDRW")) == pytest.approx(1.0)
+    assert compute_similarity(heights_of("LDRW"), heights_of("DRW")) == pytest.approx(3 / np.sqrt(12))
+    assert compute_similarity(heights_of("LDRW"), heights_of("KEEP")) == 0.0
 
 
 def test_shifted_and_partial_copies_are_one_cluster_and_others_are_not() -> None:
