@@ -20,9 +20,9 @@ from deeprc.interpretation.column_tables import Columns, concatenate_columns, ta
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
 
-__all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
+__all__ = ["BY_ATTENTION", "BestRows", "Ranking", "WitnessRanking", "choose_witness_step", "witness_ranking"]
 
-RANKINGS = ("attention", "contribution", "response")
+_RANKINGS = ("attention", "contribution", "response")
 """Values by which sequences can be ranked over repertoires; see `Ranking`."""
 
 _TOP_SIZES = (100, 1000)  # numbers of sequences for precision and recall
@@ -46,7 +46,7 @@ class Ranking:
     Raises
     ------
     InputError
-        If `by` is none of `RANKINGS`.
+        If `by` is none of these.
     """
 
     by: str = "attention"
@@ -54,8 +54,8 @@ class Ranking:
     sign: int = 1
 
     def __post_init__(self) -> None:
-        if self.by not in RANKINGS:
-            raise InputError(f"expected a ranking by {' or '.join(RANKINGS)}, found {self.by!r}")
+        if self.by not in _RANKINGS:
+            raise InputError(f"expected a ranking by {' or '.join(_RANKINGS)}, found {self.by!r}")
 
     def keys(self, scores: SequenceScores) -> NDArray[np.float64]:
         """Return the keys by which the sequences of a repertoire are ranked, (N,); the highest is first."""
@@ -161,10 +161,11 @@ def witness_ranking(
 
     Returns
     -------
-    A row for each of `RANKINGS`, with score (its name), n_sequences, n_witnesses, auc and average_precision (witnesses
-    against all others), precision_at_100, precision_at_1000, recall_at_100 and recall_at_1000 (among the sequences with
-    the highest ranks). They are NaN if all or none of the sequences are witnesses. In cohorts of more than 5 million
-    sequences auc and average_precision are estimated from all witnesses and evenly chosen others, to limit the memory.
+    A row for each ranking, with score (attention, contribution or response), n_sequences, n_witnesses, auc and
+    average_precision (witnesses against all others), precision_at_100, precision_at_1000, recall_at_100 and
+    recall_at_1000 (among the sequences with the highest ranks). They are NaN if all or none of the sequences are
+    witnesses. In cohorts of more than 5 million sequences auc and average_precision are estimated from all witnesses
+    and evenly chosen others, to limit the memory.
 
     Raises
     ------
@@ -195,8 +196,8 @@ class WitnessRanking:
     """
 
     def __init__(self, step: int, *, output: int = 0, sign: int = 1) -> None:
-        self._rankings = [Ranking(name, output, sign) for name in RANKINGS]
-        self._tallies = [_Tally(step) for _ in RANKINGS]
+        self._rankings = [Ranking(name, output, sign) for name in _RANKINGS]
+        self._tallies = [_Tally(step) for _ in _RANKINGS]
 
     def add(self, repertoire: Repertoire, scores: SequenceScores) -> None:
         """Add the scores of the sequences of a repertoire.
@@ -219,7 +220,7 @@ class WitnessRanking:
 
     def make_table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
-        tallied = zip(RANKINGS, self._tallies, strict=True)
+        tallied = zip(_RANKINGS, self._tallies, strict=True)
         return pd.DataFrame([{"score": name, **tally.to_row()} for name, tally in tallied if tally.has_any])
 
 

@@ -21,7 +21,7 @@ from deeprc.interpretation.motifs.search import (
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
 
-__all__ = ["compute_kernel_shares", "find_best_windows", "propose_kernel_pattern", "search_kernels"]
+__all__ = ["find_best_windows", "propose_kernel_pattern", "search_kernels"]
 
 _MIN_SHARE = 0.05  # smallest share of the attribution that a kernel must have
 _POSITIONS = 4  # largest number of positions in the first pattern of a kernel
@@ -51,7 +51,7 @@ def search_kernels(
     span = inference.network.embedding.span
     if span is None:
         return []
-    shares = compute_kernel_shares(kernels)
+    shares = _compute_kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _MIN_SHARE)
     starts = find_best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n_attended, 0), np.int64)
     candidates = []
@@ -66,7 +66,7 @@ def search_kernels(
     return candidates
 
 
-def compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of each kernel in the attributions of all sequences together, (D,); the shares sum to 1.
 
     `attributions` are those of each sequence to each kernel, (n, D), see `Attributions.kernels`; NaN counts as 0. If
