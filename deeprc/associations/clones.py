@@ -1,6 +1,6 @@
 """A table of the clones associated with a class, with tests that count donors; `deeprc.clones` is `associate_clones`.
 
-Letters: n rows of the table, C classes, K strata, U pairs of a donor and a class (see `DonorsByClass`).
+Letters: n rows of the table, C classes, K strata, U units (see `DonorsByClass`).
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _find_associated_clones(
 ) -> _Hits:
     """Return the clones with a low p-value in one of the classes; the labels are those of `DonorsByClass.permute`."""
     clones = find_shared_clones(dataset, fields)
-    tests = [ClassTest.of(donors.pair_of, donors.strata, labels == code, max_p) for code in codes]
+    tests = [ClassTest.of(donors.unit_of, donors.strata, labels == code, max_p) for code in codes]
     results = [compare_carriers(clones, test) for test in tests]
     indices = np.concatenate([result.indices for result in results])
     bins = np.concatenate([result.bins for result in results])
@@ -232,9 +232,9 @@ def _count_carriers(clones: CloneCarriers, indices: Integers, donors: DonorsByCl
     """Return the number of donors that carry each of some clones, by stratum and class, (n, K, C)."""
     counts = np.zeros((len(indices), *donors.count_by_stratum().shape), np.int64)
     for row, index in enumerate(indices.tolist()):
-        pairs = donors.pair_of[clones.carriers[clones.offsets[index] : clones.offsets[index + 1]]]
-        pairs = np.unique(pairs[pairs >= 0])
-        np.add.at(counts[row], (donors.strata[pairs], donors.codes[pairs]), 1)
+        units = donors.unit_of[clones.carriers[clones.offsets[index] : clones.offsets[index + 1]]]
+        units = np.unique(units[units >= 0])
+        np.add.at(counts[row], (donors.strata[units], donors.codes[units]), 1)
     return counts
 
 
@@ -267,7 +267,7 @@ def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, 
 def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits) -> dict[str, NDArray[Any]]:
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
-    kinds = find_carrier_kinds(dataset, donors.pair_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
+    kinds = find_carrier_kinds(dataset, donors.unit_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
     exact, near = (
         _count_donors_of_clones(kinds == kind, donors) for kind in (CarrierKind.CLONE, CarrierKind.NEIGHBOUR_ONLY)
     )

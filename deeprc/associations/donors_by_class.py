@@ -1,9 +1,10 @@
 """The donors whose clones are compared: their classes, sizes and strata.
 
 A clone is tested on donors, not on repertoires, because repertoires of one donor share most of their clones. A donor
-with repertoires of several classes counts once in each of them: what is counted is a pair of a donor and a class.
+with repertoires of several classes counts once in each of them. So a unit, which is what the tests count, is a donor
+with one class, as in `deeprc.baselines.carrier_counts`.
 
-Letters: B repertoires of the dataset, U pairs of a donor and a class, K strata, C classes, P permutations.
+Letters: B repertoires of the dataset, U units, K strata, C classes, P permutations.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ __all__ = ["DonorsByClass", "find_donors_by_class"]
 
 @dataclass(frozen=True)
 class DonorsByClass:
-    """The U pairs of a donor and one of the donor's classes that have sequences.
+    """The U units that tests count: each is a donor with one of the donor's classes, and has sequences.
 
     Attributes
     ----------
-    pair_of
-        Index of the pair of each repertoire of the container, or -1, (repertoires of the container,) int32.
+    unit_of
+        Index of the unit of each repertoire of the container, or -1, (repertoires of the container,) int32.
     class_names
         Names of the classes.
     codes
-        Index of the class of each pair, (U,).
+        Index of the class of each unit, (U,).
     donors
-        Index of the donor of each pair, (U,); a donor with several classes has several pairs.
+        Index of the donor of each unit, (U,); a donor with several classes has several units.
     sizes
-        Number of sequences of each pair, (U,).
+        Number of sequences of each unit, (U,).
     strata
-        Index of the stratum of each pair, from 0, (U,).
+        Index of the stratum of each unit, from 0, (U,).
     notes
         Sentences about donors that were left out, and about other properties of the donors.
     """
 
-    pair_of: NDArray[np.int32]
+    unit_of: NDArray[np.int32]
     class_names: tuple[str, ...]
     codes: Integers
     donors: Integers
@@ -61,23 +62,23 @@ class DonorsByClass:
         return len(self.codes)
 
     def count_by_stratum(self) -> Integers:
-        """Return the number of pairs of each stratum and class, (K, C)."""
+        """Return the number of units of each stratum and class, (K, C)."""
         counts = np.zeros((int(self.strata.max()) + 1, len(self.class_names)), np.int64)
         np.add.at(counts, (self.strata, self.codes), 1)
         return counts
 
     def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
-        """Return the true class of each pair, and its class in each permutation of the labels, (U, 1 + P).
+        """Return the true class of each unit, and its class in each permutation of the labels, (U, 1 + P).
 
         Donors exchange labels within their stratum, and there with donors that have about as many sequences. Donors
         with several classes exchange labels among themselves, and their own labels with each other.
         """
         permuted = np.empty((len(self), 1 + n_permutations), np.int64)
         for stratum in range(int(self.strata.max()) + 1):
-            pairs = np.flatnonzero(self.strata == stratum)
-            labels = self.codes[pairs, None].astype(np.float64)
-            donors = np.asarray(pd.factorize(self.donors[pairs])[0], np.int64)
-            permuted[pairs] = permute_labels(labels, self.sizes[pairs], donors, n_permutations, rng)[:, 0]
+            units = np.flatnonzero(self.strata == stratum)
+            labels = self.codes[units, None].astype(np.float64)
+            donors = np.asarray(pd.factorize(self.donors[units])[0], np.int64)
+            permuted[units] = permute_labels(labels, self.sizes[units], donors, n_permutations, rng)[:, 0]
         return permuted
 
 
@@ -107,17 +108,17 @@ def find_donors_by_class(
     labels = encode_labels([task], metadata)[:, 0]
     donor_of = _renumber_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
     kept, notes = _select_repertoires(dataset, labels, donor_of)
-    (donors, codes), pair = _index_pairs(donor_of[kept], labels[kept])
+    (donors, codes), unit = _index_units(donor_of[kept], labels[kept])
     if len(np.unique(codes)) < 2:
         raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
-    pair_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
-    pair_of[dataset.repertoire_indices[kept]] = pair
-    sizes = np.bincount(pair, dataset.n_sequences[kept]).astype(np.int64)
-    strata = _index_strata(metadata.iloc[kept], stratify, pair, source)
+    unit_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
+    unit_of[dataset.repertoire_indices[kept]] = unit
+    sizes = np.bincount(unit, dataset.n_sequences[kept]).astype(np.int64)
+    strata = _index_strata(metadata.iloc[kept], stratify, unit, source)
     if group_by is None:
         notes += _note_repeated_donors(metadata.iloc[kept])
     notes += _note_uninformative_donors(strata, codes) if stratify else []
-    return DonorsByClass(pair_of, task.class_names, codes, donors, sizes, strata, tuple(notes))
+    return DonorsByClass(unit_of, task.class_names, codes, donors, sizes, strata, tuple(notes))
 
 
 def _renumber_by_content(donor_of: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
@@ -131,10 +132,10 @@ def _renumber_by_content(donor_of: Integers, dataset: RepertoireDataset, labels:
     return np.array([index_of[donor] for donor in donor_of.tolist()], np.int64)
 
 
-def _index_pairs(donor_of: Integers, labels: NDArray[np.float64]) -> tuple[Integers, Integers]:
-    """Return the donor and the class of each pair, (2, U), and the index of each repertoire's pair."""
-    pairs, pair_of = np.unique(np.stack([donor_of, labels.astype(np.int64)]), axis=1, return_inverse=True)
-    return pairs, pair_of.ravel()
+def _index_units(donor_of: Integers, labels: NDArray[np.float64]) -> tuple[Integers, Integers]:
+    """Return the donor and the class of each unit, (2, U), and the index of each repertoire's unit."""
+    units, unit_of = np.unique(np.stack([donor_of, labels.astype(np.int64)]), axis=1, return_inverse=True)
+    return units, unit_of.ravel()
 
 
 def _select_repertoires(
@@ -143,8 +144,8 @@ def _select_repertoires(
     """Return the indices of the repertoires of donors with a class and sequences, and sentences about the donors."""
     labelled = np.flatnonzero(~np.isnan(labels))
     notes: list[str] = []
-    (donors, _), pair_of = _index_pairs(donor_of[labelled], labels[labelled])
-    is_empty = np.bincount(pair_of, dataset.n_sequences[labelled]) == 0
+    (donors, _), unit_of = _index_units(donor_of[labelled], labels[labelled])
+    is_empty = np.bincount(unit_of, dataset.n_sequences[labelled]) == 0
     if is_empty.any():
         notes.append(
             f"left out: {format_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences"
@@ -155,21 +156,21 @@ def _select_repertoires(
             f"in several classes, once in each: {format_count(n_repeated, 'donor')}; prefer q_permutation, "
             "which knows who they are; to compare donors with themselves, give their column to `stratify`, too"
         )
-    return labelled[~is_empty[pair_of]], notes
+    return labelled[~is_empty[unit_of]], notes
 
 
-def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], pair_of: Integers, source: str) -> Integers:
-    """Return the index of the stratum of each pair, (U,), by the set of values of its repertoires in each column."""
+def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], unit_of: Integers, source: str) -> Integers:
+    """Return the index of the stratum of each unit, (U,), by the set of values of its repertoires in each column."""
     values_by_column = []
     for column in columns:
         if column not in metadata:
             raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, 'for `stratify`')}")
-        values: list[set[str]] = [set() for _ in range(int(pair_of.max()) + 1)]
-        for pair, text in zip(pair_of.tolist(), format_labels(metadata[column]), strict=True):
-            values[pair].add("" if text is None else f"={text}")  # so that a missing value is no empty text
-        values_by_column.append([tuple(sorted(values_of_donor)) for values_of_donor in values])
+        values: list[set[str]] = [set() for _ in range(int(unit_of.max()) + 1)]
+        for unit, text in zip(unit_of.tolist(), format_labels(metadata[column]), strict=True):
+            values[unit].add("" if text is None else f"={text}")  # so that a missing value is no empty text
+        values_by_column.append([tuple(sorted(values_of_unit)) for values_of_unit in values])
     if not columns:
-        return np.zeros(int(pair_of.max()) + 1, np.int64)
+        return np.zeros(int(unit_of.max()) + 1, np.int64)
     index_of: dict[tuple[tuple[str, ...], ...], int] = {}
     return np.array([index_of.setdefault(key, len(index_of)) for key in zip(*values_by_column, strict=True)], np.int64)
 

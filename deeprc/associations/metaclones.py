@@ -5,7 +5,7 @@ would find again what was chosen. The test of neighbours therefore uses the dono
 do donors of the class carry a neighbour more often? Given the exact carriers, the labels of the other donors are as
 random as before.
 
-Letters: J clones, U pairs of a donor and a class.
+Letters: J clones, U units (see `deeprc.associations.donors_by_class`).
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _AFTER_FAMILY = re.compile("[-*/,].*")
 
 
 def find_carrier_kinds(
-    dataset: RepertoireDataset, pair_of: NDArray[np.int32], n_pairs: int, clones: CloneSet
+    dataset: RepertoireDataset, unit_of: NDArray[np.int32], n_units: int, clones: CloneSet
 ) -> NDArray[np.uint8]:
-    """Return the `CarrierKind` of each donor and clone, (U, J).
+    """Return the `CarrierKind` of each unit and clone, (U, J).
 
     Parameters
     ----------
     dataset
         The cohort.
-    pair_of
-        Index of the pair of a donor and a class of each repertoire of the container, or -1, see `DonorsByClass`.
-    n_pairs
-        Number of these pairs, U.
+    unit_of
+        Index of the unit of each repertoire of the container, or -1, see `DonorsByClass`.
+    n_units
+        Number of units, U.
     clones
         The J clones.
     """
-    kinds = np.zeros((n_pairs, len(clones)), np.uint8)
-    counted = dataset[np.flatnonzero(pair_of[dataset.repertoire_indices] >= 0)]
+    kinds = np.zeros((n_units, len(clones)), np.uint8)
+    counted = dataset[np.flatnonzero(unit_of[dataset.repertoire_indices] >= 0)]
     junctions = CloneSet(clones.sequences.with_genes({}))
     families = _get_v_families(clones)
-    pairs = pair_of[counted.repertoire_indices].tolist()
-    for repertoire, pair, neighbours in zip(counted, pairs, find_neighbours(junctions, counted), strict=True):
-        _raise_kinds(kinds[pair], repertoire, neighbours, clones, families)
+    units = unit_of[counted.repertoire_indices].tolist()
+    for repertoire, unit, neighbours in zip(counted, units, find_neighbours(junctions, counted), strict=True):
+        _raise_kinds(kinds[unit], repertoire, neighbours, clones, families)
     return kinds
 
 

@@ -4,7 +4,7 @@ If the number of donors of each stratum that carry a clone, and the number that 
 of carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail:
 Fisher's exact test if there is one stratum, otherwise the exact form of the test of Cochran, Mantel and Haenszel.
 
-Letters: U donors (in each of their classes, see `DonorsByClass`), K strata, P permutations, M clones, Z bins of
+Letters: U units (donors with one class, see `DonorsByClass`), K strata, P permutations, M clones, Z bins of
 p-values.
 """
 
@@ -33,21 +33,21 @@ class ClassTest(NamedTuple):
 
     Attributes
     ----------
-    pair_of
-        Index of the donor (pair of a donor and a class) of each repertoire of the container, or -1.
+    unit_of
+        Index of the unit of each repertoire of the container, or -1.
     strata
-        Index of the stratum of each donor, (U,).
+        Index of the stratum of each unit, (U,).
     is_of_class
-        Whether each donor is of the class, 0 or 1, with the true labels and in each permutation, (U, 1 + P) uint8.
+        Whether each unit is of the class, 0 or 1, with the true labels and in each permutation, (U, 1 + P) uint8.
     sizes, class_sizes
-        Number of donors of each stratum, and of those of the class, (K,) each; equal in all permutations.
+        Number of units of each stratum, and of those of the class, (K,) each; equal in all permutations.
     logs
         Logarithms of the factorials of 0 to U, (U + 1,).
     max_p
         Largest p-value of a clone that is kept.
     """
 
-    pair_of: NDArray[np.int32]
+    unit_of: NDArray[np.int32]
     strata: Integers
     is_of_class: NDArray[np.uint8]
     sizes: Integers
@@ -57,14 +57,14 @@ class ClassTest(NamedTuple):
 
     @classmethod
     def of(
-        cls, pair_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_], max_p: float
+        cls, unit_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_], max_p: float
     ) -> ClassTest:
-        """Return the test of a class, given whether each donor is of it, (U, 1 + P)."""
+        """Return the test of a class, given whether each unit is of it, (U, 1 + P)."""
         n_strata = int(strata.max()) + 1
         members = is_of_class[:, 0]
         sizes = np.bincount(strata, minlength=n_strata), np.bincount(strata[members], minlength=n_strata)
         members_by_labels = np.ascontiguousarray(is_of_class, np.uint8)
-        return cls(pair_of, strata, members_by_labels, *sizes, log_factorials(len(strata)), float(max_p))
+        return cls(unit_of, strata, members_by_labels, *sizes, log_factorials(len(strata)), float(max_p))
 
 
 class TestedClones(NamedTuple):
@@ -74,8 +74,6 @@ class TestedClones(NamedTuple):
     ----------
     indices
         Indices of the clones among all clones, (n,).
-    class_carriers, carriers
-        Number of donors of the class, and of all donors, that carry each clone, (n,) each.
     bins
         Index of the bin of each p-value, (n,); the bins are in falling order of p-values.
     p_values
@@ -87,8 +85,6 @@ class TestedClones(NamedTuple):
     """
 
     indices: Integers
-    class_carriers: Integers
-    carriers: Integers
     bins: Integers
     p_values: Floats
     n_tested: int
@@ -101,21 +97,21 @@ def compare_carriers(clones: CloneCarriers, test: ClassTest) -> TestedClones:
     A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
     only on the numbers of donors, so it does not change the p-values of the other clones.
     """
-    columns, p_values = [np.zeros((4, 0), np.int64)], [np.zeros(0)]
+    indices_and_bins, p_values = [np.zeros((2, 0), np.int64)], [np.zeros(0)]
     counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
     for block in run_over_clones(partial(_test_block, clones, test), len(clones)):
-        columns.append(block.columns)
+        indices_and_bins.append(block.indices_and_bins)
         p_values.append(block.p_values)
         counts += block.counts
         n_tested += block.n_tested
-    indices, class_carriers, carriers, bins = np.concatenate(columns, axis=1)
-    return TestedClones(indices, class_carriers, carriers, bins, np.concatenate(p_values), n_tested, counts)
+    indices, bins = np.concatenate(indices_and_bins, axis=1)
+    return TestedClones(indices, bins, np.concatenate(p_values), n_tested, counts)
 
 
 class _Block(NamedTuple):
-    """The result of some clones: indices, class_carriers, carriers and bins, (4, n); others as in `TestedClones`."""
+    """The result of some clones: their indices and bins, (2, n); others as in `TestedClones`."""
 
-    columns: Integers
+    indices_and_bins: Integers
     p_values: Floats
     counts: NDArray[np.int32]
     n_tested: int
@@ -123,9 +119,9 @@ class _Block(NamedTuple):
 
 def _test_block(clones: CloneCarriers, test: ClassTest, start: int, stop: int) -> _Block:
     counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
-    columns, p_values = np.empty((4, stop - start), np.int64), np.empty(stop - start)
-    n, n_tested = _test_clones(clones.offsets, clones.carriers, start, stop, test, columns, p_values, counts)
-    return _Block(columns[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
+    indices_and_bins, p_values = np.empty((2, stop - start), np.int64), np.empty(stop - start)
+    n, n_tested = _test_clones(clones.offsets, clones.carriers, start, stop, test, indices_and_bins, p_values, counts)
+    return _Block(indices_and_bins[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
 
 
 def compute_stratified_p_values(
@@ -213,7 +209,7 @@ def _test_clones(
     start: int,
     stop: int,
     test: ClassTest,
-    columns: Integers,
+    indices_and_bins: Integers,
     p_values: Floats,
     counts: NDArray[np.int32],
 ) -> tuple[int, int]:
@@ -224,25 +220,25 @@ def _test_clones(
     tuple
         Number of clones that were written, and number of those that were tested.
     """
-    n_donors, n_labels = test.is_of_class.shape
-    last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry
-    clone_donors, sums = np.zeros(n_donors, np.int64), np.zeros(n_labels, np.int32)
-    carriers, buffer = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_donors + 1))
+    n_units, n_labels = test.is_of_class.shape
+    last_seen = np.full(n_units, -1, np.int64)  # the last clone that each unit was seen to carry
+    clone_units, sums = np.zeros(n_units, np.int64), np.zeros(n_labels, np.int32)
+    carriers, buffer = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_units + 1))
     log_limit, n_found, n_tested = log(test.max_p) + 1e-9, 0, 0
     for clone in range(start, stop):
         n = 0
         for i in range(offsets[clone], offsets[clone + 1]):
-            donor = test.pair_of[repertoires[i]]
-            if donor >= 0 and last_seen[donor] != clone:
-                last_seen[donor] = clone
-                clone_donors[n] = donor
+            unit = test.unit_of[repertoires[i]]
+            if unit >= 0 and last_seen[unit] != clone:
+                last_seen[unit] = clone
+                clone_units[n] = unit
                 n += 1
         if n < MIN_CARRIERS:
             continue
         for k in range(len(carriers)):
             carriers[k] = 0
         for i in range(n):
-            carriers[test.strata[clone_donors[i]]] += 1
+            carriers[test.strata[clone_units[i]]] += 1
         if _find_lowest_log_p(carriers, test) > log_limit:
             continue
         n_tested += 1
@@ -253,7 +249,7 @@ def _test_clones(
         for j in range(n_labels):
             sums[j] = 0
         for i in range(n):
-            members = test.is_of_class[clone_donors[i]]
+            members = test.is_of_class[clone_units[i]]
             for j in range(n_labels):
                 sums[j] += members[j]
         for j in range(n_labels):
@@ -262,8 +258,11 @@ def _test_clones(
                 index = _find_bin(p_value, counts.shape[1])
                 counts[j, index] += 1
                 if j == 0:
-                    columns[0, n_found], columns[1, n_found], columns[2, n_found] = clone, sums[0], n
-                    columns[3, n_found], p_values[n_found] = index, p_value
+                    indices_and_bins[0, n_found], indices_and_bins[1, n_found], p_values[n_found] = (
+                        clone,
+                        index,
+                        p_value,
+                    )
                     n_found += 1
     return n_found, n_tested
 

@@ -108,7 +108,9 @@ def examine(
     report
         Report of what preprocessing would do.
     """
-    similar_findings, similar = find_similar_repertoires(profiles, donors.same, donors_known=donors.column is not None)
+    similar_findings, similar = find_similar_repertoires(
+        profiles, donors.are_same, donors_known=donors.column is not None
+    )
     swap_findings, comparisons = find_swaps(profiles, sheet, tasks, donors)
     shortcuts, too_few = _test_shortcuts(sheet, tasks, donors, [profile for profile in profiles if profile.kept])
     findings = [

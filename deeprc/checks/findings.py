@@ -11,7 +11,6 @@ from deeprc.errors import InputError, describe_names, describe_texts, join_names
 
 __all__ = [
     "CODES",
-    "SEVERITIES",
     "Finding",
     "Severity",
     "count_findings",
@@ -25,7 +24,7 @@ __all__ = [
 Severity = Literal["error", "warning", "note"]
 """An error is refused by `deeprc preprocess` or `train`, or makes results wrong; a warning may make them wrong."""
 
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+_SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 CODES = {
     # files and rows
@@ -171,7 +170,7 @@ def join_few(names: Sequence[str]) -> str:
 
 def sort_by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings sorted by severity, errors first; findings of one severity keep their order."""
-    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
 
 
 def to_text(findings: Sequence[Finding]) -> str:
@@ -181,5 +180,5 @@ def to_text(findings: Sequence[Finding]) -> str:
 
 def count_findings(findings: Sequence[Finding]) -> str:
     """Return the number of findings by severity: 1 error, 2 warnings, 0 notes."""
-    counts = [(sum(finding.severity == severity for finding in findings), severity) for severity in SEVERITIES]
+    counts = [(sum(finding.severity == severity for finding in findings), severity) for severity in _SEVERITIES]
     return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in counts)

@@ -122,7 +122,7 @@ def _make_tables(check: CohortCheck) -> dict[str, pd.DataFrame]:
         n_repertoires=[len(finding.repertoires) for finding in check.findings],
         n_files=[len(finding.files) for finding in check.findings],
     )
-    finding_table = pd.DataFrame(
+    finding_members = pd.DataFrame(
         [
             (i, finding.code, kind, name)
             for i, finding in enumerate(check.findings, start=1)
@@ -137,8 +137,8 @@ def _make_tables(check: CohortCheck) -> dict[str, pd.DataFrame]:
     )
     return {
         "findings": findings,
-        "finding_repertoires": finding_table,
-        "groups": _group_table(check),
+        "finding_repertoires": finding_members,
+        "groups": _make_group_table(check),
         "similar_pairs": _make_pair_table(check),
         "closer_to_other_class": _make_comparison_table(check),
         "shortcuts": shortcuts,
@@ -155,7 +155,7 @@ def _flatten_interval(shortcut: dict[str, Any]) -> dict[str, Any]:
     return {**shortcut, "low": low, "high": high}
 
 
-def _group_table(check: CohortCheck) -> pd.DataFrame:
+def _make_group_table(check: CohortCheck) -> pd.DataFrame:
     donor = dict(check.donor_of)
     rows = [
         (number, finding.code, index, len(group), name, donor.get(name))

@@ -23,7 +23,7 @@ from deeprc.documents import check_format, read_json, validate
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "digest_metadata", "read_checks"]
+__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "read_checks"]
 
 CHECKS_FILE = "checks.json"
 """The name of the file in a run directory."""
@@ -45,7 +45,7 @@ class RunChecks:
     donor_column
         Column of the metadata that names the donor of each repertoire; None if there is none.
     metadata
-        The digest of the metadata that was checked, see `digest_metadata`.
+        The digest of the metadata that was checked.
     """
 
     findings: tuple[Finding, ...]
@@ -62,7 +62,7 @@ class RunChecks:
 
     def is_current(self, dataset: RepertoireDataset) -> bool:
         """Return whether the metadata of a dataset are those that were checked."""
-        return self.metadata == digest_metadata(dataset)
+        return self.metadata == _digest_metadata(dataset)
 
     def log(self, logger: logging.Logger) -> None:
         """Log the warnings, one line each."""
@@ -96,10 +96,10 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
         group_by = None  # a run on another cohort
     check = check_dataset(labelled, tasks=tasks, group_by=group_by)
     column = DonorColumn.choose(dataset.metadata, group_by).name
-    return RunChecks(check.findings, check.shortcuts, column, digest_metadata(dataset))
+    return RunChecks(check.findings, check.shortcuts, column, _digest_metadata(dataset))
 
 
-def digest_metadata(dataset: RepertoireDataset) -> str:
+def _digest_metadata(dataset: RepertoireDataset) -> str:
     """Return a digest of the metadata, which `deeprc relabel` changes."""
     return hashlib.sha256(dataset.metadata.to_csv(index=False).encode()).hexdigest()
 

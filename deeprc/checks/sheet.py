@@ -17,7 +17,7 @@ from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError, describe_missing_column, quote
 from deeprc.evaluation.significance import FEW_IN_CLASS
 from deeprc.evaluation.splits import N_FOLDS
-from deeprc.groups import find_donor_columns
+from deeprc.groups import choose_donor_column, find_donor_columns
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
@@ -122,8 +122,7 @@ class SheetDonors:
             *(name for name in donor_columns if name != group_by),
         ]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
-        coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
-        self.column = group_by or coarsest
+        self.column = group_by or choose_donor_column(sheet.table)
 
     def list_donors(self) -> pd.Series:
         """Return the donor of each repertoire as text, indexed by repertoire; None where it is not known."""
@@ -132,7 +131,7 @@ class SheetDonors:
         texts = [None if pd.isna(value) else _format_donor_name(value) for value in values]
         return pd.Series(texts, index=self._table.index, dtype=object)
 
-    def same(self, first: str, second: str) -> bool:
+    def are_same(self, first: str, second: str) -> bool:
         """Return whether any column says that two repertoires are from one donor."""
         known = (self._table[name] for name in self.columns)  # missing values are None or NaN
         return any(values[first] is not None and bool(values[first] == values[second]) for values in known)

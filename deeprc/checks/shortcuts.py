@@ -104,28 +104,13 @@ def find_shortcuts(
     -------
     The result of every test, and findings about targets with too few repertoires and about copies of the label.
     """
-    labels_by_target, findings = [], []
+    labels_by_target, findings = list[UnitLabels](), list[Finding]()
     for task, values in zip(tasks, labels.T, strict=True):
         unit_labels = label_units(task, values, donors)
-        if not unit_labels.find_testable_classes():
-            sizes = np.bincount(unit_labels.codes, minlength=len(unit_labels.names)).tolist()
-            shown = ", ".join(
-                f"{n} of {name}" for name, n in list(zip(unit_labels.names, sizes, strict=True))[:_MAX_NAMED]
-            )
-            shown += f" and {len(sizes) - _MAX_NAMED} more classes" if len(sizes) > _MAX_NAMED else ""
-            findings.append(
-                Finding(
-                    "note",
-                    "too-few",
-                    f"target {task.name!r}: too few to test for shortcuts: {shown} (donors, or repertoires of an "
-                    f"unknown donor); a test needs at least {MIN_UNITS} in a class and in the rest",
-                    "Check yourself whether batches, dates and repertoire sizes differ between the classes.",
-                    column=task.column,
-                    target=task.name,
-                )
-            )
-        else:
+        if unit_labels.find_testable_classes():
             labels_by_target.append(unit_labels)
+        else:
+            findings.append(_make_too_few_finding(unit_labels))
     findings += _make_copy_findings(labels_by_target, features)
     pairs = [
         (unit_labels, feature) for unit_labels in labels_by_target for feature in _select_usable(unit_labels, features)
@@ -135,6 +120,23 @@ def find_shortcuts(
         1 if feature.is_categorical else len(unit_labels.find_testable_classes()) for unit_labels, feature in pairs
     )
     return [_test_feature(unit_labels, feature, ALPHA / n_tests) for unit_labels, feature in pairs], findings
+
+
+def _make_too_few_finding(unit_labels: UnitLabels) -> Finding:
+    """Return a note that says how many units each class of a target has, which are too few for a test."""
+    task, names = unit_labels.task, unit_labels.names
+    sizes = np.bincount(unit_labels.codes, minlength=len(names)).tolist()
+    shown = ", ".join(f"{n} of {name}" for name, n in list(zip(names, sizes, strict=True))[:_MAX_NAMED])
+    shown += f" and {len(sizes) - _MAX_NAMED} more classes" if len(sizes) > _MAX_NAMED else ""
+    return Finding(
+        "note",
+        "too-few",
+        f"target {task.name!r}: too few to test for shortcuts: {shown} (donors, or repertoires of an "
+        f"unknown donor); a test needs at least {MIN_UNITS} in a class and in the rest",
+        "Check yourself whether batches, dates and repertoire sizes differ between the classes.",
+        column=task.column,
+        target=task.name,
+    )
 
 
 def _choose_article(shortcut: Shortcut) -> str:
@@ -243,42 +245,42 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[UnitLabels, Feature]]) -> list[tu
 
 
 def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Shortcut:
-    """Return how well a feature predicts the labels: the AUC of the class that it predicts best, or Cramér's V."""
+    """Return how well a feature predicts the labels."""
     values = aggregate_by_unit(unit_labels, feature)
     if feature.is_categorical:
         return _test_categories(unit_labels, feature, values, alpha)
-    known = ~np.isnan(values) if values.ndim == 1 else None
+    return _test_numbers(unit_labels, feature, values, alpha)
 
-    def make_sort_key(candidate: _ClassAuc) -> tuple[float, float]:
-        """Return by how much the AUC is certainly above 0.5, and the AUC, both in the direction in which it is higher.
 
-        Several values that are tested together have a direction already, and are compared by the AUC alone.
-        """
-        auc, _, n_positive, n_negative = candidate
-        if values.ndim == 2:
-            return 0.0, auc
-        higher_auc = max(auc, 1 - auc)
-        lower_limit = compute_auc_interval(higher_auc, n_positive, n_negative, level=1 - alpha)[0]
-        return max(lower_limit - 0.5, 0.0), higher_auc
+def _test_numbers(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float) -> Shortcut:
+    """Return the AUC of the class that the numbers of a feature predict best.
 
-    candidates = (_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes(known))
-    auc, code, n_positive, n_negative = max(candidates, key=make_sort_key)
-    if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
-        n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
+    A single number of each unit, (U,), may be higher or lower in a class. The best class is the one whose interval is
+    highest above 0.5; if no interval is above it, the one with the highest AUC. Several numbers of each unit, (U, G),
+    are tested together, and the AUC alone decides.
+    """
+    if values.ndim == 2:
+        aucs = [_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes()]
+        best = max(aucs, key=lambda class_auc: class_auc.auc)
+        auc, direction = best.auc, ""
+        sizes = best.n_positive // 2, best.n_negative // 2  # folds share training units: up to twice the variance
     else:
-        direction = f"; it is {'lower' if auc < 0.5 else 'higher'} in {unit_labels.names[code]!r}"
-        auc = max(auc, 1 - auc)
-    certain = compute_auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
+        codes = unit_labels.find_testable_classes(~np.isnan(values))
+        aucs = [_compute_class_auc(unit_labels, code, values) for code in codes]
+        best = max(aucs, key=lambda class_auc: (class_auc.compute_certain_excess(alpha), class_auc.directed_auc))
+        auc, sizes = best.directed_auc, (best.n_positive, best.n_negative)
+        direction = f"; it is {'lower' if best.auc < 0.5 else 'higher'} in {unit_labels.names[best.code]!r}"
+    is_significant = compute_auc_interval(auc, *sizes, level=1 - alpha)[0] > 0.5
     return Shortcut(
         unit_labels.task.name,
-        _describe_contrast(unit_labels, code),
+        _describe_contrast(unit_labels, best.code),
         feature.name,
         feature.column,
         feature.code,
         "auc",
         auc,
-        compute_auc_interval(auc, n_positive, n_negative),
-        "" if not certain else "warning" if auc >= _STRONG_AUC else "note",
+        compute_auc_interval(auc, *sizes),
+        "" if not is_significant else "warning" if auc >= _STRONG_AUC else "note",
         direction,
     )
 
@@ -295,6 +297,16 @@ class _ClassAuc(NamedTuple):
     code: int
     n_positive: int
     n_negative: int
+
+    @property
+    def directed_auc(self) -> float:
+        """The AUC in the direction in which it is at least 0.5."""
+        return max(self.auc, 1 - self.auc)
+
+    def compute_certain_excess(self, alpha: float) -> float:
+        """Return by how much the directed AUC is above 0.5 at least, with the probability of error alpha."""
+        low, _ = compute_auc_interval(self.directed_auc, self.n_positive, self.n_negative, level=1 - alpha)
+        return max(low - 0.5, 0.0)
 
 
 def _compute_class_auc(unit_labels: UnitLabels, code: int, values: NDArray[np.float64]) -> _ClassAuc:
@@ -336,7 +348,7 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
     counts = np.zeros((len(names), len(classes)), np.int64)  # (K, C)
     np.add.at(counts, (levels, codes), 1)
     v = compute_cramers_v(counts)
-    certain = compute_permutation_p(levels, codes, counts, alpha) <= alpha
+    is_significant = compute_permutation_p(levels, codes, counts, alpha) <= alpha
     return Shortcut(
         unit_labels.task.name,
         _describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
@@ -346,7 +358,7 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
         "cramers_v",
         v,
         None,
-        "" if not certain else "warning" if v >= _STRONG_V else "note",
+        "" if not is_significant else "warning" if v >= _STRONG_V else "note",
         _describe_striking_levels(counts, [str(name) for name in names], classes),
     )
 

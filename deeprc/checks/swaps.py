@@ -106,26 +106,28 @@ def find_swaps(
     for task in tasks:
         if task.kind == "regression":
             continue
-        known = pd.DataFrame(
-            {"donor": donors.list_donors(), "label": encode_labels([task], sheet.table)[:, 0]}
-        ).dropna()
-        known = known[known.index.isin(profile_of)]
-        compared_of: dict[str, list[ClassComparison]] = {}
-        for donor, rows in known.groupby("donor", sort=False):
-            members = [profile_of[str(name)] for name in rows.index]
-            if compared := list(_iterate_comparisons(members, rows["label"].tolist(), task, str(donor))):
-                compared_of[str(donor)] = compared
-        if _is_sign_test_significant(list(compared_of.values())):
-            level = _LEVEL / sum(map(len, compared_of.values()))
-            misplaced = [
-                comparison
-                for compared in compared_of.values()
-                for comparison in compared
-                if comparison.is_closer_to_other_class(level)
-            ]
-            findings += [_make_finding(task, misplaced, profile_of)] if misplaced else []
-            all_misplaced += misplaced
+        by_donor = _compare_within_donors(profile_of, sheet, task, donors)
+        if not _is_sign_test_significant(by_donor):
+            continue
+        comparisons = [comparison for compared in by_donor for comparison in compared]
+        level = _LEVEL / len(comparisons)
+        misplaced = [comparison for comparison in comparisons if comparison.is_closer_to_other_class(level)]
+        findings += [_make_finding(task, misplaced, profile_of)] if misplaced else []
+        all_misplaced += misplaced
     return findings, all_misplaced
+
+
+def _compare_within_donors(
+    profile_of: Mapping[str, RepertoireProfile], sheet: Metadata, task: Task, donors: SheetDonors
+) -> list[list[ClassComparison]]:
+    """Return the comparisons of each donor who has any, for the classes of one target."""
+    known = pd.DataFrame({"donor": donors.list_donors(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
+    known = known[known.index.isin(profile_of)]
+    by_donor = []
+    for donor, rows in known.groupby("donor", sort=False):
+        members = [profile_of[str(name)] for name in rows.index]
+        by_donor.append(list(_iterate_comparisons(members, rows["label"].tolist(), task, str(donor))))
+    return [compared for compared in by_donor if compared]
 
 
 def _iterate_comparisons(
@@ -149,10 +151,10 @@ def _iterate_comparisons(
             yield ClassComparison(task.name, donor, names, classes, within, own_pairs[j], len(others))
 
 
-def _is_sign_test_significant(donors: Sequence[Sequence[ClassComparison]]) -> bool:
+def _is_sign_test_significant(by_donor: Sequence[Sequence[ClassComparison]]) -> bool:
     """Return whether donors are closest to their own class more often than by chance, by a sign test."""
-    n = sum(_are_closest_to_own_class(compared) for compared in donors)
-    return n > 0 and float(binom.sf(n - 1, len(donors), 0.5)) <= _LEVEL_OF_COHORT
+    n = sum(_are_closest_to_own_class(compared) for compared in by_donor)
+    return n > 0 and float(binom.sf(n - 1, len(by_donor), 0.5)) <= _LEVEL_OF_COHORT
 
 
 def _are_closest_to_own_class(compared: Sequence[ClassComparison]) -> bool:
@@ -160,10 +162,10 @@ def _are_closest_to_own_class(compared: Sequence[ClassComparison]) -> bool:
 
     One class is not enough: if it is larger than the others, its repertoires are most similar to it by chance.
     """
-    order: dict[str, list[bool]] = {}
+    flags_of_class: dict[str, list[bool]] = {}
     for comparison in compared:
-        order.setdefault(comparison.classes[0], []).append(comparison.is_closest_to_own_class)
-    return len(order) > 1 and all(sum(flags) > len(flags) / 2 for flags in order.values())
+        flags_of_class.setdefault(comparison.classes[0], []).append(comparison.is_closest_to_own_class)
+    return len(flags_of_class) > 1 and all(sum(flags) > len(flags) / 2 for flags in flags_of_class.values())
 
 
 def _make_finding(

@@ -31,7 +31,7 @@ from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
-__all__ = ["check_adjusted_columns", "choose_comparable", "find_adjustment_cautions", "to_column_names"]
+__all__ = ["check_adjusted_columns", "choose_comparable_rows", "find_adjustment_cautions", "to_column_names"]
 
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -68,7 +68,7 @@ def check_adjusted_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks
         raise InputError(f"`adjust_for={tasks[0].column}`: is the target")
 
 
-def choose_comparable(
+def choose_comparable_rows(
     parts: Mapping[str, NDArray[np.int64]],
     metadata: pd.DataFrame,
     strata: NDArray[np.int64],

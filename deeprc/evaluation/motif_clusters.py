@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-__all__ = ["cluster_motifs", "similarity"]
+__all__ = ["cluster_motifs", "compute_similarity"]
 
 _ALIKE = 0.6  # smallest similarity in a cluster; three of four common positions give 0.87, two of four 0.5
 
 
-def similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def compute_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """Return the cosine similarity of two motifs' letter heights, (W, 20) each, at their best offset: 1 if equal.
 
     At positions that only one of them has, the heights of the other are 0.
@@ -37,5 +37,5 @@ def cluster_motifs(heights: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     distance = np.zeros((M, M))
     for i in range(M):
         for j in range(i):
-            distance[i, j] = distance[j, i] = max(0.0, 1.0 - similarity(heights[i], heights[j]))
+            distance[i, j] = distance[j, i] = max(0.0, 1.0 - compute_similarity(heights[i], heights[j]))
     return np.asarray(fcluster(linkage(squareform(distance), "average"), 1.0 - _ALIKE, "distance"), np.int64)

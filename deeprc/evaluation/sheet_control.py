@@ -109,27 +109,35 @@ def _determines_label(
     donors; or by a threshold for two classes; or by its order for numbers. Repertoires of one donor, (B,), with the
     same value and label count once.
     """
-    pairs = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
-    n_labels = pairs["label"].nunique()
-    is_labelled = ~np.isnan(label)
-    if kind == "regression":
-        is_filled = 2 * values[is_labelled].count() >= is_labelled.sum()
-    else:
-        is_filled = n_labels == len(np.unique(label[is_labelled]))
-    if n_labels < 2 or not is_filled:
+    rows = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
+    n_labels = rows["label"].nunique()
+    if n_labels < 2 or not _covers_labels(values, label, kind):
         return False
-    different, most = pairs[["value", "label"]].drop_duplicates(), len(pairs) / _MIN_DONORS_PER_VALUE
-    n_values = different["value"].nunique()
-    if len(different) == n_values and n_values <= (most if kind == "regression" else max(n_labels, most)):
+    pairs = rows[["value", "label"]].drop_duplicates()
+    n_values = pairs["value"].nunique()
+    has_one_label_each, max_values = len(pairs) == n_values, len(rows) / _MIN_DONORS_PER_VALUE
+    if has_one_label_each and n_values <= (max_values if kind == "regression" else max(n_labels, max_values)):
         return True
     if not pd.api.types.is_numeric_dtype(values):
         return False
     if kind == "regression":
-        correlation = compute_rank_correlation(*different.to_numpy(np.float64).T)
-        return len(different) == n_values == n_labels and abs(correlation) > 1 - _ROUNDING
-    if n_labels > 2:
-        return False
-    first, second = (part for _, part in pairs.groupby("label")["value"])
+        correlation = compute_rank_correlation(*pairs.to_numpy(np.float64).T)
+        return has_one_label_each and n_values == n_labels and abs(correlation) > 1 - _ROUNDING
+    return n_labels == 2 and _has_threshold(rows)
+
+
+def _covers_labels(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind) -> bool:
+    """Return whether a column has values for every class, or for at least half of the repertoires with a number."""
+    is_labelled = ~np.isnan(label)
+    if kind == "regression":
+        return bool(2 * values[is_labelled].count() >= is_labelled.sum())
+    has_value = values.notna().to_numpy()
+    return len(np.unique(label[is_labelled & has_value])) == len(np.unique(label[is_labelled]))
+
+
+def _has_threshold(rows: pd.DataFrame) -> bool:
+    """Return whether all values of one label are below all values of the other one."""
+    first, second = (part for _, part in rows.groupby("label")["value"])
     return bool(first.max() < second.min() or second.max() < first.min())
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 __all__ = [
     "FEW_IN_CLASS",
-    "FEW_NUMBERS",
     "HOW_TO_LEAVE_OUT",
     "SIGNIFICANCE_LEVEL",
     "Relation",
@@ -26,7 +25,7 @@ FEW_IN_CLASS = 15
 """Number of repertoires in the smallest class below which an AUC says little: with 15 in each of two classes, the 95%
 interval of an AUC of 0.8 is 0.3 wide."""
 
-FEW_NUMBERS = 30
+_FEW_NUMBERS = 30
 """Number of repertoires below which the r2 of a predicted number says little (see `compute_r2_interval`)."""
 
 HOW_TO_LEAVE_OUT = (
@@ -63,7 +62,7 @@ def are_few_repertoires(kind: str, n_smallest: int) -> bool:
     n_smallest
         Number of repertoires in the smallest class, or with a known number (regression).
     """
-    return n_smallest < (FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
+    return n_smallest < (_FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
 
 
 def are_few_donors(kind: str, n_repertoires: int, n_donors: int) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError, describe_missing_column, format_count
-from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable, to_column_names
+from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable_rows, to_column_names
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.groups import shuffle_groups
 from deeprc.targets import format_class_counts, format_labels
@@ -245,7 +245,7 @@ def adjust_split(
     for column in columns:
         if n_missing := int(metadata[column].isna().sum()):
             _logger.info("%s is missing for %d repertoires: they count as having the same value", column, n_missing)
-    kept = choose_comparable(
+    kept = choose_comparable_rows(
         {"training": split.train, "validation": split.validation},
         metadata,
         assign_label_strata(tasks[0], metadata),

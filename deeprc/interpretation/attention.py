@@ -66,8 +66,8 @@ class RepertoireAttention:
         Rank of each of the n sequences among all sequences of the repertoire by weight, (n,), from 1.
     head_ranks
         Rank by the weight of each head, (n, H).
-    sizes
-        Number of sequences over which each head averages, of all N, (H,); see `heads`.
+    metastable_sizes
+        Number of sequences over which each head averages, of all N, (H,); see `head_rows`.
     """
 
     repertoire: Repertoire
@@ -76,7 +76,7 @@ class RepertoireAttention:
     rows: NDArray[np.int64]
     rank: NDArray[np.int64]
     head_ranks: NDArray[np.int64]
-    sizes: list[int]
+    metastable_sizes: list[int]
 
     @property
     def sequences(self) -> pd.DataFrame:
@@ -131,7 +131,7 @@ class RepertoireAttention:
         name, N = self.scores.repertoire_id, len(self.repertoire)
         return [
             (name, head, N, size, operating_class(size, N) if N else "")
-            for head, size in enumerate(self.sizes, start=1)
+            for head, size in enumerate(self.metastable_sizes, start=1)
         ]
 
 
@@ -268,14 +268,16 @@ def _compute_attention(
 ) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one repertoire of any size."""
     dataset, outputs = inferences[0].collator.dataset, list_output_names(model.tasks)
-    attended = _read_attention(model, inferences, positions)
+    attention = _read_attention(model, inferences, positions)
     max_rows = selection.max_sequences if selection.is_by_weight else None
-    ranked = [rank_repertoire(member_attention, max_rows) for member_attention in attended]
-    rows = [selected.rows if selection.is_by_weight else None for selected in ranked]
-    scores = _score_sequences(model, inferences, positions, attended, rows)
+    ranked = [rank_repertoire(attention_by_member, max_rows) for attention_by_member in attention]
+    rows = [ranked_rows.rows if selection.is_by_weight else None for ranked_rows in ranked]
+    scores = _score_sequences(model, inferences, positions, attention, rows)
     return [
-        _make_repertoire_attention(dataset[position], member_attention, own_scores, ranked_rows, outputs, selection)
-        for position, member_attention, own_scores, ranked_rows in zip(positions, attended, scores, ranked, strict=True)
+        _make_repertoire_attention(dataset[position], attention_by_member, own_scores, ranked_rows, outputs, selection)
+        for position, attention_by_member, own_scores, ranked_rows in zip(
+            positions, attention, scores, ranked, strict=True
+        )
     ]
 
 
@@ -289,35 +291,37 @@ def _read_attention(
     InputError
         If a weight or a logit is not finite.
     """
-    attention_of_members = [list(iterate_head_attention(inference, positions)) for inference in inferences]
+    by_member = [list(iterate_head_attention(inference, positions)) for inference in inferences]
     dataset = inferences[0].collator.dataset
-    for member, member_attention in zip(model.members, attention_of_members, strict=True):
-        for position, sequences_of_member in zip(positions, member_attention, strict=True):
-            for numbers in (sequences_of_member.weights, sequences_of_member.logits):
+    for member, attention_by_repertoire in zip(model.members, by_member, strict=True):
+        for position, head_attention in zip(positions, attention_by_repertoire, strict=True):
+            for numbers in (head_attention.weights, head_attention.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
-    return list(zip(*attention_of_members, strict=True))
+    return list(zip(*by_member, strict=True))
 
 
 def _score_sequences(
     model: Model,
     inferences: Sequence[Inference],
     positions: Sequence[int],
-    attended: Sequence[tuple[HeadAttention, ...]],
+    attention: Sequence[tuple[HeadAttention, ...]],
     rows: Sequence[NDArray[np.int64] | None],
 ) -> list[SequenceScores]:
     """Return the scores of the model for the sequences at some rows of each repertoire; None for all rows."""
-    scores_of_members = []
-    for member, inference, member_attention in zip(model.members, inferences, zip(*attended, strict=True), strict=True):
-        scores = list(score_rows(inference, positions, member_attention, rows))
-        for member_scores in scores:
-            member.check_scores(member_scores)
-        scores_of_members.append(scores)
-    return [model.combine_scores(repertoire_scores) for repertoire_scores in zip(*scores_of_members, strict=True)]
+    by_member = []
+    for member, inference, attention_by_repertoire in zip(
+        model.members, inferences, zip(*attention, strict=True), strict=True
+    ):
+        scores_by_repertoire = list(score_rows(inference, positions, attention_by_repertoire, rows))
+        for scores in scores_by_repertoire:
+            member.check_scores(scores)
+        by_member.append(scores_by_repertoire)
+    return [model.combine_scores(scores_by_member) for scores_by_member in zip(*by_member, strict=True)]
 
 
 def _make_repertoire_attention(
     repertoire: Repertoire,
-    attended: Sequence[HeadAttention],
+    attention_by_member: Sequence[HeadAttention],
     scores: SequenceScores,
     ranked_rows: RankedRows,
     outputs: list[str],
@@ -330,7 +334,8 @@ def _make_repertoire_attention(
     # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
     can_overwrite = selection.max_sequences is not None
     sizes = [
-        metastable_sizes(member_attention.weights, dim=0, overwrite=can_overwrite) for member_attention in attended
+        metastable_sizes(head_attention.weights, dim=0, overwrite=can_overwrite)
+        for head_attention in attention_by_member
     ]
     return RepertoireAttention(repertoire, scores, outputs, *ranked_rows, torch.cat(sizes).tolist())
 

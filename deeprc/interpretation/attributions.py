@@ -210,7 +210,7 @@ def _attribute_with(
     for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
         at = np.concatenate([place.at for place in group])
         batch = _make_batch(inference, index, [(place.position, place.at) for place in group])
-        part = explained(batch, join_surroundings([place.surroundings for place in group]))
+        part = explained.attribute(batch, join_surroundings([place.surroundings for place in group]))
         total.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
         total.kernels[at], total.change[at] = part.kernels, part.change
     return total

@@ -166,7 +166,7 @@ class ExplainedNetwork:
                 averages[top, head] = share_of_others * average[head] + weights @ values
         return averages
 
-    def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
+    def attribute(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
         lengths = batch.sequences.lengths
         features = make_dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)

@@ -43,16 +43,21 @@ class HighestScores:
     ----------
     max_scores
         Largest number of scores that are kept.
+
+    Attributes
+    ----------
+    limit
+        Score above which no score is missing.
     """
 
     def __init__(self, max_scores: int = 100_000) -> None:
         self.max_scores = max_scores
         self._scores, self._positions = [np.zeros(0)], [np.zeros(0, np.int64)]
-        self._limit, self._n = -np.inf, 0
+        self.limit, self._n = -np.inf, 0
 
     def add_candidates(self, position: int, scores: Floats) -> None:
         """Add the scores of the repertoire at a position of the cohort; scores of -inf do not count."""
-        kept = scores[scores > self._limit]
+        kept = scores[scores > self.limit]
         self._scores.append(kept)
         self._positions.append(np.full(len(kept), position))
         self._n += len(kept)
@@ -81,13 +86,8 @@ class HighestScores:
         scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)
         order = np.argsort(-scores, kind="stable")[: self.max_scores]
         if len(order) == self.max_scores:  # some scores equal to the last one may be missing
-            self._limit = float(scores[order[-1]])
+            self.limit = float(scores[order[-1]])
         self._scores, self._positions, self._n = [scores[order]], [positions[order]], len(order)
-
-    @property
-    def limit(self) -> float:
-        """Score above which no score is missing."""
-        return self._limit
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ class FalseDiscoveryReference:
 
     Attributes
     ----------
-    is_own, is_known, is_new
+    is_of_class, is_known, is_held_out
         Whether each repertoire belongs to the class of the direction, whether it has a label, and whether it has a
         label and the network has not learned from it or its donor, (B,) each.
     sizes, donors
         Number of sequences, and index of the donor, of each repertoire, (B,) each.
     """
 
-    is_own: Flags
+    is_of_class: Flags
     is_known: Flags
-    is_new: Flags
+    is_held_out: Flags
     sizes: Integers
     donors: Integers
 
@@ -127,9 +127,9 @@ class FalseDiscoveryReference:
         classes = split_by_direction(model, dataset, output=output, sign=sign)
         if classes is None:
             return None
-        is_own, is_known = classes
+        is_of_class, is_known = classes
         donors, is_new = find_new_donors(dataset, is_held_out, is_known, group_by)
-        return cls(is_own, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
+        return cls(is_of_class, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
 
     def test(self, highest: HighestScores, *, seed: int = 0) -> float:
         """Return the p-value of the test whether held-out donors of the class have more sequences with high scores.
@@ -138,14 +138,15 @@ class FalseDiscoveryReference:
         rates are ranked. The statistic is the largest standardised difference of the mean ranks; labels are permuted
         between donors, see `permute_labels`.
         """
-        in_class, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
+        rows = np.flatnonzero(self.is_held_out)
+        in_class = self.is_of_class[rows]
         if len(in_class) == 0 or in_class.all() or not in_class.any():
             return 1.0
-        ranks = rankdata(np.round(self._compute_shares_above_limits(highest, new), 12), axis=0)  # (B, G)
-        donors = index_groups(self.donors[new])  # in the order in which they first occur
+        ranks = rankdata(np.round(self._compute_shares_above_limits(highest, rows), 12), axis=0)  # (B, G)
+        donors = index_groups(self.donors[rows])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
-        permuted = permute_labels(in_class[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)
+        permuted = permute_labels(in_class[:, None].astype(np.float64), self.sizes[rows], donors, _N_PERMUTATIONS, rng)
         shares = weights[:, None] * permuted[:, 0]  # (B, 1 + P)
         differences = (shares / shares.sum(axis=0)).T @ (ranks - np.average(ranks, axis=0, weights=weights))
         spread = differences.std(axis=0)
@@ -187,28 +188,33 @@ class FalseDiscoveryReference:
         q_values = np.where(self.is_known[positions], 1.0, np.nan)
         if len(scores) == 0 or self.test(highest) > _LEVEL:
             return q_values
+        held_out, others = self.is_of_class & self.is_held_out, self.is_of_class & ~self.is_held_out
         limits, n_true = self._count_true(highest)
-        kept, places = highest.sorted_scores()
-        is_complete = kept > highest.limit
-        is_new_own, is_learned_own = self.is_new & self.is_own, ~self.is_new & self.is_own
-        for part in (is_new_own, is_learned_own):
-            class_scores = -kept[part[places] & is_complete]  # rising
+        for part in (held_out, others):
+            class_scores = -_select_scores(highest, part)  # rising
             rows = np.flatnonzero(part[positions] & (scores > highest.limit))
             if len(rows) == 0 or len(class_scores) == 0:
                 continue
-            ratio = self.sizes[part].sum() / self.sizes[is_new_own].sum()
-            n_found = np.searchsorted(class_scores, class_scores, side="right")
-            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, class_scores, side="right")]
-            rates = 1 - np.minimum(true, n_found - 1) / n_found
-            lowest = np.minimum.accumulate(rates[::-1])[::-1]  # of all limits that let a sequence pass
-            q_values[rows] = lowest[np.minimum(np.searchsorted(class_scores, -scores[rows]), len(class_scores) - 1)]
+            # the share of true sequences is that of held-out repertoires, also in the others
+            ratio = self.sizes[part].sum() / self.sizes[held_out].sum()
+            n_true_above = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, class_scores, side="right")]
+            n_above = np.searchsorted(class_scores, class_scores, side="right")
+            rates = 1 - np.minimum(n_true_above, n_above - 1) / n_above
+            lowest_rates = np.minimum.accumulate(rates[::-1])[::-1]  # of all limits that let a sequence pass
+            rank = np.minimum(np.searchsorted(class_scores, -scores[rows]), len(class_scores) - 1)
+            q_values[rows] = lowest_rates[rank]
         return np.asarray(q_values)
 
     def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:
         """Return the scores of held-out sequences of the class, highest first, and the true ones up to each."""
-        scores, positions = highest.sorted_scores()
-        is_complete = scores > highest.limit
-        in_class, other = self.is_new & self.is_own, self.is_new & ~self.is_own
-        class_scores, null = scores[in_class[positions] & is_complete], scores[other[positions] & is_complete]
+        in_class, other = self.is_held_out & self.is_of_class, self.is_held_out & ~self.is_of_class
+        class_scores, null_scores = _select_scores(highest, in_class), _select_scores(highest, other)
         weight = float(self.sizes[in_class].sum() / max(self.sizes[other].sum(), 1))
-        return class_scores, np.cumsum(compute_excess_shares(class_scores, null, np.full(len(null), weight)))
+        excess = compute_excess_shares(class_scores, null_scores, np.full(len(null_scores), weight))
+        return class_scores, np.cumsum(excess)
+
+
+def _select_scores(highest: HighestScores, is_counted: Flags) -> Floats:
+    """Return the scores of some repertoires, highest first, down to the limit above which none is missing."""
+    scores, positions = highest.sorted_scores()
+    return np.asarray(scores[is_counted[positions] & (scores > highest.limit)])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from deeprc.tasks import Task
     from deeprc.training.model import Model
 
-__all__ = ["KINDS", "FigureOptions", "draw_benchmark_curves", "find_classes", "make_figure"]
+__all__ = ["KINDS", "FigureOptions", "find_drawn_classes", "make_figure"]
 
 _N_TOP = 1000  # number of sequences whose attributions and motifs are used
 _N_SHOWN = 20  # number of sequences in a figure
@@ -181,22 +181,17 @@ def _draw_history(request: _Request) -> Figure:
 def _draw_metastable(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_metastable_figure
 
-    return draw_metastable_figure(request.survey().heads, *_find_classes(request))
+    return draw_metastable_figure(
+        request.survey().heads, *find_drawn_classes(request.model, request.dataset, request.task)
+    )
 
 
 def _draw_attention(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_attention_figure
 
-    return draw_attention_figure(request.survey().curves, *_find_classes(request))
-
-
-def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the class of each repertoire and each class's index (`choose_drawn_classes`, `index_drawn_classes`)."""
-    from deeprc.interpretation.figures.classes import index_drawn_classes
-
-    model, dataset, task = request.model, request.dataset, request.task
-    labels = model.encode_labels(dataset)[:, model.tasks.index(task)]
-    return find_classes(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
+    return draw_attention_figure(
+        request.survey().curves, *find_drawn_classes(request.model, request.dataset, request.task)
+    )
 
 
 def _draw_genes(request: _Request) -> Figure:
@@ -272,8 +267,26 @@ def _draw_cohort(request: _Request) -> Figure:
 
 
 def _draw_curves(request: _Request) -> Figure:
+    from deeprc.benchmarking.store import holds_benchmark, read_header
+    from deeprc.evaluation.comparison import MethodInfo
+    from deeprc.evaluation.curves import draw_curves_figure
+    from deeprc.evaluation.scoring import choose_scoring
+    from deeprc.evaluation.stored_tables import read_method_predictions
+
     request.check_alone("curves are of one folder of a benchmark; give one")
-    return draw_benchmark_curves(request.path)
+    if not holds_benchmark(request.path):
+        raise InputError(
+            f"{request.path}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`"
+        )
+    header = read_header(request.path)
+    methods = header["methods"]
+    scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
+    predictions = read_method_predictions(request.path / "predictions.tsv", scoring)
+    done = set(predictions["method"])
+    known = [
+        MethodInfo(name, settings["label"], settings["kind"]) for name, settings in methods.items() if name in done
+    ]
+    return draw_curves_figure(predictions, known, scoring)
 
 
 @dataclass(frozen=True)
@@ -351,44 +364,18 @@ def make_figure(
     return figure_kind.draw(_Request(paths, cohort, options, device))
 
 
-def find_classes(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
-    """Return the class of each repertoire, by its id, as `choose_drawn_classes` does.
+def find_drawn_classes(model: Model, dataset: RepertoireDataset, task: Task) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the class of each repertoire, and the index of each class (`choose_drawn_classes`, `index_drawn_classes`).
 
     Raises
     ------
     InputError
         If no repertoire has a label.
     """
-    from deeprc.interpretation.figures.classes import choose_drawn_classes
+    from deeprc.interpretation.figures.classes import choose_drawn_classes, index_drawn_classes
 
     labels = model.encode_labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
-    return choose_drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
-
-
-def draw_benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
-    """Return the curves of all methods of a `deeprc benchmark` folder.
-
-    Raises
-    ------
-    InputError
-        If the folder is not that of a benchmark, or if the benchmark has not ended.
-    """
-    from deeprc.benchmarking.store import holds_benchmark, read_header
-    from deeprc.evaluation.comparison import MethodInfo
-    from deeprc.evaluation.curves import draw_curves_figure
-    from deeprc.evaluation.scoring import choose_scoring
-    from deeprc.evaluation.stored_tables import read_method_predictions
-
-    if not holds_benchmark(Path(folder)):
-        raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
-    header = read_header(Path(folder))
-    methods = header["methods"]
-    scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
-    predictions = read_method_predictions(Path(folder) / "predictions.tsv", scoring)
-    done = set(predictions["method"])
-    known = [
-        MethodInfo(name, settings["label"], settings["kind"]) for name, settings in methods.items() if name in done
-    ]
-    return draw_curves_figure(predictions, known, scoring)
+    class_of = choose_drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
+    return class_of, index_drawn_classes(model.tasks, task, labels)

@@ -20,12 +20,12 @@ from deeprc.interpretation.column_tables import Columns, concatenate_columns, ta
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
 
-__all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
+__all__ = ["BY_ATTENTION", "BestRows", "Ranking", "WitnessRanking", "choose_witness_step", "witness_ranking"]
 
-RANKINGS = ("attention", "contribution", "response")
+_RANKINGS = ("attention", "contribution", "response")
 """Values by which sequences can be ranked over repertoires; see `Ranking`."""
 
-_AT = (100, 1000)
+_TOP_SIZES = (100, 1000)  # numbers of sequences for precision and recall
 _MAX_OTHERS = 5_000_000
 
 
@@ -46,7 +46,7 @@ class Ranking:
     Raises
     ------
     InputError
-        If `by` is none of `RANKINGS`.
+        If `by` is none of these.
     """
 
     by: str = "attention"
@@ -54,8 +54,8 @@ class Ranking:
     sign: int = 1
 
     def __post_init__(self) -> None:
-        if self.by not in RANKINGS:
-            raise InputError(f"expected a ranking by {' or '.join(RANKINGS)}, found {self.by!r}")
+        if self.by not in _RANKINGS:
+            raise InputError(f"expected a ranking by {' or '.join(_RANKINGS)}, found {self.by!r}")
 
     def keys(self, scores: SequenceScores) -> NDArray[np.float64]:
         """Return the keys by which the sequences of a repertoire are ranked, (N,); the highest is first."""
@@ -82,13 +82,13 @@ class BestRows:
     ----------
     max_rows
         Largest number of rows to keep.
-    once
+    unique_by
         Names of columns; those that the table lacks are ignored. Of rows that are equal in all of them only the best
         counts.
     """
 
-    def __init__(self, max_rows: int, once: Sequence[str] = ()) -> None:
-        self.max_rows, self.once = max_rows, once
+    def __init__(self, max_rows: int, unique_by: Sequence[str] = ()) -> None:
+        self.max_rows, self.unique_by = max_rows, unique_by
         self._keys: NDArray[np.float64] = np.zeros(0)
         self._parts: list[Columns] = []
         self._lowest_kept = -np.inf
@@ -106,7 +106,7 @@ class BestRows:
         rows = np.flatnonzero(keys > self._lowest_kept)
         if len(rows) > self.max_rows:
             rows = rows[np.argsort(-keys[rows], kind="stable")]
-            if not self.once:
+            if not self.unique_by:
                 rows = rows[: self.max_rows]
         for start in range(0, len(rows), max(self.max_rows, 1)):
             block = rows[start : start + self.max_rows]
@@ -126,7 +126,7 @@ class BestRows:
     def _drop_low_rows(self) -> None:
         """Keep only the rows with the highest keys, each different row once."""
         best, joined = np.argsort(-self._keys, kind="stable"), concatenate_columns(self._parts)
-        equal_in = {name: joined[name][best] for name in self.once if name in joined}
+        equal_in = {name: joined[name][best] for name in self.unique_by if name in joined}
         if equal_in:
             best = best[~pd.DataFrame(equal_in).duplicated().to_numpy()]
         best = best[: self.max_rows]
@@ -161,10 +161,11 @@ def witness_ranking(
 
     Returns
     -------
-    A row for each of `RANKINGS`, with score (its name), n_sequences, n_witnesses, auc and average_precision (witnesses
-    against all others), precision_at_100, precision_at_1000, recall_at_100 and recall_at_1000 (among the sequences with
-    the highest ranks). They are NaN if all or none of the sequences are witnesses. In cohorts of more than 5 million
-    sequences auc and average_precision are estimated from all witnesses and evenly chosen others, to limit the memory.
+    A row for each ranking, with score (attention, contribution or response), n_sequences, n_witnesses, auc and
+    average_precision (witnesses against all others), precision_at_100, precision_at_1000, recall_at_100 and
+    recall_at_1000 (among the sequences with the highest ranks). They are NaN if all or none of the sequences are
+    witnesses. In cohorts of more than 5 million sequences auc and average_precision are estimated from all witnesses
+    and evenly chosen others, to limit the memory.
 
     Raises
     ------
@@ -195,8 +196,8 @@ class WitnessRanking:
     """
 
     def __init__(self, step: int, *, output: int = 0, sign: int = 1) -> None:
-        self._rankings = [Ranking(name, output, sign) for name in RANKINGS]
-        self._tallies = [_Tally(step) for _ in RANKINGS]
+        self._rankings = [Ranking(name, output, sign) for name in _RANKINGS]
+        self._tallies = [_Tally(step) for _ in _RANKINGS]
 
     def add(self, repertoire: Repertoire, scores: SequenceScores) -> None:
         """Add the scores of the sequences of a repertoire.
@@ -219,7 +220,7 @@ class WitnessRanking:
 
     def make_table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
-        tallied = zip(RANKINGS, self._tallies, strict=True)
+        tallied = zip(_RANKINGS, self._tallies, strict=True)
         return pd.DataFrame([{"score": name, **tally.to_row()} for name, tally in tallied if tally.has_any])
 
 
@@ -234,10 +235,10 @@ class _Tally:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self._best = BestRows(max(_AT))
+        self._best = BestRows(max(_TOP_SIZES))
         self._keys: list[NDArray[np.float32]] = []
         self._is_witness: list[NDArray[np.bool_]] = []
-        self._n = self._total = 0
+        self._n_sequences = self._n_witnesses = 0
 
     def add(self, is_witness: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
         """Add the N sequences of a repertoire."""
@@ -246,16 +247,16 @@ class _Tally:
         kept = np.concatenate([np.flatnonzero(is_witness), others])
         self._keys.append(keys[kept].astype(np.float32))
         self._is_witness.append(is_witness[kept])
-        self._n += len(is_witness)
-        self._total += int(is_witness.sum())
+        self._n_sequences += len(is_witness)
+        self._n_witnesses += int(is_witness.sum())
 
     def join(self, other: _Tally) -> None:
         """Add the sequences of another collector, whose repertoires follow."""
         self._best.join(other._best, lambda columns: columns)
         self._keys += other._keys
         self._is_witness += other._is_witness
-        self._n += other._n
-        self._total += other._total
+        self._n_sequences += other._n_sequences
+        self._n_witnesses += other._n_witnesses
 
     @property
     def has_any(self) -> bool:
@@ -264,18 +265,16 @@ class _Tally:
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""
-        n, total, has_both_kinds = self._n, self._total, 0 < self._total < self._n
+        n, n_witnesses = self._n_sequences, self._n_witnesses
+        row: dict[str, Any] = {"n_sequences": n, "n_witnesses": n_witnesses}
+        precisions, recalls = ([f"{name}_at_{k}" for k in _TOP_SIZES] for name in ("precision", "recall"))
+        if not 0 < n_witnesses < n:
+            return row | dict.fromkeys(["auc", "average_precision", *precisions, *recalls], np.nan)
         is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)
-        weight = np.where(is_witness, 1.0, (n - total) / max(1, len(is_witness) - total))
-        first = self._best.make_table()
-        hits = {at: int(first["is_witness"].head(at).sum()) if len(first) else 0 for at in _AT}
-        return {
-            "n_sequences": n,
-            "n_witnesses": total,
-            "auc": float(roc_auc_score(is_witness, key)) if has_both_kinds else np.nan,
-            "average_precision": float(average_precision_score(is_witness, key, sample_weight=weight))
-            if has_both_kinds
-            else np.nan,
-            **{f"precision_at_{at}": hits[at] / min(at, n) if has_both_kinds else np.nan for at in _AT},
-            **{f"recall_at_{at}": hits[at] / total if has_both_kinds else np.nan for at in _AT},
-        }
+        weight = np.where(is_witness, 1.0, (n - n_witnesses) / max(1, len(is_witness) - n_witnesses))
+        row["auc"] = float(roc_auc_score(is_witness, key))
+        row["average_precision"] = float(average_precision_score(is_witness, key, sample_weight=weight))
+        best = self._best.make_table()["is_witness"]
+        hits = [int(best.head(k).sum()) for k in _TOP_SIZES]
+        row |= {name: found / min(k, n) for name, found, k in zip(precisions, hits, _TOP_SIZES, strict=True)}
+        return row | {name: found / n_witnesses for name, found in zip(recalls, hits, strict=True)}

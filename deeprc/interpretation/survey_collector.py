@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -168,25 +169,25 @@ class _BestByDirection:
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_branches: bool) -> None:
         self._directions = directions
-        once = _CLONE if has_branches else ()
-        self._top = [BestRows(top, once) for _ in directions]
-        self._by_residues = [BestRows(top, once) for _ in directions] if has_branches else []
+        unique_by = _CLONE if has_branches else ()
+        self._top = [BestRows(top, unique_by) for _ in directions]
+        self._by_residues = [BestRows(top, unique_by) for _ in directions] if has_branches else []
         self.highest = {direction.name: HighestScores() for direction in directions}
 
     def add_candidates(self, attention: RepertoireAttention, position: int, part: str | None) -> None:
         """Add the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
-            rows = _Rows(attention, direction, position, part)
+            make_columns = partial(_make_columns, attention, direction, position, part)
             ranking = Ranking("contribution", direction.output, direction.sign)
             keys = ranking.keys(attention.scores)
             contributing = ranking.drop_noncontributing(keys)
-            self._top[d].add_candidates(contributing, rows)
+            self._top[d].add_candidates(contributing, make_columns)
             self.highest[direction.name].add_candidates(position, contributing)
             if self._by_residues:
                 through_clones = attention.scores.beside_attention.get(CloneBranch.name)
                 if through_clones is not None:
                     keys = keys - direction.sign * through_clones[:, direction.output]
-                self._by_residues[d].add_candidates(ranking.drop_noncontributing(keys), rows)
+                self._by_residues[d].add_candidates(ranking.drop_noncontributing(keys), make_columns)
 
     def join(self, other: _BestByDirection, start: int, parts: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
@@ -211,19 +212,13 @@ class _BestByDirection:
         return top, dict(zip(names, (best.make_table() for best in self._by_residues), strict=True))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """A function that makes a table of some sequences of one repertoire, for one direction of an output."""
-
-    attention: RepertoireAttention
-    direction: Direction
-    position: int
-    part: str | None
-
-    def __call__(self, rows: NDArray[np.int64]) -> Columns:
-        split = {} if self.part is None else {"split": np.full(len(rows), self.part, object)}
-        origin = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
-        return {**self.attention.make_columns(rows, self.direction.output), **split, **origin}
+def _make_columns(
+    attention: RepertoireAttention, direction: Direction, position: int, part: str | None, rows: NDArray[np.int64]
+) -> Columns:
+    """Return a table of some sequences of one repertoire, for one direction of an output."""
+    split = {} if part is None else {"split": np.full(len(rows), part, object)}
+    origin = {POSITION: np.full(len(rows), position), ROW: attention.rows[rows]}
+    return {**attention.make_columns(rows, direction.output), **split, **origin}
 
 
 def _compute_attention_curve(repertoire_attention: RepertoireAttention) -> pd.DataFrame:

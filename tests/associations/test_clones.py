@@ -125,7 +125,7 @@ def test_a_donor_without_sequences_in_a_class_is_not_in_it(tmp_path: Path) -> No
     donors = find_donors_by_class(
         write(tmp_path / "c.h5", [private(rng), [], private(rng), private(rng)], sheet), "y", group_by="donor"
     )
-    assert donors.codes[donors.pair_of[[0, 2, 3]]].tolist() == [0, 0, 1]
+    assert donors.codes[donors.unit_of[[0, 2, 3]]].tolist() == [0, 0, 1]
     assert donors.notes == ("left out: 1 donor with a label but no sequences",)
 
 
@@ -144,7 +144,7 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
     sheet = pd.DataFrame({"y": [0, 1] * 8, "batch": ["a"] * 12 + [None] * 2 + ["b", "c"], "own": list("xy" * 8)})
     dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(16)], sheet)
     donors = find_donors_by_class(dataset, "y", stratify=["batch"])
-    strata = pd.factorize(donors.strata[donors.pair_of])[0]
+    strata = pd.factorize(donors.strata[donors.unit_of])[0]
     assert strata.tolist() == [0] * 12 + [1] * 2 + [2, 3]
     note = "2 donors of 16 in strata of one class only, which the test by strata cannot use"
     assert donors.notes == (note,)
@@ -275,7 +275,7 @@ def test_the_order_of_repertoires_does_not_matter(cohort: RepertoireDataset) -> 
     expected = find_donors_by_class(cohort, "status=ill", group_by="subject")
     order = rng.permutation(len(cohort))
     found = find_donors_by_class(cohort[order], "status=ill", group_by="subject")
-    np.testing.assert_array_equal(found.pair_of, expected.pair_of)
+    np.testing.assert_array_equal(found.unit_of, expected.unit_of)
     for name in ("codes", "donors", "sizes", "strata"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     permuted = (each.permute(3, np.random.default_rng(1)) for each in (found, expected))
@@ -292,4 +292,4 @@ def test_equal_repertoires_of_several_donors_keep_their_order(tmp_path: Path) ->
         find_donors_by_class(dataset[order], "y", group_by="donor")
         for order in ([0, 1, 2, 3, 4, 5], [2, 5, 0, 3, 1, 4])
     ]
-    np.testing.assert_array_equal(*(each.pair_of for each in found))
+    np.testing.assert_array_equal(*(each.unit_of for each in found))

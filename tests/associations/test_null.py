@@ -39,7 +39,7 @@ def draw_cohort(
 def count_found(clones: CloneCarriers, donors: DonorsByClass) -> tuple[int, int]:
     """Return how many clones are found at 5%: by permutations, and by Benjamini and Hochberg."""
     labels = donors.permute(60, np.random.default_rng(0))
-    tests = (ClassTest.of(donors.pair_of, donors.strata, labels == code, 0.01) for code in (0, 1))
+    tests = (ClassTest.of(donors.unit_of, donors.strata, labels == code, 0.01) for code in (0, 1))
     tested = [compare_carriers(clones, test) for test in tests]
     bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in ("bins", "p_values"))
     by_permutations = compute_permutation_q_values(bins, tested[0].counts + tested[1].counts)

@@ -15,7 +15,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.figures import draw_roc_figure
-from deeprc.interpretation.plotting import KINDS, FigureOptions, find_classes, make_figure
+from deeprc.interpretation.plotting import KINDS, FigureOptions, find_drawn_classes, make_figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.conftest import write_cohort
@@ -108,12 +108,12 @@ def test_a_repertoire_alone(folder: Path, cohort: RepertoireDataset) -> None:
 def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> None:
     status, grade, age = run.tasks
     metadata = cohort.metadata.set_index(pd.Index(cohort.repertoire_ids))
-    found = find_classes(run.model, cohort, status)
+    found = find_drawn_classes(run.model, cohort, status)[0]
     assert found == metadata["status"].to_dict()
     assert list(dict.fromkeys(found.values())) == ["healthy", "case"]  # in their order, as in the report
-    assert find_classes(run.model, cohort, grade) == metadata["grade"].to_dict()
-    assert list(dict.fromkeys(find_classes(run.model, cohort, grade).values())) == ["high", "low", "mid"]
-    halves = find_classes(run.model, cohort, age)
+    assert find_drawn_classes(run.model, cohort, grade)[0] == metadata["grade"].to_dict()
+    assert list(dict.fromkeys(find_drawn_classes(run.model, cohort, grade)[0].values())) == ["high", "low", "mid"]
+    halves = find_drawn_classes(run.model, cohort, age)[0]
     known = metadata["age"].dropna()
     assert set(halves) == set(known.index)
     middle = float(np.median(known))

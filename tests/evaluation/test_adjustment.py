@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import choose_comparable, find_adjustment_cautions
+from deeprc.evaluation.adjustment import choose_comparable_rows, find_adjustment_cautions
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.tasks import parse_tasks
 
@@ -23,7 +23,7 @@ def choose(
     every = rows if donors is None else donors
     rng = np.random.default_rng(seed)
     given = {"rng": rng, "min_kept": {"training": 5}, "source": "a test"}
-    return choose_comparable({"training": rows}, sheet, strata, every, columns, **given)["training"]
+    return choose_comparable_rows({"training": rows}, sheet, strata, every, columns, **given)["training"]
 
 
 def make_sheet(n: int = 400, *, share: float = 0.85, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.int64]]:

@@ -149,7 +149,7 @@ def test_highest_scores_that_are_joined_are_those_of_all() -> None:
 
 def test_best_rows_that_are_joined_count_a_clone_once() -> None:
     def best(keys: list[float], names: list[str]) -> BestRows:
-        found = BestRows(2, once=("name",))
+        found = BestRows(2, unique_by=("name",))
         columns = {"name": np.array(names), "key": np.array(keys)}
         found.add_candidates(columns["key"], partial(take_rows, columns))
         return found

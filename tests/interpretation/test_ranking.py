@@ -34,7 +34,7 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
     rng = np.random.default_rng(0)
     whole = pd.DataFrame({"name": rng.integers(0, 60, 1000), "key": rng.random(1000)})
     columns: Columns = {str(name): whole[name].to_numpy() for name in whole}
-    best = BestRows(40, once=("name", "absent"))
+    best = BestRows(40, unique_by=("name", "absent"))
     for rows in np.array_split(np.arange(1000), n_parts):
         best.add_candidates(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False).drop_duplicates("name").head(40)
@@ -44,7 +44,7 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_equal_rows_of_one_part_do_not_displace_others(most: int) -> None:
     columns: Columns = {"name": np.array(["c", "a", "a", "b", "a"]), "row": np.arange(5)}
-    best = BestRows(most, once=("name",))
+    best = BestRows(most, unique_by=("name",))
     best.add_candidates(np.array([1.0, 4.0, 5.0, 3.0, 5.0]), lambda rows: take_rows(columns, rows))
     assert best.make_table()["row"].tolist() == [2, 3, 0][:most]
 

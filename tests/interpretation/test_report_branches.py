@@ -170,10 +170,10 @@ def test_a_page_without_branches_says_nothing_of_them(
 @pytest.mark.usefixtures("no_figures")
 def test_retrieved_clones_are_not_shaded(branch: Run, motif_cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.report.directions import make_direction_sections
-    from deeprc.interpretation.report.findings import find_sharing_repertoires
+    from deeprc.interpretation.report.findings import find_sequence_carriers
 
     found = survey_cohort(branch.model, motif_cohort, top=120, parts=branch.split_of(motif_cohort))
-    shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
+    shared = find_sequence_carriers(motif_cohort, found.top, [], None)
     page = make_direction_sections(branch, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
     sources = [row[2].text for row in page.table.rows]

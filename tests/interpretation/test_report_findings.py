@@ -23,7 +23,7 @@ from deeprc.interpretation.report import run_report
 from deeprc.interpretation.report.findings import (
     SequenceCarriers,
     SimilarGroup,
-    find_sharing_repertoires,
+    find_sequence_carriers,
     is_relabelled,
     list_flagged_groups,
     load_or_run_checks,
@@ -63,18 +63,18 @@ def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
     group = SimilarGroup("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
     index = SequenceIndex(np.array([1, 1]), np.array([contaminated[1].sequences.decode().index(CLONE), 50]))
     top = {"case": TopSequences(index.frame(contaminated), index)}
-    found = find_sharing_repertoires(contaminated, top, [group], "donor")["case"]
+    found = find_sequence_carriers(contaminated, top, [group], "donor")["case"]
     assert found == [
         SequenceCarriers(4, 4, group, 3),  # the fourth is no member
         SequenceCarriers(2, 1, None),  # two repertoires of one person
     ]
-    assert [each.n_donors for each in find_sharing_repertoires(contaminated, top, [group], None)["case"]] == [
+    assert [each.n_donors for each in find_sequence_carriers(contaminated, top, [group], None)["case"]] == [
         None,
         None,
     ]
     nothing = index.take(np.zeros(0, np.int64))
     empty = {"case": TopSequences(nothing.frame(contaminated), nothing)}
-    assert find_sharing_repertoires(contaminated, empty, [group], None) == {"case": []}
+    assert find_sequence_carriers(contaminated, empty, [group], None) == {"case": []}
 
 
 def test_half_of_the_carriers_is_not_most() -> None:

@@ -20,7 +20,7 @@ from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, motif_parts, run_report, summary
 from deeprc.interpretation.report.direction_context import DirectionContext
-from deeprc.interpretation.report.findings import find_sharing_repertoires
+from deeprc.interpretation.report.findings import find_sequence_carriers
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences, survey_cohort
@@ -87,7 +87,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     alone.container.metadata = motif_cohort.container.metadata.assign(patient_id=motif_cohort.repertoire_ids)
     splits = trained.split_of(alone)
     found = survey_cohort(trained.model, alone, top=60, parts=splits)
-    shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
+    shared = find_sequence_carriers(alone, found.top, [], "patient_id")
     is_held_out = np.array([split == "test" for split in splits])
     pages = directions.make_direction_sections(trained, alone, found, {"status=case": {}}, shared, is_held_out)
     direction, page = found.directions[0], pages[0]

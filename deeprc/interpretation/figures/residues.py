@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = [
-    "CHEMISTRY",
     "compute_logo_top",
     "draw_kernels_figure",
     "draw_logo_figure",
@@ -33,7 +32,7 @@ __all__ = [
     "draw_sequence_figure",
 ]
 
-CHEMISTRY = {
+_CHEMISTRY = {
     "acidic": ("DE", COLOURS[1]),
     "basic": ("HKR", COLOURS[0]),
     "polar": ("CGNQSTY", COLOURS[2]),
@@ -115,10 +114,10 @@ def draw_logos_figure(motifs: Sequence[AttendedMotif]) -> Figure:
 def _draw_chemistry_legend(figure: Figure, x: float, y: float) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour) for _, colour in CHEMISTRY.values()]
+    handles = [Patch(color=colour) for _, colour in _CHEMISTRY.values()]
     figure.legend(
         handles,
-        [f"{name} ({letters})" for name, (letters, _) in CHEMISTRY.items()],
+        [f"{name} ({letters})" for name, (letters, _) in _CHEMISTRY.items()],
         loc="upper left",
         bbox_to_anchor=(x, y),
         ncols=2,
@@ -152,7 +151,7 @@ def _draw_logo(axis: Axes, heights: NDArray[np.float64]) -> None:
     from logomaker import Logo
 
     table = pd.DataFrame(heights, index=np.arange(1, len(heights) + 1), columns=list(AMINO_ACIDS))
-    colours = {letter: colour for letters, colour in CHEMISTRY.values() for letter in letters}
+    colours = {letter: colour for letters, colour in _CHEMISTRY.values() for letter in letters}
     logo = Logo(table, ax=axis, color_scheme=colours, font_name="DejaVu Sans", font_weight="bold", show_spines=False)
     logo.style_spines(spines=["left"], visible=True, color=INK, linewidth=0.8)
     for letter in [patch for patch in axis.patches if patch.get_extents().height < _THINNEST * axis.bbox.height]:

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.progress import track
 
-__all__ = ["draw_compared", "draw_other_sequences", "find_unique_rows", "match_lengths"]
+__all__ = ["draw_compared_sequences", "draw_other_sequences", "find_unique_rows", "match_lengths"]
 
 _POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
 _MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
@@ -27,11 +26,12 @@ def find_unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> ND
     return np.asarray(ordered.index[~ordered["junction_aa"].duplicated()], np.int64)
 
 
-def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> ComparedSequences:
+def draw_compared_sequences(
+    attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int
+) -> ComparedSequences:
     """Return the attended sequences and at most `background` others of the cohort; see `draw_other_sequences`."""
     others = draw_other_sequences(dataset, attended, max_sequences=background, seed=seed)
-    residues, offsets = encode_many([*attended, *others])
-    return ComparedSequences(residues, offsets, len(attended))
+    return ComparedSequences.of(attended, others)
 
 
 def draw_other_sequences(
@@ -67,26 +67,33 @@ def match_lengths(
     one. If this gives fewer than 10 per wanted one, sequences of the nearest lengths are added. They are needed because
     the few other sequences of a rare length may all carry the motif that made them so long.
     """
-    longest = int(max(wanted.max(initial=0), available.max(initial=0)))
-    n_wanted = np.bincount(wanted, minlength=longest + 1)
-    n_available = np.bincount(available, minlength=longest + 1)
-    lengths = np.flatnonzero(n_wanted)
-    if not len(lengths) or not len(available):
+    if not len(wanted) or not len(available):
         return np.zeros(0, np.int64)
-    factors = np.unique(np.append(n_available[lengths] / n_wanted[lengths], max_rows / len(wanted)))
-    factors = factors[factors <= max_rows / len(wanted)]
-    filled = np.array(
-        [np.minimum(n_available, factor * n_wanted).sum() / max(factor * n_wanted.sum(), 1) for factor in factors]
-    )
-    factor = max(factors[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, max_rows / len(wanted)))
-    n_taken = np.minimum(n_available, np.floor(factor * n_wanted + 1e-9).astype(np.int64))
+    longest = int(max(wanted.max(), available.max()))
+    n_wanted, n_available = (np.bincount(lengths, minlength=longest + 1) for lengths in (wanted, available))
+    n_each = _choose_number_per_wanted(n_wanted, n_available, max_rows / len(wanted))
+    n_taken = np.minimum(n_available, np.floor(n_each * n_wanted + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
     index_in_length = np.arange(len(order)) - np.repeat(np.cumsum(n_available) - n_available, n_available)
     is_taken = np.zeros(len(available), bool)
     is_taken[order[index_in_length < n_taken[available[order]]]] = True
-    missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
-    if missing > 0:
-        distance = np.abs(np.arange(longest + 1)[:, None] - lengths).min(axis=1)[available]
-        is_taken[np.lexsort((keys, distance, is_taken))[:missing]] = True
+    n_missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())
+    if n_missing > 0:
+        distance = np.abs(np.arange(longest + 1)[:, None] - np.flatnonzero(n_wanted)).min(axis=1)[available]
+        is_taken[np.lexsort((keys, distance, is_taken))[:n_missing]] = True
     return np.flatnonzero(is_taken)
+
+
+def _choose_number_per_wanted(n_wanted: NDArray[np.int64], n_available: NDArray[np.int64], most: float) -> float:
+    """Return how many sequences are taken for each wanted one: as many as nearly all lengths have, from 5 to `most`.
+
+    `n_wanted` and `n_available` are the numbers of sequences by length.
+    """
+    lengths = np.flatnonzero(n_wanted)
+    options = np.unique(np.append(n_available[lengths] / n_wanted[lengths], most))
+    options = options[options <= most]
+    filled = np.array(
+        [np.minimum(n_available, option * n_wanted).sum() / max(option * n_wanted.sum(), 1) for option in options]
+    )
+    return float(max(options[filled >= _MATCHED].max(initial=0.0), min(_MIN_EACH, most)))

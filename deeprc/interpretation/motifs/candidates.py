@@ -15,18 +15,16 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import Source
-from deeprc.interpretation.motifs.background import draw_compared, find_unique_rows
+from deeprc.interpretation.motifs.background import draw_compared_sequences, find_unique_rows
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erase_matches
 from deeprc.interpretation.motifs.matrices import (
-    Composition,
     PositionFrequencyMatrix,
     align_windows,
     compute_information,
     find_windows,
-    measure_background,
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, format_pattern
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
@@ -54,8 +52,6 @@ class SearchData(NamedTuple):
         Index of the n different attended sequences.
     samples
         These sequences, and those of the background.
-    composition
-        Frequencies of the residues in the background.
     residues, kernels
         Attributions of the residues, (n, L), and of the kernels, (n, D), of the attended sequences, positive in the
         direction of the sequence's change.
@@ -65,7 +61,6 @@ class SearchData(NamedTuple):
     sign: int
     sequences: SequenceIndex
     samples: ComparedSequences
-    composition: Composition
     residues: NDArray[np.float64]
     kernels: NDArray[np.float64]
 
@@ -104,13 +99,12 @@ def collect_search_data(
     rows = find_unique_rows(table, attributions.change)
     direction = np.sign(attributions.change[rows])[:, None]
     junctions = table["junction_aa"].iloc[rows].tolist()
-    samples = draw_compared(junctions, dataset, background=background, seed=seed)
+    samples = draw_compared_sequences(junctions, dataset, background=background, seed=seed)
     return SearchData(
         attributions.output,
         sign,
         attributions.index.take(rows),
         samples,
-        measure_background(samples),
         attributions.residues[rows] * direction,
         attributions.kernels[rows] * direction,
     )
@@ -133,7 +127,6 @@ def _search_windows(model: Model, data: SearchData, max_patterns: int) -> list[F
     spans = [member.network.embedding.span or _SPAN for member in model.members]
     windows = search_windows(
         data.samples,
-        data.composition,
         data.residues,
         span=min(max(spans), LONGEST),  # p-values are corrected for patterns up to this length
         max_patterns=_SEARCHED * max_patterns,
@@ -151,7 +144,7 @@ def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) 
     for number, member in enumerate(model.members, start=1):
         stop = first + member.network.embedding.out_features
         attributions = data.kernels[:, first:stop]
-        searched = (data.sequences, data.samples, data.composition, data.residues, attributions)
+        searched = (data.sequences, data.samples, data.residues, attributions)
         for kernel, pattern in search_kernels(member.make_inference(dataset), *searched):
             source = Source(kernel, number if len(model.members) > 1 else 0)
             patterns.append(FoundPattern(pattern.masks, pattern.score, (source,), pattern.masks))
@@ -162,7 +155,7 @@ def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) 
 def make_matrix(data: SearchData, masks: Masks) -> tuple[PositionFrequencyMatrix, int]:
     """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
     windows = find_windows(data.samples, masks, data.residues)
-    matrix = align_windows(data.samples, data.composition, windows, _FLANK, len(masks) + _FLANK)
+    matrix = align_windows(data.samples, windows, _FLANK, len(masks) + _FLANK)
     is_informative = compute_information(matrix).sum(axis=1) >= _MIN_INFORMATION
     is_informative[_FLANK : _FLANK + len(masks)] = True
     positions = np.flatnonzero(is_informative)
@@ -209,6 +202,6 @@ def _select_independent(samples: ComparedSequences, patterns: Sequence[FoundPatt
 
 def _is_specific(samples: ComparedSequences, masks: Masks) -> bool:
     """Return whether a pattern is much more frequent in attended sequences than in the background, and rare there."""
-    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
-    odds = compute_odds_ratio(n_with, samples.n, others_with, samples.others)
-    return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others
+    attended_with, background_with = samples.count_carriers([masks])[:, 0].tolist()
+    odds = compute_odds_ratio(attended_with, samples.n_attended, background_with, samples.n_background)
+    return odds >= _MIN_ODDS and background_with <= _MAX_COMMON * samples.n_background

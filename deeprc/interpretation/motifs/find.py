@@ -140,25 +140,18 @@ def find_all_motifs(
     options
         Options of the search.
     """
-    data = [
-        collect_search_data(dataset, *direction, background=options.background, seed=options.seed)
-        for direction in zip(attributions, signs, strict=True)
+    sets = [
+        collect_search_data(dataset, *attributed, background=options.background, seed=options.seed)
+        for attributed in zip(attributions, signs, strict=True)
     ]
-    patterns = [
-        [] if search_data is None else find_patterns(model, dataset, search_data, options.max_motifs)
-        for search_data in data
-    ]
-    counts = count_carrying_sequences(
-        dataset, [pattern.masks for patterns_of_direction in patterns for pattern in patterns_of_direction]
-    )
+    patterns = [[] if data is None else find_patterns(model, dataset, data, options.max_motifs) for data in sets]
+    counts = count_carrying_sequences(dataset, [pattern.masks for of_set in patterns for pattern in of_set])  # (B, M)
     bounds = pairwise(np.cumsum([0, *map(len, patterns)]).tolist())
     motifs = [
-        []
-        if search_data is None
-        else _make_motifs(model, dataset, search_data, patterns_of_direction, counts[:, first:stop], options)
-        for search_data, patterns_of_direction, (first, stop) in zip(data, patterns, bounds, strict=True)
+        [] if data is None else _make_motifs(model, dataset, data, of_set, counts[:, first:stop], options)
+        for data, of_set, (first, stop) in zip(sets, patterns, bounds, strict=True)
     ]
-    return [sorted(patterns_of_direction, key=_make_sort_key) for patterns_of_direction in _add_q_values(motifs)]
+    return [sorted(of_set, key=_make_sort_key) for of_set in _add_q_values(motifs)]
 
 
 def _make_motifs(
@@ -193,21 +186,19 @@ def _make_sort_key(motif: AttendedMotif) -> tuple[float, float, float, str]:
 
 def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
     """Return the motifs with false discovery rates, computed over the tested motifs of all sets together."""
-    p_values = np.array([motif.p_donors for motifs_of_direction in motifs for motif in motifs_of_direction])
+    p_values = np.array([motif.p_donors for of_set in motifs for motif in of_set])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
     q_values[is_tested] = adjust_by_benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     remaining = iter(q_values.tolist())
-    return [
-        [replace(motif, q_donors=next(remaining)) for motif in motifs_of_direction] for motifs_of_direction in motifs
-    ]
+    return [[replace(motif, q_donors=next(remaining)) for motif in of_set] for of_set in motifs]
 
 
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
     """Return a found pattern as a motif, with its matrix, its enrichment among attended sequences, and its tests."""
     samples, masks = data.samples, pattern.masks
     matrix, start = make_matrix(data, masks)
-    n_with, others_with = samples.count_carriers([masks])[:, 0].tolist()
+    attended_with, background_with = samples.count_carriers([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(
         pattern=format_pattern(masks),
@@ -216,13 +207,13 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
         frequencies=matrix.frequencies,
         information=compute_information(matrix),
         start=start,
-        background=data.composition.overall,
+        background=samples.frequencies.overall,
         sources=pattern.sources,
-        n_attended=samples.n,
-        n_attended_with=n_with,
-        n_background=samples.others,
-        n_background_with=others_with,
-        enrichment=compute_odds_ratio(n_with, samples.n, others_with, samples.others),
+        n_attended=samples.n_attended,
+        n_attended_with=attended_with,
+        n_background=samples.n_background,
+        n_background_with=background_with,
+        enrichment=compute_odds_ratio(attended_with, samples.n_attended, background_with, samples.n_background),
         enrichment_log10_p=log_p / log(10),
         enrichment_log10_p_adjusted=min(0.0, (log_p + compute_pattern_cost(masks)) / log(10)),
         donors=test.donors,

@@ -52,15 +52,17 @@ def find_initial_patterns(
     Patterns of 3 or 4 residues. At least 3 of the attended sequences that carry one, and at least a quarter of them,
     have their highest attributions on it.
     """
-    on = Counter(pattern for row in range(samples.n) for pattern in _list_patterns(samples, attended[row], row, span))
-    patterns = [_convert_to_masks(pattern) for pattern in sorted(pattern for pattern, n in on.items() if n >= _FEWEST)]
-    n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
+    n_attributed = Counter(
+        pattern for row in range(samples.n_attended) for pattern in _list_patterns(samples, attended[row], row, span)
+    )
+    frequent = sorted(pattern for pattern, n in n_attributed.items() if n >= _FEWEST)
+    patterns = [_convert_to_masks(pattern) for pattern in frequent]
     if not patterns:
         return []
-    n_with, others_with = samples.count_carriers(patterns)
-    log_p = compute_fisher_log_p(n_with, samples.n, others_with, samples.others)
+    attended_with, background_with = samples.count_carriers(patterns)
+    log_p = compute_fisher_log_p(attended_with, samples.n_attended, background_with, samples.n_background)
     score = log_p + np.array([compute_pattern_cost(masks) for masks in patterns])
-    score[n_on < _MIN_SHARE * n_with] = np.inf
+    score[np.array([n_attributed[pattern] for pattern in frequent]) < _MIN_SHARE * attended_with] = np.inf
     best = np.argsort(score, kind="stable")[:max_patterns]
     return [patterns[i] for i in best if np.isfinite(score[i])]
 

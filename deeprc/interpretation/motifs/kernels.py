@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
-from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
+from deeprc.interpretation.motifs.matrices import Windows, align_windows, compute_information
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, trim_pattern
 from deeprc.interpretation.motifs.search import (
     SIGNIFICANT,
@@ -21,7 +21,7 @@ from deeprc.interpretation.motifs.search import (
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
 
-__all__ = ["compute_kernel_shares", "find_best_windows", "propose_kernel_pattern", "search_kernels"]
+__all__ = ["find_best_windows", "propose_kernel_pattern", "search_kernels"]
 
 _MIN_SHARE = 0.05  # smallest share of the attribution that a kernel must have
 _POSITIONS = 4  # largest number of positions in the first pattern of a kernel
@@ -31,7 +31,6 @@ def search_kernels(
     inference: Inference,
     index: SequenceIndex,
     samples: ComparedSequences,
-    composition: Composition,
     residues: NDArray[np.float64],
     kernels: NDArray[np.float64],
 ) -> list[tuple[int, Candidate]]:
@@ -43,8 +42,8 @@ def search_kernels(
         The network, with the dataset that it reads.
     index
         Index of the n attended sequences, in the order of `samples`.
-    samples, composition
-        Attended and background sequences, and residues of the background.
+    samples
+        Attended and background sequences.
     residues, kernels
         Attributions of residues and kernels of the attended sequences, (n, L) and (n, D), positive in the direction of
         the change.
@@ -52,22 +51,22 @@ def search_kernels(
     span = inference.network.embedding.span
     if span is None:
         return []
-    shares = compute_kernel_shares(kernels)
+    shares = _compute_kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _MIN_SHARE)
-    starts = find_best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
+    starts = find_best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n_attended, 0), np.int64)
     candidates = []
     for column, kernel in enumerate(chosen.tolist()):
         weights = np.clip(kernels[:, kernel], 0.0, None)
-        windows = Windows(np.arange(samples.n), starts[:, column], weights / weights.max())
-        masks = propose_kernel_pattern(samples, composition, windows, span)
+        windows = Windows(np.arange(samples.n_attended), starts[:, column], weights / weights.max())
+        masks = propose_kernel_pattern(samples, windows, span)
         if len(masks):
             best = improve_pattern(samples, masks)
             if best.score <= SIGNIFICANT:
-                candidates.append((kernel + 1, describe_windows(samples, composition, residues, best)))
+                candidates.append((kernel + 1, describe_windows(samples, residues, best)))
     return candidates
 
 
-def compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of each kernel in the attributions of all sequences together, (D,); the shares sum to 1.
 
     `attributions` are those of each sequence to each kernel, (n, D), see `Attributions.kernels`; NaN counts as 0. If
@@ -77,7 +76,7 @@ def compute_kernel_shares(attributions: NDArray[np.float64]) -> NDArray[np.float
     return np.asarray(total / total.sum() if total.any() else total)
 
 
-def propose_kernel_pattern(samples: ComparedSequences, composition: Composition, windows: Windows, width: int) -> Masks:
+def propose_kernel_pattern(samples: ComparedSequences, windows: Windows, width: int) -> Masks:
     """Return the first pattern to try for a kernel's windows of K residues: up to 4 residues that occur together.
 
     The residues are chosen one after the other. The next one has the most information in the windows that have those
@@ -87,7 +86,7 @@ def propose_kernel_pattern(samples: ComparedSequences, composition: Composition,
     positions = np.arange(width)
     pattern = np.full(width, ANY, np.uint32)
     for _ in range(_POSITIONS):
-        matrix = align_windows(samples, composition, windows, 0, width)
+        matrix = align_windows(samples, windows, 0, width)
         masks, _ = find_common_residues(matrix)
         heights = np.where(masks[:, None] >> np.arange(20) & 1, compute_information(matrix), 0.0)
         heights[(pattern != ANY) | (masks == ANY)] = 0.0

@@ -18,25 +18,15 @@ from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.patterns import Masks
 
 __all__ = [
-    "Composition",
     "PositionFrequencyMatrix",
     "Windows",
     "align_windows",
     "compute_information",
     "find_windows",
-    "measure_background",
 ]
 
 _N = 20
-_PRIOR = 20.0  # number of sequences with the overall frequencies that are added to the counts of each position
 _PSEUDOCOUNT = 1.0
-
-
-class Composition(NamedTuple):
-    """Frequencies of residues in the background: overall, (20,), and by length and position, (L + 1, L, 20)."""
-
-    overall: NDArray[np.float64]
-    by_place: NDArray[np.float64]
 
 
 class Windows(NamedTuple):
@@ -60,21 +50,6 @@ class PositionFrequencyMatrix(NamedTuple):
         return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
 
 
-def measure_background(samples: ComparedSequences) -> Composition:
-    """Return the frequencies of residues in the background; those at a position are smoothed by the overall ones."""
-    offsets = samples.offsets[samples.n :]
-    residues = samples.residues[offsets[0] :]
-    lengths = np.diff(samples.offsets)
-    longest = int(lengths.max(initial=0))
-    background_lengths = lengths[samples.n :]
-    places = np.arange(len(residues)) - np.repeat(offsets[:-1] - offsets[0], background_lengths)
-    overall = (np.bincount(residues, minlength=_N) + 1.0) / (len(residues) + _N)
-    by_place = np.zeros((longest + 1, longest, _N))
-    np.add.at(by_place, (np.repeat(background_lengths, background_lengths), places, residues), 1.0)
-    by_place += _PRIOR * overall
-    return Composition(overall, by_place / by_place.sum(axis=2, keepdims=True))
-
-
 def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
     """Return the window of each attended sequence that matches a pattern; of several, that with most attribution.
 
@@ -91,7 +66,7 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
     rows, starts, weights = [], [], []
     clipped = np.clip(np.nan_to_num(attributions, nan=0.0), 0.0, None)
     width = np.arange(len(masks))
-    for row in range(samples.n):
+    for row in range(samples.n_attended):
         residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].astype(np.uint32)
         residue_index = np.arange(len(residues) - len(masks) + 1)[:, None] + width  # (windows, W)
         if len(residue_index) == 0:
@@ -110,17 +85,13 @@ def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray
     return Windows(np.array(rows, np.int64), np.array(starts, np.int64), weight if weight.any() else weight + 1.0)
 
 
-def align_windows(
-    samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int
-) -> PositionFrequencyMatrix:
+def align_windows(samples: ComparedSequences, windows: Windows, before: int, stop: int) -> PositionFrequencyMatrix:
     """Align windows by their starts, and return the residues that they have at each position, as a matrix.
 
     Parameters
     ----------
     samples
-        Attended sequences, in which the windows are, and background sequences.
-    composition
-        Frequencies of residues in the background.
+        Attended sequences, in which the windows are, and frequencies of residues in the background.
     windows
         Windows to align; each counts with its weight.
     before, stop
@@ -138,9 +109,9 @@ def align_windows(
     weight = windows.weights[window]
     counts, expected = np.zeros((2, places.shape[1], _N))
     np.add.at(counts, (position, residue), weight)
-    np.add.at(expected, position, weight[:, None] * composition.by_place[lengths[window], place])
+    np.add.at(expected, position, weight[:, None] * samples.frequencies.by_position[lengths[window], place])
     empty = expected.sum(axis=1) == 0
-    expected[empty] = composition.overall
+    expected[empty] = samples.frequencies.overall
     return PositionFrequencyMatrix(counts, expected / expected.sum(axis=1, keepdims=True))
 
 

@@ -20,7 +20,7 @@ from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p
 from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
-from deeprc.interpretation.motifs.matrices import Composition, PositionFrequencyMatrix, align_windows, find_windows
+from deeprc.interpretation.motifs.matrices import PositionFrequencyMatrix, align_windows, find_windows
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, compute_pattern_cost, trim_pattern
 
 __all__ = [
@@ -38,12 +38,12 @@ SIGNIFICANT = log(0.05)
 
 _FLANK = 4  # number of positions beyond the ends of a pattern that a step may change
 _INITIAL_PATTERNS = 8  # number of initial patterns that are generalised; the best result is kept
-_TRIES = 5  # number of steps that are tried, most promising first
+_TRIES = 5  # number of changes that are tried, most promising first
 _MAX_ACCEPTED = 6  # largest number of residues that a position accepts, unless it accepts all
 _RARE = 0.05  # smallest share of the windows that an accepted residue must have
 _COMMON = 0.9  # residues that have this share of the windows together are required, whatever the p-value is
 _ABOVE = 1.5  # smallest ratio of observed and expected frequency of a required residue
-
+_LEAST_GAIN = 1e-9  # smallest decrease of a score that is no rounding error
 _EVIDENCE = 0.5  # share of the logarithm of the p-value that the described pattern must keep
 
 
@@ -56,7 +56,6 @@ class Candidate(NamedTuple):
 
 def search_windows(
     samples: ComparedSequences,
-    composition: Composition,
     attributions: NDArray[np.float64],
     *,
     span: int,
@@ -66,8 +65,8 @@ def search_windows(
 
     Parameters
     ----------
-    samples, composition
-        Attended and background sequences, and residues of the background.
+    samples
+        Attended and background sequences.
     attributions
         Attributions of the residues of the attended sequences, (n, L), positive in the direction of the change.
     span
@@ -83,7 +82,7 @@ def search_windows(
         best = min(improved, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
-        candidates.append(describe_windows(samples, composition, attributions, best))
+        candidates.append(describe_windows(samples, attributions, best))
         for masks in (candidates[-1].masks, best.masks):
             samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
     return candidates
@@ -115,49 +114,56 @@ def improve_pattern(samples: ComparedSequences, masks: Masks, known: dict[bytes,
 
 def _find_better(samples: ComparedSequences, candidate: Candidate) -> Candidate | None:
     """Return the first of the most promising changes that lowers the corrected p-value; None if there is none."""
-    for expected, changed in _rank_steps(samples, candidate.masks)[:_TRIES]:
-        score = score_pattern(samples, changed) if expected < candidate.score - 1e-9 else np.inf
-        if score < candidate.score - 1e-9:
-            return Candidate(changed, score)
+    for change in _rank_changes(samples, candidate.masks)[:_TRIES]:
+        if change.score < candidate.score - _LEAST_GAIN:
+            score = score_pattern(samples, change.masks)
+            if score < candidate.score - _LEAST_GAIN:
+                return Candidate(change.masks, score)
     return None
 
 
-def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
+def _rank_changes(samples: ComparedSequences, masks: Masks) -> list[Candidate]:
     """Return the best change of each position with its expected score, best first.
 
     The residues of a position are sorted by their odds, and the first ones of this order are accepted. For two classes,
     the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
     rows, bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
-    n_attended = int(np.searchsorted(rows, samples.n))
-    counts = count_residues(bits, n_attended)  # (P, 20, 2)
-    odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
-    rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
-    order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
+    n_attended = int(np.searchsorted(rows, samples.n_attended))
+    order, n_common = _sort_residues(count_residues(bits, n_attended))
     sums = count_prefixes(bits, n_attended, order)
-    log_p = compute_fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(
-        order.shape
-    )
+    log_p = compute_fisher_log_p(
+        sums[:, :, 0].ravel(), samples.n_attended, sums[:, :, 1].ravel(), samples.n_background
+    ).reshape(order.shape)
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
-    steps = list[Candidate]()
+    changes = list[Candidate]()
     for position in range(len(padded)):
-        most = min(_MAX_ACCEPTED, int((~rare[position]).sum()))
         accepted = np.bitwise_or.accumulate(np.uint32(1) << order[position].astype(np.uint32))
+        sets = [*range(min(_MAX_ACCEPTED, int(n_common[position]))), len(accepted) - 1]  # the last one accepts all
         options = []
-        for place in [*range(most), len(accepted) - 1]:
+        for index in sets:
             changed = padded.copy()
-            changed[position] = accepted[place]
+            changed[position] = accepted[index]
             changed = trim_pattern(changed)
-            if accepted[place] != padded[position] and 0 < len(changed) <= LONGEST:
-                options.append(Candidate(changed, float(log_p[position, place]) + compute_pattern_cost(changed)))
+            if accepted[index] != padded[position] and 0 < len(changed) <= LONGEST:
+                options.append(Candidate(changed, float(log_p[position, index]) + compute_pattern_cost(changed)))
         if options:
-            steps.append(min(options, key=lambda option: option.score))
-    return [(step.score, step.masks) for step in sorted(steps, key=lambda step: step.score)]
+            changes.append(min(options, key=lambda option: option.score))
+    return sorted(changes, key=lambda change: change.score)
 
 
-def describe_windows(
-    samples: ComparedSequences, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
-) -> Candidate:
+def _sort_residues(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the residues of each position by their odds, rare ones last, (P, 20), and the number of the others, (P,).
+
+    `counts` is the number of attended and of background sequences with each residue at each position, (P, 20, 2).
+    """
+    odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
+    is_rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
+    order = np.argsort(np.where(is_rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")
+    return order, np.asarray((~is_rare).sum(axis=1), np.int64)
+
+
+def describe_windows(samples: ComparedSequences, attributions: NDArray[np.float64], candidate: Candidate) -> Candidate:
     """Return the pattern of the residues that the windows of a pattern share, if it is about as significant.
 
     Enrichment alone may leave out a residue that nearly all windows have, if background sequences with the rest of a
@@ -167,7 +173,7 @@ def describe_windows(
     """
     masks = candidate.masks
     windows = find_windows(samples, masks, attributions)
-    matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
+    matrix = align_windows(samples, windows, _FLANK, len(masks) + _FLANK)
     common, share = find_common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
     is_inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)

@@ -31,7 +31,7 @@ from deeprc.runs.predictor import Predictor
 __all__ = [
     "SequenceCarriers",
     "SimilarGroup",
-    "find_sharing_repertoires",
+    "find_sequence_carriers",
     "is_relabelled",
     "list_flagged_groups",
     "load_or_run_checks",
@@ -131,13 +131,13 @@ def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[Seque
     """
     for direction, shared in carriers.items():
         first = shared[:_LOOKED_AT]
-        marked = [finding for finding in first if finding.group is not None]
-        if marked:
-            groups = list(dict.fromkeys(finding.group for finding in marked if finding.group is not None))
+        in_groups = [carrier.group for carrier in first if carrier.group is not None]
+        if in_groups:
+            groups = list(dict.fromkeys(in_groups))
             group_list = "; ".join(f"{group.name} ({join_names(group.members, _SHOWN)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             text = (
-                f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
+                f"{len(in_groups)} of the first {len(first)} sequences that contribute to {direction} are shared "
                 f"mainly within {group_list}{more}, repertoires that have more sequences in common than chance "
                 "explains. They may be there by contamination, copies or a common origin, not because of the target."
             )
@@ -147,13 +147,13 @@ def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[Seque
 
 
 def make_group_table(
-    groups: Sequence[SimilarGroup], dataset: RepertoireDataset, performance: Performance, column: str | None
+    groups: Sequence[SimilarGroup], dataset: RepertoireDataset, performance: Performance, donor_column: str | None
 ) -> Table | None:
     """Return a table of the first repertoires of each group, with donor and part of the split; None without groups."""
     if not groups:
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
-    donor = [] if column is None else dataset.metadata[column].tolist()
+    donor = [] if donor_column is None else dataset.metadata[donor_column].tolist()
     part_of = dict(zip(map(str, performance.ids), performance.parts, strict=True))
     columns = [
         Column("Repertoire", is_number=False),
@@ -161,7 +161,7 @@ def make_group_table(
         Column("Size", note="number of repertoires of the group"),
         Column("Finding", is_number=False),
     ]
-    columns += [Column(str(column), is_number=False)] if column is not None else []
+    columns += [Column(donor_column, is_number=False)] if donor_column is not None else []
     columns.append(
         Column(
             "Split", is_number=False, note="part of the split that has this repertoire: train, validation, test or new"
@@ -179,7 +179,7 @@ def make_group_table(
                 make_number_cell(len(group.members), ",d"),
                 make_text_cell(text_of_code[group.code]),
             ]
-            if column is not None:
+            if donor_column is not None:
                 value = donor[row_of[name]]
                 cells.append(make_text_cell(None if pd.isna(value) else value))
             rows.append([*cells, make_text_cell(part_of[name])])
@@ -201,8 +201,6 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
         Column("Predicts", is_number=False),
         Column("Measure", is_number=False),
         Column("Value"),
-    ]
-    columns += [
         Column("95% interval", is_number=False),
         Column("Better than chance", is_number=False, note=_BEYOND_CHANCE),
     ]
@@ -221,11 +219,11 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     return Table("shortcuts", caption, columns, rows, sortable=True)
 
 
-def find_sharing_repertoires(
+def find_sequence_carriers(
     dataset: RepertoireDataset,
     top: Mapping[str, TopSequences],
     groups: Sequence[SimilarGroup],
-    column: str | None,
+    donor_column: str | None,
 ) -> dict[str, list[SequenceCarriers]]:
     """Return the carriers of each top sequence among all repertoires of the dataset, by direction.
 
@@ -237,28 +235,27 @@ def find_sharing_repertoires(
         The top sequences of each direction, see `deeprc.interpretation.survey.Survey`.
     groups
         Groups of repertoires.
-    column
-        Metadata column that names the donor of a repertoire.
+    donor_column
+        Metadata column that names the donor of a repertoire; None if donors are not known.
     """
     hashes = {direction: _hash_sequences(dataset, sequences.index) for direction, sequences in top.items()}
     all_hashes = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
-    carriers = _find_carriers(dataset, all_hashes)
-    donors = DonorColumn(dataset.metadata, column).index()
+    donors = DonorColumn(dataset.metadata, donor_column).index_if_known()
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
 
     def describe(rows: Sequence[int]) -> SequenceCarriers:
+        n_donors = None if donors is None else len({donors[row] for row in rows})
         n_by_group = [sum(ids[row] in group for row in rows) for group in members]
         best = int(np.argmax(n_by_group)) if n_by_group else -1
-        n_donors = None if column is None else len({donors[row] for row in rows})
         if best >= 0 and n_by_group[best] > max(1, len(rows) / 2):
             return SequenceCarriers(len(rows), n_donors, groups[best], n_by_group[best])
         return SequenceCarriers(len(rows), n_donors, None)
 
-    described = [describe(rows) for rows in carriers]
+    carriers = [describe(rows) for rows in _find_carriers(dataset, all_hashes)]
     return {
-        name: [described[i] for i in np.searchsorted(all_hashes, column_hashes).tolist()]
-        for name, column_hashes in hashes.items()
+        direction: [carriers[i] for i in np.searchsorted(all_hashes, own_hashes).tolist()]
+        for direction, own_hashes in hashes.items()
     }
 
 

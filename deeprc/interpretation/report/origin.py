@@ -31,10 +31,7 @@ __all__ = [
     "format_adjust_options",
     "format_train_command",
     "list_cohort_facts",
-    "make_settings_table",
     "make_sizes_table",
-    "make_versions_table",
-    "read_environment",
 ]
 
 
@@ -55,7 +52,7 @@ def describe_origin(
         "settings": [
             table
             for table_index, member in enumerate(members, start=1)
-            if (table := make_settings_table(member.config, table_index, member.name if several else ""))
+            if (table := _make_settings_table(member.config, table_index, member.name if several else ""))
         ],
         "train_commands": [
             format_train_command(run.settings, str(_choose_folder(run)), has_sketches=_has_sketches(run))
@@ -65,7 +62,7 @@ def describe_origin(
         if runs
         else "",
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
-        "versions": make_versions_table({run.model.name: read_environment(run) for run in runs}, now),
+        "versions": _make_versions_table({run.model.name: _read_environment(run) for run in runs}, now),
         "configs": [
             ("config.yaml" + f" of {run.source}" * several, read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES))
             for run in runs
@@ -122,7 +119,7 @@ def format_train_command(settings: RunSettings, output: str, *, has_sketches: bo
     return shlex.join(words)
 
 
-def make_settings_table(config: Config, table_index: int = 1, name: str = "") -> Table | None:
+def _make_settings_table(config: Config, table_index: int = 1, name: str = "") -> Table | None:
     """Return the table of the settings that differ from the default preset; None if none differs.
 
     Parameters
@@ -216,7 +213,7 @@ def make_sizes_table(
     return Table("sizes", "Repertoires in each part of the split", columns, rows)
 
 
-def read_environment(run: Run) -> dict[str, Any]:
+def _read_environment(run: Run) -> dict[str, Any]:
     """Return the content of `environment.json`; empty if it is missing or damaged."""
     try:
         file = Path(run.path) / "environment.json"
@@ -238,7 +235,7 @@ class _Environment:
     threads: int
 
 
-def make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
+def _make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
     """Return the table of versions and machine, for the training of each run, by its name, and for the report."""
     flat = [
         {**{k: v for k, v in environment.items() if k != "packages"}, **environment.get("packages", {})}

@@ -38,7 +38,7 @@ from deeprc.interpretation.report.composition_tables import make_composition_tab
 from deeprc.interpretation.report.directions import DirectionSection, make_direction_sections
 from deeprc.interpretation.report.findings import (
     SimilarGroup,
-    find_sharing_repertoires,
+    find_sequence_carriers,
     is_relabelled,
     list_flagged_groups,
     load_or_run_checks,
@@ -217,7 +217,7 @@ def _compute_results(
     }
     checks = load_or_run_checks(predictor, dataset, performance)
     groups = list_flagged_groups(checks)
-    carriers = find_sharing_repertoires(dataset, survey.top, groups, checks.donor_column)
+    carriers = find_sequence_carriers(dataset, survey.top, groups, checks.donor_column)
     is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
     add_q_values(survey, predictor, dataset, parts)
     survey, organisms = annotate_survey(survey, known, dataset)

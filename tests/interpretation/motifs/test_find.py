@@ -15,7 +15,7 @@ import torch
 from scipy import stats
 
 from deeprc.config import Config
-from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
@@ -31,7 +31,7 @@ from deeprc.interpretation.motifs import (
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
-from deeprc.interpretation.motifs.matrices import Windows, measure_background
+from deeprc.interpretation.motifs.matrices import Windows
 from deeprc.interpretation.motifs.patterns import LONGEST, format_pattern
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
@@ -133,8 +133,7 @@ def test_a_motif_has_an_odds_ratio_of_four_and_is_in_a_quarter_of_others_at_most
     n_with: int, others_with: int, is_named: bool
 ) -> None:
     sequences = ["CWWF"] * n_with + ["CAAF"] * (10 - n_with) + ["CWWF"] * others_with + ["CAAF"] * (8 - others_with)
-    residues = np.array([AMINO_ACIDS.index(letter) for letter in "".join(sequences)], np.uint8)
-    samples = ComparedSequences(residues, np.arange(0, 73, 4), 10)
+    samples = ComparedSequences.of(sequences[:10], sequences[10:])
     masks = np.full(2, 1 << AMINO_ACIDS.index("W"), np.uint32)
     assert candidates._is_specific(samples, masks) == is_named
 
@@ -292,10 +291,9 @@ def test_the_first_pattern_of_a_wide_kernel_is_no_longer_than_p_values_allow() -
     rng = np.random.default_rng(0)
     rest = random_sequences(rng, 300, 67, 67)
     attended = [f"{'L' if row % 50 else 'A'}{rest[row]}LD{'R' if row % 10 else 'A'}" for row in range(300)]
-    residues, offsets = encode_many([*attended, *random_sequences(rng, 300, 71, 71)])
-    samples = ComparedSequences(residues, offsets, 300)
+    samples = ComparedSequences.of(attended, random_sequences(rng, 300, 71, 71))
     windows = Windows(np.arange(300), np.zeros(300, np.int64), np.ones(300))
-    masks = propose_kernel_pattern(samples, measure_background(samples), windows, 71)
+    masks = propose_kernel_pattern(samples, windows, 71)
     assert format_pattern(masks).endswith("LDR")
     assert len(masks) <= LONGEST
 

@@ -119,7 +119,7 @@ def test_all_windows_that_match_are_erased() -> None:
 def test_a_pattern_that_an_earlier_seed_passed_ends_where_that_one_did() -> None:
     attended = [f"{text[:4]}LDRW{text[4:]}" for text in random_sequences(np.random.default_rng(0), 100, 8, 12)]
     others = random_sequences(np.random.default_rng(1), 1_000, 12, 16)
-    samples = ComparedSequences(*encode_many([*attended, *others]), len(attended))
+    samples = ComparedSequences.of(attended, others)
     known = dict[bytes, Candidate]()
     for seed in map(pattern_of, ("LDR", "DRW", "LDRW", "LD.W")):
         alone, together = improve_pattern(samples, seed), improve_pattern(samples, seed, known)

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from scipy.stats import fisher_exact
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
+from deeprc.evaluation.motif_clusters import cluster_motifs, compute_similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, compute_odds_ratio
@@ -22,7 +22,6 @@ from deeprc.interpretation.motifs.matrices import (
     align_windows,
     compute_information,
     find_windows,
-    measure_background,
 )
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
@@ -55,7 +54,7 @@ def test_odds_ratios() -> None:
 
 
 def samples_of(attended: list[str], others: list[str]) -> ComparedSequences:
-    return ComparedSequences(*encode_many([*attended, *others]), len(attended))
+    return ComparedSequences.of(attended, others)
 
 
 def test_the_window_with_most_attribution_is_taken_and_weighs_its_share() -> None:
@@ -70,10 +69,9 @@ def test_the_window_with_most_attribution_is_taken_and_weighs_its_share() -> Non
 def test_a_matrix_by_hand() -> None:
     samples = samples_of(["ALD", "LDK"], ["CCC"] * 20)
     windows = Windows(np.array([0, 1]), np.array([1, 0]), np.array([1.0, 0.5]))
-    composition = measure_background(samples)
-    assert composition.overall[1] == 61 / 80
-    assert composition.overall[0] == 1 / 80
-    matrix = align_windows(samples, composition, windows, 1, 3)  # one place before, the two of LD, one behind
+    assert samples.frequencies.overall[1] == 61 / 80
+    assert samples.frequencies.overall[0] == 1 / 80
+    matrix = align_windows(samples, windows, 1, 3)  # one place before, the two of LD, one behind
     letters = [{AMINO_ACIDS[r]: matrix.counts[j, r] for r in np.flatnonzero(matrix.counts[j])} for j in range(4)]
     assert letters == [{"A": 1.0}, {"L": 1.5}, {"D": 1.5}, {"K": 0.5}]
     at_a_place = (20 + 20 * 61 / 80) / 40  # 20 of C, and 20 like the whole
@@ -102,9 +100,9 @@ def heights_of(pattern: str) -> np.ndarray:
 
 
 def test_similarity_by_hand() -> None:
-    assert similarity(heights_of("LDRW"), heights_of(".LDRW")) == pytest.approx(1.0)
-    assert similarity(heights_of("LDRW"), heights_of("DRW")) == pytest.approx(3 / np.sqrt(12))
-    assert similarity(heights_of("LDRW"), heights_of("KEEP")) == 0.0
+    assert compute_similarity(heights_of("LDRW"), heights_of(".LDRW")) == pytest.approx(1.0)
+    assert compute_similarity(heights_of("LDRW"), heights_of("DRW")) == pytest.approx(3 / np.sqrt(12))
+    assert compute_similarity(heights_of("LDRW"), heights_of("KEEP")) == 0.0
 
 
 def test_shifted_and_partial_copies_are_one_cluster_and_others_are_not() -> None:
