@@ -183,7 +183,7 @@ def test_a_table_without_a_header(tmp_path: Path, first_row: str) -> None:
     ("text", "end"),
     [
         ("My study,,,\n,,,\nID,a,b,c,d\n1,2,3,4,5\n", "has 5 fields where the header has 4; is there a title above"),
-        ("My study,,\nID,a,b\n1,2,3\n", "Name it with `id_column`. Is there a title above the header?"),
+        ("My study,,\nID,a,b\n1,2,3\n", "has 3 fields where the header has 1; is there a title above the header?"),
     ],
 )
 def test_a_sheet_with_a_title(tmp_path: Path, text: str, end: str) -> None:
