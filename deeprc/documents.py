@@ -185,8 +185,8 @@ def parse_yaml(text: str, *, source: str) -> Any:
     Raises
     ------
     InputError
-        If the text is not YAML, is nested too deeply, or has more than `_MAX_NODES` values, where aliases count as
-        often as they are used. The message begins with `source`.
+        If the text is not YAML, gives a key twice, is nested too deeply, or has more than `_MAX_NODES` values, where
+        aliases count as often as they are used. The message begins with `source`.
     """
     try:
         loader = yaml.SafeLoader(text)
@@ -195,6 +195,7 @@ def parse_yaml(text: str, *, source: str) -> Any:
             return None
         if _count_nodes(node, {}) > _MAX_NODES:
             raise InputError(f"{source}: is too large: more than {_MAX_NODES:,} values, aliases repeated")
+        _check_unique_keys(node, source)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML: {shorten_message(error)}") from error
@@ -219,6 +220,24 @@ def _count_nodes(node: yaml.Node, known: dict[int, float]) -> float:
         children = (child for part in parts for child in (part if isinstance(part, tuple) else (part,)))
         known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
     return known[id(node)]
+
+
+def _check_unique_keys(document: yaml.Node, source: str) -> None:
+    """Raise InputError if a mapping gives a key twice: PyYAML would take the last value without a word."""
+    nodes, seen = [document], {id(document)}
+    while nodes:
+        node = nodes.pop()
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        children = [child for part in parts for child in (part if isinstance(part, tuple) else (part,))]
+        nodes += [child for child in children if id(child) not in seen]
+        seen.update(map(id, children))
+        keys: set[tuple[str, str]] = set()
+        for key, _ in parts if isinstance(node, yaml.MappingNode) else []:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in keys:
+                    where = f"{source}: line {key.start_mark.line + 1}"
+                    raise InputError(f"{where}: the key {abbreviate(key.value)} is given twice")
+                keys.add((key.tag, key.value))
 
 
 def validate(value: Any, hint: Any, where: str) -> Any:

@@ -123,6 +123,8 @@ def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any],
         ("9" * 5000, "f: is not YAML: "),
         ("{[1]: 2}", "f: is not YAML: "),
         ("a\0b", "f: is not YAML: "),
+        ("a: 1\nb: {c: 1}\na: 2\n", "f: line 3: the key 'a' is given twice"),
+        ("- b: {c: 1, c: 1}", "f: line 1: the key 'c' is given twice"),
     ],
 )
 def test_yaml_that_is_not_read(text: str, message: str) -> None:
@@ -134,6 +136,12 @@ def test_yaml_that_is_not_read(text: str, message: str) -> None:
 
 def test_aliases_are_read_where_they_are_few() -> None:
     assert parse_yaml("a: &x [1, 2]\nb: *x", source="f") == {"a": [1, 2], "b": [1, 2]}
+    assert parse_yaml("a: {b: 1}\nc: {b: 1, 'a': 2}\n1: x\n'1': y", source="f") == {
+        "a": {"b": 1},
+        "c": {"b": 1, "a": 2},
+        1: "x",
+        "1": "y",
+    }
     assert parse_yaml("", source="f") is None
 
 
