@@ -64,7 +64,7 @@ def find_id_column(
     Raises
     ------
     InputError
-        If there is no such column.
+        If there is no such column, or its name is an id, too, as in a sheet without a header.
     """
     if requested is not None:
         column = requested if requested in text else find_column(text, [requested])
@@ -84,6 +84,8 @@ def find_id_column(
     if other is not None and _are_plain_numbers(text[other]) and best is not None:
         other = None if matches[best] or file_column is not None else other
     if other is not None and (best is None or matches[other] > matches[best]) and not _are_file_names(text[other]):
+        if other in possible_ids:
+            raise InputError(f"{path}: expected the names of the columns in row 1, found {other!r}, an id")
         _logger.info("%s: the ids are those of column %r, because most of its values match", path, other)
         return other
     if best is not None:

@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprc.datasets.readers.text import PACKED
-from deeprc.datasets.unmatched import EXCEL_ENDINGS, describe_excel_files
+from deeprc.datasets.unmatched import EXCEL_ENDINGS, describe_excel_files, describe_unsearched_files
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
-__all__ = ["SourceFiles", "find_excel_files", "find_files", "list_stems", "match_files", "name_files"]
+__all__ = [
+    "SourceFiles",
+    "find_excel_files",
+    "find_files",
+    "find_unsearched_files",
+    "list_stems",
+    "match_files",
+    "name_files",
+]
 
 _ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
@@ -51,12 +59,12 @@ class SourceFiles:
         requested = {_get_base_name(name) for name in names}
         selected = [*self.tables, *(path for path in self.others if path.name in requested)]
         if not selected:
-            excel = describe_excel_files(self.others)
+            found = describe_excel_files(self.others) or describe_unsearched_files(self.others)
             folders = ", ".join(dict.fromkeys(str(path.parent) for path in self.others[:3]))
             raise InputError(
                 f"{folders}: no file is a *.tsv, *.txt or *.csv file (or .gz, .bz2, .xz, "
                 ".zip of these), and the sheet's file column names none of them"
-                f"{f'; {excel}' if excel else ''}"
+                f"{f'; {found}' if found else ''}"
             )
         return selected
 
@@ -142,6 +150,13 @@ def find_excel_files(files: Iterable[Path], names: Iterable[str]) -> list[Path]:
     stems = {stem for name in names for stem in list_stems(_cut_excel_ending(name))}
     excel = (file for file in files if file.suffix.lower() in EXCEL_ENDINGS)
     return [file for file in excel if not stems.isdisjoint(list_stems(_cut_excel_ending(file.name)))]
+
+
+def find_unsearched_files(files: Iterable[Path], names: Iterable[str]) -> list[Path]:
+    """Return the files, other than Excel's, that have one of these names apart from endings: `HD.01.tsv.zst`."""
+    stems = {stem for name in names for stem in list_stems(name)}
+    others = (file for file in files if file.suffix.lower() not in EXCEL_ENDINGS)
+    return [file for file in others if not stems.isdisjoint((*list_stems(file.name), *list_stems(file.stem)))]
 
 
 def _cut_excel_ending(name: str) -> str:

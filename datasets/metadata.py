@@ -22,6 +22,7 @@ from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
+from deeprc.datasets.sheet_remarks import check_unnamed_columns, warn_of_cells_without_value, warn_of_commas
 from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
@@ -82,7 +83,8 @@ def read_metadata(
 
     An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ... In a sheet
     whose columns are divided by semicolons, numbers may have decimal commas. In other sheets they are text, with a
-    warning, because `1,2` may be a list.
+    warning, because `1,2` may be a list. Warnings also name columns without a name, merged cells, and formulas without
+    a value.
 
     Parameters
     ----------
@@ -112,8 +114,12 @@ def read_metadata(
     possible_ids = {*ids, *(stem for file in files for stem in list_stems(file.name))}
     rows, delimiter = _read_rows(path, sheet)
     metadata = _parse_sheet(path, rows, id_column, possible_ids, decimal_commas=delimiter == ";")
-    if delimiter != ";":
-        _warn_of_commas(metadata)
+    texts = metadata.table.select_dtypes(object).drop(
+        columns=[metadata.id_column, metadata.file_column], errors="ignore"
+    )
+    warn_of_commas(path, {str(name): column.fillna("").tolist() for name, column in texts.items()})
+    if delimiter is None:
+        warn_of_cells_without_value(path, sheet)
     return metadata
 
 
@@ -150,6 +156,7 @@ def _parse_sheet(
 ) -> Metadata:
     """Return a sheet from its rows and their numbers, the header first."""
     names, cells, numbers = _separate_header(path, rows)
+    check_unnamed_columns(path, names, dict(zip(numbers, cells, strict=True)))
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = find_column(text, _FILE_COLUMNS)
@@ -221,21 +228,6 @@ def _replace_decimal_commas(
         name: [replace_decimal_comma(value) for value in values] if name in with_commas else values
         for name, values in text.items()
     }
-
-
-def _warn_of_commas(metadata: Metadata) -> None:
-    """Log a warning about columns of text that may be numbers with decimal commas."""
-    texts = metadata.table.select_dtypes(object).drop(
-        columns=[metadata.id_column, metadata.file_column], errors="ignore"
-    )
-    with_commas = [str(name) for name in texts if has_decimal_commas(texts[name].fillna("").tolist())]
-    if with_commas:
-        _logger.warning(
-            "%s: these columns are text, because their numbers have commas: %s; if these are decimal commas, write "
-            "points, or save the sheet as CSV with semicolons",
-            metadata.path,
-            join_names(with_commas, SHOWN_COLUMNS),
-        )
 
 
 def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:

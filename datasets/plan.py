@@ -9,14 +9,26 @@ from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.file_reading import ORIGINAL, FileToRead
-from deeprc.datasets.matching import SourceFiles, find_excel_files, list_stems, match_files, name_files
+from deeprc.datasets.matching import (
+    SourceFiles,
+    find_excel_files,
+    find_unsearched_files,
+    list_stems,
+    match_files,
+    name_files,
+)
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
 from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.datasets.unmatched import describe_excel_files, explain_different_names
+from deeprc.datasets.unmatched import (
+    describe_excel_files,
+    describe_unsearched_files,
+    explain_different_names,
+    explain_folder_names,
+)
 from deeprc.errors import (
     InputError,
     SeveralErrors,
@@ -155,7 +167,8 @@ def plan_files(
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
     """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
 
-    It says if an Excel file has the name of a row, or names differ as if a spreadsheet program had changed them.
+    It says if a file that is not read, or a folder, has the name of a row, or names differ as if a spreadsheet program
+    had changed them.
     """
     missing, file_of = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
     shown = [
@@ -171,10 +184,13 @@ def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> 
         for repertoire_id in missing
     ]
     unmatched_stems = [stem for file in plan.files_without_row for stem in list_stems(file.name)]
-    excel = find_excel_files(
-        (*source_files.tables, *source_files.others), (name for alternatives in names for name in alternatives)
-    )
-    remarks = [describe_excel_files(excel), explain_different_names(names, unmatched_stems)]
+    all_names = [name for alternatives in names for name in alternatives]
+    excel = find_excel_files((*source_files.tables, *source_files.others), all_names)
+    remarks = [
+        describe_excel_files(excel),
+        describe_unsearched_files(find_unsearched_files(source_files.others, all_names)),
+        explain_different_names(names, unmatched_stems) or explain_folder_names(names, plan.files_without_row),
+    ]
     return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
 
 

@@ -10,10 +10,17 @@ import pandas as pd
 
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 
-__all__ = ["has_decimal_commas", "has_large_integers", "parse_column", "replace_decimal_comma"]
+__all__ = [
+    "has_commas_in_numbers",
+    "has_decimal_commas",
+    "has_large_integers",
+    "parse_column",
+    "replace_decimal_comma",
+]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WITH_COMMA = re.compile(r"([+-]?\d*),(\d+)", re.ASCII)
+_FORMATTED = re.compile(r"[+-]?(\d*[.,]?\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
@@ -39,6 +46,14 @@ def has_decimal_commas(values: Sequence[str]) -> bool:
         return False
     is_number = not any(_LEADING_ZERO.match(value) for value in given)
     return is_number and any(match is not None and len(match[2]) != 3 for match in with_comma)
+
+
+def has_commas_in_numbers(values: Sequence[str]) -> bool:
+    """Return whether all values of a column are numbers as people write them, some with commas: `62,5`, `1,040.5`."""
+    given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
+    if not any("," in value for value in given):
+        return False
+    return all(_FORMATTED.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
 
 
 def replace_decimal_comma(value: str) -> str:

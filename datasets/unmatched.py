@@ -1,4 +1,4 @@
-"""Explain why rows of a sheet have no repertoire: names that a spreadsheet program changed, files of Excel."""
+"""Explain why rows of a sheet have no repertoire: changed names, other files than tables, names of folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 
 from deeprc.errors import join_names
 
-__all__ = ["EXCEL_ENDINGS", "describe_excel_files", "explain_different_names"]
+__all__ = [
+    "EXCEL_ENDINGS",
+    "describe_excel_files",
+    "describe_unsearched_files",
+    "explain_different_names",
+    "explain_folder_names",
+]
 
 EXCEL_ENDINGS = frozenset({".xlsx", ".xls", ".xlsm", ".xlsb"})
 """Endings of the names of Excel files."""
@@ -34,6 +40,41 @@ def describe_excel_files(files: Iterable[Path]) -> str:
         return f"found {names[0]}, an Excel file, which is not read; save it as tab-separated text"
     listing = join_names(names, _SHOWN)
     return f"found {len(names):,} Excel files, which are not read: {listing}; save them as tab-separated text"
+
+
+def describe_unsearched_files(files: Iterable[Path]) -> str:
+    """Return a remark about files in a folder that the search leaves out because of their endings; "" without any."""
+    names = [file.name for file in files]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"found {names[0]}, which is left out because of its ending: give its path, or name it in the sheet"
+    listing = join_names(names, _SHOWN)
+    return (
+        f"found {len(names):,} files, which are left out because of their endings: {listing}; give their paths, or "
+        "name them in the sheet in a column 'file'"
+    )
+
+
+def explain_folder_names(rows: Sequence[Collection[str]], files: Iterable[Path]) -> str:
+    """Return a remark about files whose folders have the names of rows, as Cell Ranger writes them; "" without any.
+
+    Parameters
+    ----------
+    rows
+        Possible names of each row, such as its id and its file.
+    files
+        Files that belong to no row.
+    """
+    folder_of = {part: file for file in files for part in file.parts[-4:-1]}  # the deepest folders
+    matches = (next((name for name in names if name in folder_of), None) for names in rows)
+    found = [name for name in matches if name is not None]
+    if not found or 2 * len(found) < len(rows):
+        return ""
+    file, folder = folder_of[found[0]], found[0]
+    depth = file.parts[::-1].index(folder) + 1
+    path = Path(*file.parts[-depth:]).as_posix()
+    return f"folders have these names, but files do not: name each file in a column 'file' of the sheet, such as {path}"
 
 
 def explain_different_names(rows: Sequence[Collection[str]], file_names: Iterable[str]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from xml.parsers import expat
@@ -17,7 +19,16 @@ from deeprc.files import check_regular_file
 if TYPE_CHECKING:
     from openpyxl.workbook import Workbook
 
-__all__ = ["MAX_CELLS", "MAX_ROWS", "MAX_SHEET_BYTES", "SheetRow", "is_workbook", "iterate_rows"]
+__all__ = [
+    "MAX_CELLS",
+    "MAX_ROWS",
+    "MAX_SHEET_BYTES",
+    "CellsWithoutValue",
+    "SheetRow",
+    "find_cells_without_value",
+    "is_workbook",
+    "iterate_rows",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -34,9 +45,33 @@ _LAST_ROW = 1 << 20
 _MAX_FORMATTED_CELLS = 20_000_000
 """Largest number of cells of a sheet, blank ones included: in a formatted sheet, most cells are blank."""
 
+_MERGED = re.compile(rb'<(?:\w{1,20}:)?mergeCell\s[^<>]{0,500}?ref="[A-Z]{1,3}(\d{1,7}):[A-Z]{1,3}(\d{1,7})"')
+_FORMULA = re.compile(
+    rb'<((?:\w{1,20}:)?)c r="([A-Z]{1,3}\d{1,7})"([^<>]{0,500})>\s{0,99}<\1f(?:[^<>]{0,500}/>|[^<>]{0,500}>[^<]*</\1f>)'
+    rb"\s{0,99}(?:<\1v\s?/>|<\1v></\1v>)?\s{0,99}</\1c>"
+)
+_EMPTY_TEXT = b't="str"'
+"""The attribute of a formula whose saved value is a text; it may be empty."""
+
 SheetRow = tuple[int, tuple[Any, ...]]
 """The number of a row, from 1, and its cells up to the last that is not blank; each has a `value` and a
 `number_format`."""
+
+
+@dataclass(frozen=True)
+class CellsWithoutValue:
+    """The cells of a sheet that look full in a spreadsheet program, and are empty in the file.
+
+    Attributes
+    ----------
+    merged
+        Ranges of merged cells that span several rows, such as `B2:B5`: only the first row has the value.
+    formulas
+        Cells with formulas whose values the file lacks, because no spreadsheet program has computed them.
+    """
+
+    merged: tuple[str, ...] = ()
+    formulas: tuple[str, ...] = ()
 
 
 class _RootReachedError(Exception):
@@ -63,17 +98,10 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
     InputError
         If the file is missing, no regular file, damaged or too large, or has no such sheet.
     """
-    check_regular_file(path, expected="an XLSX file")
-    with _convert_errors(path), path.open("rb") as file:
-        _check_parts(path, file)
-        book = _open_workbook(file)
-        if not book.worksheets:
-            raise InputError(f"{path}: the workbook has no sheet with cells")
-        if sheet is not None and sheet not in book.sheetnames:
-            raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
-        table = book.worksheets[0] if sheet is None else book[sheet]
-        if sheet is None and len(book.worksheets) > 1:
-            _logger.info("%s: read the sheet %r, the first of %d", path, table.title, len(book.worksheets))
+    with _open_sheet(path, sheet) as table:
+        n_sheets = len(table.parent.worksheets)
+        if sheet is None and n_sheets > 1:
+            _logger.info("%s: read the sheet %r, the first of %d", path, table.title, n_sheets)
         table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
         for row_number, row in _number_rows(path, table.iter_rows()):
@@ -85,6 +113,36 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
                 )
             if last:
                 yield row_number, row[:last]
+
+
+def find_cells_without_value(path: Path, sheet: str | None = None) -> CellsWithoutValue:
+    """Return the cells of a sheet (None: the first) that only look as if they had a value.
+
+    Raises
+    ------
+    InputError
+        As in `iterate_rows`.
+    """
+    with _open_sheet(path, sheet) as table, table._get_source() as stream:  # openpyxl has no public way to this part
+        content = stream.read()
+    merged = [match for match in _MERGED.finditer(content) if match[1] != match[2]]
+    formulas = [match[2].decode() for match in _FORMULA.finditer(content) if _EMPTY_TEXT not in match[3]]
+    ranges = [match[0].rpartition(b'ref="')[2][:-1].decode() for match in merged]
+    return CellsWithoutValue(tuple(ranges), tuple(formulas))
+
+
+@contextmanager
+def _open_sheet(path: Path, sheet: str | None) -> Generator[Any, None, None]:
+    """Open a sheet for reading; whatever openpyxl raises becomes an InputError."""
+    check_regular_file(path, expected="an XLSX file")
+    with _convert_errors(path), path.open("rb") as file:
+        _check_parts(path, file)
+        book = _open_workbook(file)
+        if not book.worksheets:
+            raise InputError(f"{path}: the workbook has no sheet with cells")
+        if sheet is not None and sheet not in book.sheetnames:
+            raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
+        yield book.worksheets[0] if sheet is None else book[sheet]
 
 
 def _number_rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -309,6 +309,16 @@ def test_a_sheet_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], 
         ImmuneStatePredictor().fit(folder)
 
 
+def test_test_folders_need_different_names_and_another_folder_for_tables(folders: Path, tmp_path: Path) -> None:
+    shutil.copytree(folders / "test_1", tmp_path / "test_1")
+    for other in (folders / "test_1", folders / "." / "test_1", tmp_path / "test_1"):
+        with pytest.raises(InputError, match=r"test_1: has the name of .*test_1; the column 'dataset' tells"):
+            predict_immune_states(folders / "train_1", [folders / "test_1", other], tmp_path / "out")
+    with pytest.raises(InputError, match="is a test folder, where tables would be taken for repertoires"):
+        predict_immune_states(folders / "train_1", [tmp_path / "test_1"], tmp_path / "out" / ".." / "test_1")
+    assert not (tmp_path / "out").exists()
+
+
 def test_all_folders_are_looked_at_before_training(folders: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: no such folder"):
         predict_immune_states(folders / "train_1", [folders / "test_1", "nowhere"], tmp_path / "out")

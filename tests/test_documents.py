@@ -159,6 +159,12 @@ def test_a_key_may_be_there_in_several_mappings() -> None:
 
 def test_aliases_are_read_where_they_are_few() -> None:
     assert parse_yaml("a: &x [1, 2]\nb: *x", source="f") == {"a": [1, 2], "b": [1, 2]}
+    assert parse_yaml("a: {b: 1}\nc: {b: 1, 'a': 2}\n1: x\n'1': y", source="f") == {
+        "a": {"b": 1},
+        "c": {"b": 1, "a": 2},
+        1: "x",
+        "1": "y",
+    }
     assert parse_yaml("", source="f") is None
 
 

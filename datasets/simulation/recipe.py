@@ -95,7 +95,7 @@ def load_recipe(
     Raises
     ------
     InputError
-        If the recipe or a value cannot be used; the message names the key.
+        If the recipe or a value cannot be used; the message names the file and the key.
     """
     mapping = read_recipe(name)
     for override in overrides:
@@ -109,7 +109,12 @@ def load_recipe(
     if carriers is not None:
         _set_carrier_table(mapping, carriers)
     mapping.setdefault("name", Path(name).name.removesuffix(".yaml").removesuffix(".yml"))
-    cohort = cohort_from_mapping(mapping)
+    try:
+        cohort = cohort_from_mapping(mapping)
+    except InputError as error:
+        if name in list_recipes():
+            raise
+        raise InputError(f"{name}: {error}") from error
     n = max(round(scale * cohort.n_repertoires), min(2, cohort.n_repertoires))
     cohort = replace(cohort, n_repertoires=n)
     return cohort, cohort_to_mapping(cohort)

@@ -345,12 +345,11 @@ def predict_immune_states(
     Raises
     ------
     InputError
-        If a folder or an option cannot be used.
+        If a folder or an option cannot be used, or two test folders have one name.
     """
     predictor = ImmuneStatePredictor(n_jobs, device, **options)
     name, out = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name, Path(out_dir)
-    for test_dir in test_dirs:
-        read_folder(test_dir, labelled=False)
+    _check_test_folders([read_folder(test_dir, labelled=False) for test_dir in test_dirs], out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -365,3 +364,17 @@ def predict_immune_states(
         assert table is not None
         write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
     return predictions_path, sequences_path, evidence_path
+
+
+def _check_test_folders(folders: Sequence[Folder], out: Path) -> None:
+    """Raise InputError if tables could not tell folders apart, or would lie among the repertoires of a folder."""
+    first: dict[str, Folder] = {}
+    for folder in folders:
+        other = first.setdefault(folder.name, folder)
+        if other is not folder:
+            raise InputError(
+                f"{folder.path}: has the name of {other.path}; the column 'dataset' tells test folders apart by their "
+                "names, so rename one"
+            )
+        if os.path.realpath(folder.path) == os.path.realpath(out):
+            raise InputError(f"{out}: is a test folder, where tables would be taken for repertoires; choose another")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_names
 from deeprc.files import read_limited
 
 __all__ = ["read_folds"]
 
 _MAX_BYTES = 64 << 20
+
+_logger = logging.getLogger(__name__)
 
 
 def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:
@@ -53,4 +56,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         raise InputError(
             f"{path}: expected at least 3 folds, numbered from 0 without gaps, found {folds.tolist()[:10]}"
         )
+    if (fold_of < 0).any():
+        without = [str(repertoire_id) for repertoire_id in np.asarray(repertoire_ids)[fold_of < 0]]
+        _logger.warning("%s: no fold for %s: not used", path, describe_names(without, "repertoire", "repertoires"))
     return fold_of

@@ -255,13 +255,16 @@ def _check_n_runs(header: CrossValidationHeader) -> None:
 
 
 def check_folder(folder: Path, header: CrossValidationHeader) -> None:
-    """Raise InputError unless the folder is new, or was written by a call with the same arguments."""
+    """Raise InputError unless the folder is new, or was written by a call with the same arguments.
+
+    The path of the cohort may differ, because folder and container may have moved: each run compares the content.
+    """
     if holds_cross_validation(folder):
         begun = read_header(folder)
         differing = [
             field.name
             for field in fields(CrossValidationHeader)
-            if getattr(begun, field.name) != getattr(header, field.name)
+            if field.name != "cohort" and getattr(begun, field.name) != getattr(header, field.name)
         ]
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
             was = _format_value(getattr(begun, differing[0]))

@@ -1,4 +1,7 @@
-"""Digests of the results of a run: they show whether a file was changed, or is of another run."""
+"""Digests of what a run has learned and found: they show whether a file was changed, or is of another run.
+
+With the split of another run, repertoires from which the model has learned would count as test repertoires.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from pathlib import Path
 from deeprc.documents import check_format, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import read_limited, write_text
+from deeprc.shift.sketches import SKETCHES_FILE
+from deeprc.shift.training_reference import REFERENCE_FILE
 
 __all__ = ["describe_foreign_files", "find_foreign_files", "write_digests"]
 
 _FORMAT, _VERSION = "deeprc-files", 1
 _FILE = "files.json"  # in a run directory
 _METRICS = "metrics.json"
-_NAMES = ("model.safetensors", "predictions.tsv", _METRICS)
+_NAMES = ("model.safetensors", "splits.json", REFERENCE_FILE, SKETCHES_FILE, "predictions.tsv", _METRICS)
 _EXPECTED = "a file of a run"
 
 _logger = logging.getLogger(__name__)
@@ -45,8 +50,9 @@ class _StoredDigests:
 
 
 def write_digests(folder: Path, metrics: str) -> None:
-    """Write the digests of a run's results; `metrics` is the text of `metrics.json`, which is written last."""
-    digests = {name: _compute_digest(folder / name) for name in _NAMES if name != _METRICS}
+    """Write the digests of a run's files; `metrics` is the text of `metrics.json`, which is written last."""
+    written = [name for name in _NAMES if name != _METRICS and (folder / name).exists()]  # sketches are optional
+    digests = {name: _compute_digest(folder / name) for name in written}
     digests[_METRICS] = _Digest.of(metrics.encode())
     body = {"format": _FORMAT, "version": _VERSION, "files": {name: vars(each) for name, each in digests.items()}}
     write_text(folder / _FILE, json.dumps(body, indent=1) + "\n")
@@ -59,7 +65,7 @@ def describe_foreign_files(folder: Path) -> str:
 
 
 def find_foreign_files(folder: Path) -> list[str]:
-    """Return the names of results that are not those that the run wrote; missing files are not among them.
+    """Return the names of files that are not those that the run wrote; missing files are not among them.
 
     A run of an earlier version has no digests, and a run whose training has not ended has none yet: nothing is known
     about their files. Nor is it if the file of the digests is damaged, which a warning says.

@@ -123,12 +123,11 @@ def _get_plan(settings: RunSettings) -> RunPlan:
 def _describe_difference(settings: RunSettings, other: RunSettings) -> str | None:
     """Return how two runs were trained that are not alike, as in "for different targets"; None if they are alike.
 
-    The fingerprint is compared last, because a different target, container or setting changes it, too.
+    The fingerprint is compared last, because a different target or setting changes it, too. The path of the container
+    may differ: runs of a cross-validation that went on in another place have another one.
     """
     if settings.targets != other.targets:
         return "for different targets"
-    if settings.cohort != other.cohort:
-        return "on different containers"
     if settings.split_options.folds != other.split_options.folds:
         return "with different numbers of folds"
     for name in _SHARED_OPTIONS:
@@ -138,4 +137,6 @@ def _describe_difference(settings: RunSettings, other: RunSettings) -> str | Non
     names = [name for part in was for name in was[part] if was[part][name] != now[part][name]]
     if names:
         return f"with different settings ({join_names(names, _N_NAMED)})"
-    return "on different data" if settings.fingerprint != other.fingerprint else None
+    if settings.fingerprint == other.fingerprint:
+        return None
+    return "on different data" if settings.cohort == other.cohort else "on different containers"

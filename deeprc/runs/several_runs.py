@@ -316,11 +316,13 @@ def _check_results(folder: Path) -> None:
 
 
 def _check_same_settings(training: _Training) -> RunSettings:
-    """Return the settings of a run that has begun; raise InputError if they are not those of the training."""
+    """Return the settings of a run that has begun; raise InputError if they are not those of the training.
+
+    The container may have moved: its content is compared by `check_fingerprint`.
+    """
     settings, plan, config = read_settings(training.folder), training.plan, training.options.config
-    chosen = {"cohort": str(training.cohort), "targets": training.options.targets, "seed": plan.seed}
-    chosen |= vars(plan.split_options)
-    begun = {name: vars(settings)[name] for name in ("cohort", "targets", "seed")} | vars(settings.split_options)
+    chosen = {"targets": training.options.targets, "seed": plan.seed, **vars(plan.split_options)}
+    begun = {name: vars(settings)[name] for name in ("targets", "seed")} | vars(settings.split_options)
     differing = [name for name, value in chosen.items() if begun[name] != value]
     restored = _restore_log_abundance(settings.config, config)
     differing += [] if restored == config else ["config"]
@@ -360,7 +362,7 @@ def _train_or_continue(progress: TrainingProgress | None, training: _Training) -
         return
     options = training.options
     if training.has_begun:
-        resume_run(training.folder, logger=options.logger, progress=progress)
+        resume_run(training.folder, cohort=training.cohort, logger=options.logger, progress=progress)
         return
     train_run(
         training.cohort,

@@ -1,6 +1,8 @@
 """The metadata sheet: ids stay text, missing is missing, and every mistake has a row."""
 
 import logging
+import re
+import zipfile
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.metadata import make_metadata, read_metadata
+from deeprc.datasets.workbook import find_cells_without_value
 from deeprc.errors import InputError
 
 SHEET = [["sample_name", "age", "cmv"], ["007", "41", "+"], [" HD.01 ", "na", "-"]]
@@ -352,9 +355,111 @@ def test_commas_of_other_sheets_are_text(tmp_path: Path, caplog: pytest.LogCaptu
         table = read_metadata(path, id_column="ID").table
     assert table["loci"].tolist() == ["2,24", "1,3"]
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: these columns are text, because their numbers have commas: loci; if these are decimal commas, write "
-        "points, or save the sheet as CSV with semicolons"
+        f"{path}: these columns are text, because their numbers have commas: loci; if they are numbers, write decimal "
+        "points and no commas"
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [
+        (("40,5", "41.5"), True),  # two notations
+        (("1,040.5", "900"), True),
+        (("1.040,5", "900"), True),
+        (("007,5", "008.5"), False),  # codes
+        (("1,a", "2,5"), False),
+    ],
+)
+def test_numbers_of_several_notations_are_text_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, values: tuple[str, str], warned: bool
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("ID;age\na;{}\nb;{}\n".format(*values))
+    assert read_metadata(path).table["age"].tolist() == list(values)
+    assert ("are text, because their numbers have commas: age;" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("ID,,y,\na,1,2,\nb,,3,7\n", "column 2, 4"),
+        ("ID,,y,\na,,2,\nb,,3,\n", None),
+        (",ID,y\n0,a,2\n2,b,3\n", None),  # the index of a table of pandas
+        (",ID,y\nx,a,2\n,b,3\n", "column 1"),
+    ],
+)
+def test_columns_with_values_and_without_a_name_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, warned: str | None
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text)
+    found = read_metadata(path)
+    assert found.repertoire_ids == ("a", "b")
+    assert found.table.columns.tolist() == ["ID", "y"]
+    assert caplog.messages == (
+        [f"{path}: columns without a name are left out, though they have values: {warned}"] if warned else []
+    )
+
+
+@pytest.mark.parametrize("title", ["My study;;;", "My study;2020;;;", "My study;;2020;;"])
+def test_a_header_of_few_names_is_a_title(tmp_path: Path, title: str) -> None:
+    path = tmp_path / "m.csv"
+    n = title.count(";") + 1
+    names, values = ";".join(["ID", *"abcd"][:n]), ";".join("12345"[:n])
+    path.write_text(f"{title}\n{';' * (n - 1)}\n{names}\n{values}\n")
+    told = f"row 3 has {n} fields where the header has {sum(map(bool, title.split(';')))}; is there a title above"
+    with pytest.raises(InputError, match=told):
+        read_metadata(path, files=[Path("1.tsv")])
+
+
+def test_a_sheet_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "m.tsv"
+    path.write_text("a\t+\nb\t-\nc\t+\n")
+    files = [Path(f"{name}.tsv") for name in "abc"]
+    with pytest.raises(InputError) as error:
+        read_metadata(path, files=files)
+    assert str(error.value) == f"{path}: expected the names of the columns in row 1, found 'a', an id"
+    assert read_metadata(path, files=files, id_column="a").repertoire_ids == ("b", "c")
+
+
+def test_merged_cells_and_formulas_without_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_xlsx(tmp_path / "m.xlsx", [["ID", "y", "z", "n"], ["a", 1, "=B2", "x"], ["b", 2, "=B3*2", "y"]])
+    book = openpyxl.load_workbook(path)
+    book.active.merge_cells("B2:B3")
+    book.active.merge_cells("F1:G1")  # of one row
+    book.save(path)
+    found = read_metadata(path)
+    assert found.table["z"].tolist() == [None, None]
+    assert found.table["y"].tolist()[0] == 1.0
+    assert np.isnan(found.table["y"][1])
+    assert caplog.messages == [
+        f"{path}: merged cells have their value in the first row only, the other rows are empty: B2:B3; if the value "
+        "is that of all rows, write it into each of them",
+        f"{path}: formulas without a computed value are read as empty: C2, C3; open the file in a spreadsheet program "
+        "and save it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "formulas"),
+    [
+        ('<c r="B2"><f>A2</f><v>3</v></c>', ()),
+        ('<c r="B2" t="str"><f>A2</f><v></v></c>', ()),  # an empty text
+        ('<c r="B2"><f t="shared" si="0"/><v/></c>', ("B2",)),
+        ('<c r="B2"><f>A2</f></c>', ("B2",)),
+    ],
+)
+def test_formulas_with_and_without_saved_values(tmp_path: Path, cell: str, formulas: tuple[str, ...]) -> None:
+    path = write_xlsx(tmp_path / "m.xlsx", [["ID", "y"], ["a", "MARK"]])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = parts["xl/worksheets/sheet1.xml"].decode()
+    (old,) = re.findall(r'<c r="B2".*?</c>', sheet)
+    parts["xl/worksheets/sheet1.xml"] = sheet.replace(old, cell).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert find_cells_without_value(path).formulas == formulas
 
 
 def test_dates_of_a_workbook_and_of_a_table_are_those_of_a_csv_file(tmp_path: Path) -> None:

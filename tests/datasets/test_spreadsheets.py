@@ -183,13 +183,36 @@ def test_a_table_without_a_header(tmp_path: Path, first_row: str) -> None:
     ("text", "end"),
     [
         ("My study,,,\n,,,\nID,a,b,c,d\n1,2,3,4,5\n", "has 5 fields where the header has 4; is there a title above"),
-        ("My study,,\nID,a,b\n1,2,3\n", "Name it with `id_column`. Is there a title above the header?"),
+        ("My study,,\nID,a,b\n1,2,3\n", "has 3 fields where the header has 1; is there a title above the header?"),
     ],
 )
 def test_a_sheet_with_a_title(tmp_path: Path, text: str, end: str) -> None:
     write_files(tmp_path, "1.tsv")
     (tmp_path / "sheet.tsv").write_text(text)
     assert end in fails(tmp_path)
+
+
+def test_files_of_other_endings_and_names_of_folders_are_told(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.tsv", "b.zip", "c.tsv.zst", "notes.pdf")
+    (tmp_path / "sheet.tsv").write_text("sample\na\nb\nc\n")
+    assert (
+        "; found 2 files, which are left out because of their endings: b.zip, c.tsv.zst; give their paths, or name "
+        "them in the sheet in a column 'file'. Give what is missing"
+    ) in fails(tmp_path)
+    (tmp_path / "files" / "a.tsv").unlink()
+    assert "; found 3 files, which are left out because of their endings: " in fails(tmp_path)
+    for name in ("b.zip", "c.tsv.zst", "notes.pdf"):
+        (tmp_path / "files" / name).unlink()
+    for name in "abc":
+        folder = tmp_path / "files" / name / "outs"
+        folder.mkdir(parents=True)
+        (folder / "contigs.tsv").write_text("junction_aa\nCASSF\n")
+    told = "; folders have these names, but files do not: name each file in a column 'file' of the sheet, such as "
+    assert f"{told}a/outs/contigs.tsv; no row of " in fails(tmp_path)
+    (tmp_path / "sheet.tsv").write_text("sample\nx\nfiles\nz\n")  # one of three
+    assert told not in fails(tmp_path)
+    (tmp_path / "sheet.tsv").write_text("sample\tfile\n" + "".join(f"{i}\t{i}/outs/contigs.tsv\n" for i in "abc"))
+    assert len(preprocess([tmp_path / "files"], tmp_path / "sheet.tsv", tmp_path / "c.h5").repertoires) == 3
 
 
 # -- the end of the report --------------------------------------------------------------------------------------------

@@ -230,10 +230,11 @@ def test_folds_that_cannot_be_made(arguments: dict[str, object], message: str) -
 IDS = np.array(["a", "b", "c", "d", "1"], object)
 
 
-def test_folds_are_read_from_a_file(tmp_path: Path) -> None:
+def test_folds_are_read_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "folds.tsv"
     path.write_text("site\tfold\trepertoire_id\nx\t2\td\ny\t0\ta\nz\t01\t1\n")
     assert read_folds(path, IDS).tolist() == [0, -1, -1, 2, 1]
+    assert caplog.messages == [f"{path}: no fold for 2 repertoires: b, c: not used"]
     path.write_bytes("\ufeffrepertoire_id\tfold\r\na\t0\r\nb\t1\r\nc\t2\r\n".encode())
     assert read_folds(path, IDS).tolist() == [0, 1, 2, -1, -1]
 

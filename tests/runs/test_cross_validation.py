@@ -16,7 +16,7 @@ from torch import Tensor
 import deeprc
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import decode_many
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
 from deeprc.runs.cross_plan import CrossValidationFolds
@@ -24,6 +24,7 @@ from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.out_of_fold import FoldRuns, predict_fold
 from deeprc.runs.run import load_run
+from deeprc.runs.run_folders import expand_run_folders
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, write_cohort
 
@@ -172,7 +173,9 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
         with pytest.raises(InputError):
             validate(cohort, tmp_path / "cv", **{**options, "repeats": 2, **refused})
     assert (tmp_path / "cv" / "cv.yaml").read_bytes() == before
-    validate(cohort, tmp_path / "cv", **options)
+    moved = shutil.copy(cohort.container.path, tmp_path / "moved.h5")  # as on another machine
+    validate(open_dataset(moved), tmp_path / "cv", **options)
+    assert len(expand_run_folders([tmp_path / "cv"])) == 3
     for name in RESULTS:
         assert (tmp_path / "cv" / name).read_bytes() == (plain.path / name).read_bytes()
     assert len(list((tmp_path / "cv" / "runs").iterdir())) == 3

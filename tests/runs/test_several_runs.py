@@ -166,6 +166,8 @@ def test_a_cohort_that_has_changed_is_refused(
         InputError, match=r"cohort.h5: its repertoires or labels have changed since .*fold-0 was started"
     ):
         train_runs(path, tmp_path / "runs", plans, OPTIONS)
+    moved = shutil.copy(cohort.container.path, tmp_path / "moved.h5")
+    assert train_runs(moved, tmp_path / "runs", plans, OPTIONS) == [tmp_path / "runs" / "fold-0"]
 
 
 def test_a_cohort_that_is_replaced_while_runs_are_trained_is_refused(

@@ -117,7 +117,9 @@ def test_files_of_another_run_are_told_when_a_run_is_opened(
     assert open_copy() == []
     assert open_copy("model.safetensors") == [f"{told}model.safetensors"]
     assert open_copy("predictions.tsv", "metrics.json") == [f"{told}predictions.tsv, metrics.json"]
-    assert open_copy("config.yaml", "shift.json") == []  # settings, not results
+    known = ("splits.json", "shift.json", "sketches.safetensors")
+    assert open_copy(*known) == [f"{told}{', '.join(known)}"]
+    assert open_copy("config.yaml") == []  # which a user may edit, such as the path of a cohort that has moved
     assert open_copy("model.safetensors", missing="files.json") == []  # as a run of an earlier version
     assert open_copy(missing="sketches.safetensors") == []
     (run.path / "files.json").rename(tmp_path / "files.json")

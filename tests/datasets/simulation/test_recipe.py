@@ -242,8 +242,9 @@ def test_all_problems_are_said_at_once() -> None:
         (b"", "mine.yaml: expected a mapping of names to values"),
         (b"\xff\xfe\x00", "mine.yaml: "),
         (b"n_repertoires: \xe9", "mine.yaml: is not UTF-8 text"),
-        (b"seed: 1", "n_repertoires: is missing"),
-        (b"{n_repertoires: 2, 5: 1}", "5: no such key"),
+        (b"seed: 1", "mine.yaml: .*n_repertoires: is missing"),
+        (b"{n_repertoires: 2, 5: 1}", "mine.yaml: .*5: no such key"),
+        (b"seed: 1\nseed: 2", "mine.yaml: line 2: expected each key once, found 'seed' again"),
         (None, "mine.yaml: no such file"),
     ],
 )
