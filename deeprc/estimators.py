@@ -284,9 +284,9 @@ class BinaryClassifier(RepertoireClassifier):
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, 2), in the order of X and of `classes_`."""
-        return self.probabilities_of(self.decision_function(X))
+        return self.compute_probabilities(self.decision_function(X))
 
-    def probabilities_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the probability of each class, (B, 2), for scores of `decision_function`, (B,)."""
         slope, intercept = self.calibration_
         probability = expit(slope * scores + intercept)

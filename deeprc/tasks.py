@@ -49,7 +49,6 @@ _MAX_SHOWN_CLASSES = 6  # of a column that may be a target; only the number of m
 _NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
 _POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
 
-
 _COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -208,20 +207,28 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     target = read_target(text, metadata, source=source)
     if target.weight > LARGEST_NUMBER:
         raise InputError(f"`target={text!r}`: expected a weight of at most {LARGEST_NUMBER:g}, found {target.weight:g}")
-    values = metadata[target.column]
-    two = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""
-    if two and target.kind not in (None, "binary"):
-        raise InputError(f"`target={text!r}`: {two} two classes; leave out ':{target.kind}'")
+    cause = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""  # of two classes
+    if cause and target.kind not in (None, "binary"):
+        raise InputError(f"`target={text!r}`: {cause} two classes; leave out ':{target.kind}'")
     if target.kind == "regression":
-        _check_numbers(target.column, values, source, "regression")
-        different = values.nunique()
-        if different < 2:
-            raise InputError(
-                f"{source}: target {quote(target.column)} has {different} different values; expected at least 2"
-            )
-        return Task(target.column, target.column, "regression", (), target.weight)
+        return _make_regression_task(target, metadata[target.column], source)
     if target.comparison is not None:
         return _make_threshold_task(target, target.comparison, metadata, source)
+    return _make_class_task(target, metadata, source)
+
+
+def _make_regression_task(target: Target, values: pd.Series[Any], source: str) -> Task:
+    """Return the task of a number; raise InputError if the column has text or a single value."""
+    _check_numbers(target.column, values, source, "regression")
+    if values.nunique() < 2:
+        found = f"{source}: target {quote(target.column)} has {values.nunique()} different values"
+        raise InputError(f"{found}; expected at least 2")
+    return Task(target.column, target.column, "regression", (), target.weight)
+
+
+def _make_class_task(target: Target, metadata: pd.DataFrame, source: str) -> Task:
+    """Return the task of classes that are values of the column; raise InputError if there are fewer than two."""
+    values = metadata[target.column]
     class_names = sorted({value for value in format_labels(values) if value is not None})
     if len(class_names) < 2:
         raise InputError(
@@ -230,11 +237,11 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         )
     if target.kind == "multiclass":
         return Task(target.column, target.column, "multiclass", tuple(class_names), target.weight)
-    if not target.positive:
-        positive = _guess_positive(target.column, class_names, values, source)
-        classes = (*(value for value in class_names if value != positive), positive)
-        return Task(target.column, target.column, "binary", classes, target.weight)
-    return _make_named_classes_task(target, class_names, metadata, source)
+    if target.positive:
+        return _make_named_classes_task(target, class_names, metadata, source)
+    positive = _guess_positive(target.column, class_names, values, source)
+    classes = (*(value for value in class_names if value != positive), positive)
+    return Task(target.column, target.column, "binary", classes, target.weight)
 
 
 def _make_named_classes_task(target: Target, class_names: Sequence[str], metadata: pd.DataFrame, source: str) -> Task:
@@ -368,9 +375,7 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
     if unknown and not task.drops_others:
         _logger.warning(
             "target %r: the class %r is none of %s; repertoires of such classes have no label",
-            task.name,
-            min(unknown),
-            ", ".join(task.classes),
+            *(task.name, min(unknown), ", ".join(task.classes)),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 

@@ -67,10 +67,10 @@ class OneVsRest:
         """Return the score of each class against all others, (B, C)."""
         return np.stack([member.decision_function(X) for member in self.members], axis=1)
 
-    def probabilities_of(self, scores: Floats) -> Floats:
+    def compute_probabilities(self, scores: Floats) -> Floats:
         """Return the probability of each class, (B, C): its probability against all others, divided by their sum."""
         columns = zip(self.members, scores.T, strict=True)
-        probabilities = np.stack([member.probabilities_of(column)[:, 1] for member, column in columns], axis=1)
+        probabilities = np.stack([member.compute_probabilities(column)[:, 1] for member, column in columns], axis=1)
         total = probabilities.sum(axis=1, keepdims=True)
         return np.where(total > 0, probabilities / np.where(total > 0, total, 1), 1 / probabilities.shape[1])
 
@@ -176,7 +176,7 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
     if task.kind == "regression":
         return Predictions(scores)
     has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)
-    probability = estimator.probabilities_of(scores) if has_scale else estimator.predict_proba(X)
+    probability = estimator.compute_probabilities(scores) if has_scale else estimator.predict_proba(X)
     cutoff = float(getattr(estimator, "min_probability", 0.5))
     return Predictions(scores, _validate_probabilities(probability, task, len(X)), cutoff, members)
 

@@ -284,7 +284,8 @@ class _ChosenClones(NamedTuple):
 
     def take(self, rows: Integers) -> _ChosenClones:
         """Return some of the clones, by their rows."""
-        return _ChosenClones(self.clones.take(rows), *(column[rows] for column in self[1:]))
+        columns = self.matches[rows], self.p_values[rows], self.label_sums[rows], self.n_carriers[rows]
+        return _ChosenClones(self.clones.take(rows), *columns)
 
 
 def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integers) -> Memory | None:
@@ -326,9 +327,7 @@ def _choose_associated(result: _SearchResult, clones: _CohortClones, associated:
 
 def _choose_candidates(final: ChosenMatches, candidates: CloneCandidates, threshold: float) -> _ChosenClones:
     """Return the candidates that are associated with their match, which is exact or with one substitution."""
-    rows = np.flatnonzero(final.p_values < threshold)
-    columns = final.matches[rows], final.p_values[rows], final.label_sums[rows], final.n_carriers[rows]
-    return _ChosenClones(candidates.clones.take(rows), *columns)
+    return _ChosenClones(candidates.clones, *final).take(np.flatnonzero(final.p_values < threshold))
 
 
 def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:

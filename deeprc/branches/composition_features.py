@@ -67,7 +67,8 @@ class _ScaledColumns:
         self.centre = self._columns.centre
         gram = self._columns.compute_gram()
         mean = float(np.trace(gram)) / max(len(gram), 1)
-        self._factor, self.products = (1 / mean, gram / mean) if mean > 0 else (0.0, None)
+        self._factor = 1 / mean if mean > 0 else 0.0
+        self.products: Floats | None = gram / mean if mean > 0 else None
 
     def combine(self, dual: Floats, *, divisor: int = 1) -> Floats:
         """Return the sum of the features of the repertoires times their weights, (B,), over a divisor: (F,)."""

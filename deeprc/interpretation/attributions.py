@@ -160,7 +160,7 @@ def attribute(
     with open_step("attributions of residues", len(different) * len(model.members)) as step:
         parts = []
         for member, scale, shift in zip(
-            model.members, *(units[:, output].tolist() for units in model.units), strict=True
+            model.members, *(numbers[:, output].tolist() for numbers in model.unit_conversion), strict=True
         ):
             quantity = ExplainedQuantity(output, of, steps, scale, shift)
             explained = ExplainedNetwork(member.make_inference(dataset), torch.from_numpy(frequencies), quantity)

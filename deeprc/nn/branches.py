@@ -1,7 +1,5 @@
 """Branches beside the attention: parts of the network that score a whole repertoire.
 
-The attention is a branch of the network, too, but not one of these classes.
-
 The attention finds patterns that some sequences of a repertoire share. Signals that are in all sequences, or in single
 ones, need other averages. A branch gives each output a score, which is a sum over sequences. It is learned from the
 training repertoires before the first update, and is constant from then on; only its gain is learned by the updates. The
@@ -11,6 +9,8 @@ outputs of the network are
 
 A branch has seen the labels of the training repertoires, so it separates them better than new ones. So the network
 learns from cross-fitted scores: the score of a repertoire is then that of a branch that was learned without it.
+
+Tables of outputs and contributions list the attention among the branches, but it is none of these classes.
 
 Letters: N sequences of one repertoire, B repertoires, Q branches, T outputs. M repertoires that branches learned from.
 """

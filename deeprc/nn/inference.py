@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +44,13 @@ def compute_attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
     kept = select_kept_rows(logits, top_fraction)
     weights[kept] = torch.softmax(logits[kept].double(), dim=0)
     return weights
+
+
+class _Selection(NamedTuple):
+    """A repertoire, by its position in the dataset, and the rows of its sequences that are read, (n,); None: all."""
+
+    position: int
+    rows: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,8 @@ class Inference:
         if rows is None:
             pooled_values = self.iterate_pooled(listed)
         else:
-            pooled_values = (pooled for pooled, _ in self._iterate_pooled(listed, rows))
+            selections = [_Selection(*pair) for pair in zip(listed, rows, strict=True)]
+            pooled_values = (pooled for pooled, _ in self._iterate_pooled(selections))
         for position, pooled in zip(listed, pooled_values, strict=True):
             yield self._compute_output(pooled, position)
 
@@ -132,13 +141,13 @@ class Inference:
         """
         listed = self._list_positions(positions)
         if self.pooled_value_cache is None:
-            yield from (pooled for pooled, _ in self._iterate_pooled(listed, None))
+            yield from (pooled for pooled, _ in self._iterate_pooled([*map(_Selection, listed)]))
             return
         dataset, known_pooled = self.collator.dataset, self.pooled_value_cache.find(self.network)
         key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
         keys = [(*key_of_batches, int(dataset.repertoire_indices[position])) for position in listed]
         missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}
-        computed = self._iterate_pooled(list(missing.values()), None)
+        computed = self._iterate_pooled([*map(_Selection, missing.values())])
         for key in keys:
             if missing.pop(key, None) is not None:  # also if other code has computed it meanwhile
                 known_pooled[key] = next(computed)[0].cpu()
@@ -149,8 +158,8 @@ class Inference:
 
         The parameter is that of `iterate_outputs`.
         """
-        listed = self._list_positions(positions)
-        return ((pooled.cpu(), logits) for pooled, logits in self._iterate_pooled(listed, None))
+        selections = [*map(_Selection, self._list_positions(positions))]
+        return ((pooled.cpu(), logits) for pooled, logits in self._iterate_pooled(selections))
 
     def iterate_groups(self, positions: Iterable[int] | None = None) -> Iterator[list[int]]:
         """Yield lists of consecutive positions, such that the sequences of a list fit into one chunk.
@@ -158,8 +167,8 @@ class Inference:
         While one list is computed, the system reads the sequences of the next from the disk. The parameter is that of
         `iterate_outputs`.
         """
-        listed = self._list_positions(positions)
-        return (listed[group] for group in self._iterate_groups(listed, None))
+        selections = [*map(_Selection, self._list_positions(positions))]
+        return ([selection.position for selection in group] for group in self._iterate_groups(selections))
 
     def take_branch_scores(self, position: int) -> Tensor | None:
         """Return the scores of one repertoire from the network's branches, (1, Q, T); None if it has no branches."""
@@ -169,46 +178,36 @@ class Inference:
     def _list_positions(self, positions: Iterable[int] | None) -> list[int]:
         return list(range(len(self.collator.dataset)) if positions is None else positions)
 
-    def _iterate_groups(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None) -> Iterator[slice]:
-        """Yield slices of the positions whose sequences fit into one chunk; see `iterate_groups`."""
-        for group, next_group in pairwise(chain(self._divide_into_groups(positions, rows), [slice(0, 0)])):
-            self.collator.prefetch(positions[next_group])
+    def _iterate_groups(self, selections: Sequence[_Selection]) -> Iterator[list[_Selection]]:
+        """Yield groups of repertoires whose sequences fit into one chunk; see `iterate_groups`."""
+        for group, next_group in pairwise(chain(self._divide_into_groups(selections), [[]])):
+            self.collator.prefetch([selection.position for selection in next_group])
             yield group
 
-    def _divide_into_groups(
-        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
-    ) -> Iterator[slice]:
-        """Yield slices of consecutive repertoires that together have at most as many sequences as a chunk."""
-        first = n_sequences = 0
-        for index, position in enumerate(positions):
-            size = self.collator.count_sequences(position) if rows is None else len(rows[index])
-            if index > first and n_sequences + size > self._chunk_size:
-                yield slice(first, index)
-                first, n_sequences = index, 0
+    def _divide_into_groups(self, selections: Sequence[_Selection]) -> Iterator[list[_Selection]]:
+        """Yield groups of consecutive repertoires that together have at most as many sequences as a chunk."""
+        group: list[_Selection] = []
+        n_sequences = 0
+        for selection in selections:
+            position, rows = selection
+            size = self.collator.count_sequences(position) if rows is None else len(rows)
+            if group and n_sequences + size > self._chunk_size:
+                yield group
+                group, n_sequences = [], 0
+            group.append(selection)
             n_sequences += size
-        if positions:
-            yield slice(first, len(positions))
+        if group:
+            yield group
 
-    def _iterate_pooled(
-        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the pooled values, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire.
-
-        `rows` has the rows of the sequences for each of the positions; None takes all sequences.
-        """
-        for group in self._iterate_groups(positions, rows):
-            yield from self._pool_group(positions[group], None if rows is None else rows[group])
+    def _iterate_pooled(self, selections: Sequence[_Selection]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the pooled values, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire."""
+        for group in self._iterate_groups(selections):
+            yield from self._pool_group(group)
 
     @torch.no_grad()
-    def _pool_group(
-        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]] | None
-    ) -> list[tuple[Tensor, Tensor]]:
+    def _pool_group(self, group: Sequence[_Selection]) -> list[tuple[Tensor, Tensor]]:
         """Return what `_iterate_pooled` yields for the repertoires of a group."""
-        if len(positions) == 1:
-            return [self._pool_in_chunks(positions[0], None if rows is None else rows[0])]
-        if rows is None:
-            rows = [np.arange(self.collator.count_sequences(position)) for position in positions]
-        return self._pool_in_one_batch(positions, rows)
+        return [self._pool_in_chunks(*group[0])] if len(group) == 1 else self._pool_in_one_batch(group)
 
     def _pool_in_chunks(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
         """Pool one repertoire of any size, with a softmax that is accumulated chunk by chunk."""
@@ -224,10 +223,10 @@ class Inference:
             logit_parts.append(logits.cpu())
         return accumulator.compute_pooled(), torch.cat(logit_parts) if all_logits is None else all_logits
 
-    def _pool_in_one_batch(
-        self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
-    ) -> list[tuple[Tensor, Tensor]]:
+    def _pool_in_one_batch(self, group: Sequence[_Selection]) -> list[tuple[Tensor, Tensor]]:
         """Pool several small repertoires, and read their sequences in one pass."""
+        positions = [position for position, _ in group]
+        rows = [np.arange(self.collator.count_sequences(p)) if own is None else own for p, own in group]
         sizes = [len(rows_of_repertoire) for rows_of_repertoire in rows]
         all_logits: Sequence[Tensor] = []
         if self.top_fraction < 1:

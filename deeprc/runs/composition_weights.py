@@ -37,7 +37,7 @@ def list_weighted_branches(model: Model) -> list[WeightedBranch]:
 
     The weights are in the common units of the networks. Those of all networks sum to the weights of the model.
     """
-    scales, _ = model.units
+    scales, _ = model.unit_conversion
     weighted_branches = []
     for member, member_scales in zip(model.members, scales.tolist(), strict=True):
         for branch, gains in iterate_branches(member.network.branches):

@@ -56,7 +56,7 @@ class CohortShare:
         Indices of the repertoires in the container, and their ids.
     checksum
         The checksum of the container, see `_get_checksum`.
-    weights
+    weight_digests
         Digests of the weights of the runs, see `_digest_weights`.
     """
 
@@ -66,7 +66,7 @@ class CohortShare:
     repertoire_indices: tuple[int, ...]
     ids: tuple[str, ...]
     checksum: str
-    weights: tuple[str, ...]
+    weight_digests: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -92,10 +92,10 @@ class CohortShare:
         if max(indices) >= len(cohort) or tuple(cohort[indices].repertoire_ids) != self.ids:
             raise InputError(f"{self.cohort}: the worker finds a different container there, with other repertoires")
         predictor = load_ensemble(self.runs, device=self.device)
-        for path, expected, weights in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
-            if weights != expected:
+        for path, expected, found in zip(self.runs, self.weight_digests, _digest_weights(predictor), strict=True):
+            if found != expected:
                 raise InputError(
-                    f"{path}: the worker finds a different run there: expected weights {expected}, found {weights}"
+                    f"{path}: the worker finds a different run there: expected weights {expected}, found {found}"
                 )
         return predictor, cohort[indices]
 
@@ -135,8 +135,8 @@ class DividedCohort:
         """
         container = self.dataset.container
         assert isinstance(container, StoredContainer)
-        runs, weights = tuple(run.source.absolute() for run in self.predictor.runs), _digest_weights(self.predictor)
-        checksum = _get_checksum(container)
+        runs = tuple(run.source.absolute() for run in self.predictor.runs)
+        weight_digests, checksum = _digest_weights(self.predictor), _get_checksum(container)
         shares = [
             CohortShare(
                 runs,
@@ -145,7 +145,7 @@ class DividedCohort:
                 tuple(part.repertoire_indices.tolist()),
                 tuple(part.repertoire_ids),
                 checksum,
-                weights,
+                weight_digests,
             )
             for part in _divide_into_shares(self.dataset)
         ]

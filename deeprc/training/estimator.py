@@ -82,7 +82,7 @@ class DeepRCEstimator(RepertoireEstimator):
         """Raise InputError if the configuration cannot be used."""
         load_config(self.config, self.overrides or {})
 
-    def _task(self) -> Task:
+    def _make_task(self) -> Task:
         """Return the task that is predicted."""
         raise NotImplementedError
 
@@ -94,7 +94,9 @@ class DeepRCEstimator(RepertoireEstimator):
         if not branches_use_validation:
             config = replace(config, training=replace(config.training, branches_use_validation=False))
         config = replace_log_abundance(config, [train.dataset, validation.dataset])
-        trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
+        trainer = Trainer(
+            config, [self._make_task()], train, validation, seed=self.seed, device=resolve_device(self.device)
+        )
         self.history_ = trainer.fit().history
         self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), pooled_value_cache=None)
         self.train_digests_, self.validation_digests_ = (
@@ -163,7 +165,7 @@ class DeepRCEstimator(RepertoireEstimator):
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # older files have none
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, fields)
         config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
-        tasks, device, where = (self._task(),), resolve_device(self.device), "the estimator's file"
+        tasks, device, where = (self._make_task(),), resolve_device(self.device), "the estimator's file"
         network = rebuild_network(config, tasks, described, device=device, where=where)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
@@ -275,7 +277,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         probability = activate(self._compute_outputs(X), self.model_.tasks)[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
 
-    def _task(self) -> Task:
+    def _make_task(self) -> Task:
         names = tuple(str(name) for name in format_labels(pd.Series(self.classes_)))  # 1 for 1.0, as in a sheet
         return Task("y", "y", "binary" if len(names) == 2 else "multiclass", names)
 
@@ -323,7 +325,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
 
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the number predicted for each repertoire, (B,)."""
-        return activate(self._compute_outputs(X), [self._task()])[0]
+        return activate(self._compute_outputs(X), [self._make_task()])[0]
 
-    def _task(self) -> Task:
+    def _make_task(self) -> Task:
         return Task("y", "y", "regression", mean=self.mean_, scale=self.scale_)

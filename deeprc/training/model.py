@@ -59,7 +59,7 @@ class Model(ABC):
         """Trained models that predict together; a model that predicts alone is its own only member."""
 
     @property
-    def units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def unit_conversion(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scale and shift, (members, T) each, that bring the outputs of each member to the units of `tasks`.
 
         They are needed because each model standardises numbers by its own training fold.
@@ -128,7 +128,7 @@ class Model(ABC):
         """
         rank_share = dataset[ranks.take_share_by_size(dataset.n_sequences)]
         streams = [member.iterate_parts(rank_share) for member in self.members]
-        scales, shifts = (part.astype(np.float32) for part in self.units)
+        scales, shifts = (part.astype(np.float32) for part in self.unit_conversion)
         own_parts = []
         with open_step("outputs of repertoires", len(rank_share)) as step:
             for parts in zip(*streams, strict=True):
@@ -153,7 +153,7 @@ class Model(ABC):
 
     def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:
         """Return the scores of all members together from the scores of each; see `nn.contributions.combine_scores`."""
-        return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.units)
+        return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.unit_conversion)
 
 
 def check_model(model: object) -> None:

@@ -154,37 +154,39 @@ def find_variants(
         Whether to test only variants that can be counted at once, because their occurrences fit into memory together;
         those of the first motifs come first.
     """
-    signs: dict[Letters, set[float]] = {}  # directions of the motifs of which each variant is one
-    for motif in motifs:
-        for variant in list_variants(motif.letters):
-            signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
+    directions = _find_directions(motifs, list_variants)
     index_of = {spacing: i for i, spacing in enumerate(spacings)}
     known_letters = {motif.letters for motif in (*motifs, *known)}
-    searched = [variant for variant in signs if variant not in known_letters and find_spacing(variant) in index_of]
+    searched = [letters for letters in directions if letters not in known_letters and find_spacing(letters) in index_of]
     sizes = search_output.dataset.n_sequences
     n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
     if not searched or not n_free.any():
         return []
-    spacing_index = np.array([index_of[find_spacing(variant)] for variant in searched], np.int64)
-    kmers = KmerSet(spacings, spacing_index, np.array([compute_code(variant) for variant in searched], np.int64))
+    spacing_index = np.array([index_of[find_spacing(letters)] for letters in searched], np.int64)
+    kmers = KmerSet(spacings, spacing_index, np.array([compute_code(letters) for letters in searched], np.int64))
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
-    directions = np.array([sum(signs[variant]) for variant in searched])  # 0 if it is one of motifs of both directions
+    signs = np.array([directions[letters] for letters in searched])
     among_all, among_free = (
-        FalseDiscoveryTest(
-            counts / np.maximum(n, 1)[:, None], labels, search_output.compute_weights(n), level, directions
-        )
+        FalseDiscoveryTest(counts / np.maximum(n, 1)[:, None], labels, search_output.compute_weights(n), level, signs)
         for n in (sizes, n_free)
     )
-    rates = np.maximum(*(tests.compute_q_values(tests.strength) for tests in (among_all, among_free)))
-    numbers = zip(searched, among_free.correlation, rates, strict=True)
-    output = search_output.outputs[0]
+    rates = np.maximum(*(test.compute_q_values(test.strength) for test in (among_all, among_free)))
     variants = [
-        EnrichedMotif(letters, output, float(correlation), float(rate))
-        for letters, correlation, rate in numbers
+        EnrichedMotif(letters, search_output.outputs[0], float(correlation), float(rate))
+        for letters, correlation, rate in zip(searched, among_free.correlation, rates, strict=True)
         if rate <= level
     ]
     return sorted(variants, key=lambda variant: -abs(variant.correlation))
+
+
+def _find_directions(motifs: Sequence[EnrichedMotif], list_variants: ListVariants) -> dict[Letters, float]:
+    """Return the variants of motifs, with the direction of their motif: 1, -1, or 0 if they are of both directions."""
+    signs: dict[Letters, set[float]] = {}
+    for motif in motifs:
+        for variant in list_variants(motif.letters):
+            signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
+    return {variant: sum(signs_of_motifs) for variant, signs_of_motifs in signs.items()}
 
 
 def _count_free(dataset: RepertoireDataset, kmers: KmerSet, has_motif: Flags, *, one_pass: bool = False) -> Floats:

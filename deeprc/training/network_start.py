@@ -84,13 +84,13 @@ def start_network(
 ) -> None:
     """Change a new network in place so that its outputs depend on enriched motifs and on its branches.
 
-    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
-    key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
-    feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
-    residues. A linear output of a standardised representation starts as the regression of the training labels on these
-    features and on the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside
-    motifs towards 0, like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs
-    and branches nothing changes.
+    The encoder sets its first values to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each key
+    layer sums these values, and the first head's query reads this unit. A motif with `gap_weights` has a second value,
+    which this query does not read: a match counts in it in proportion to the product of the weights of its residues. A
+    linear output of standardised pooled values starts as the regression of the training labels on these values and on
+    the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside motifs towards 0,
+    like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs and branches
+    nothing changes.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def start_network(
 def _start_encoder(
     encoder: SequenceEncoder, motifs: Sequence[EnrichedMotif], gap_weighted: Sequence[EnrichedMotif], scale: float
 ) -> tuple[float, float]:
-    """Let the first features match motifs, and the next ones match motifs with the weights of their gaps.
+    """Let the first values match motifs, and the next ones match motifs with the weights of their gaps.
 
     `scale` and the result are those of `SequenceEncoder.start_from_motifs`.
     """
@@ -141,16 +141,15 @@ def _compute_median_scale(collator: Collator) -> float:
 
 
 def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:
-    """Let one unit of each key layer read the first n features, so that the first head attends to any match of them.
+    """Let one unit of each key layer read the first n values, so that the first head attends to any match of them.
 
-    A feature has the value `match_value` in a sequence with its motif, and `base_value` in a sequence without any
-    residue of it.
+    A value is `match_value` in a sequence with its motif, and `base_value` in a sequence without any residue of it.
 
     A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
     were summed, the few sequences with two would have fifty times the weight of the others, although their number is
     chance. Without key layers there is no such unit, and matches are summed.
     """
-    step = match_value - base_value  # amount that a match adds to the feature
+    step = match_value - base_value  # amount that a match adds to the value
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])

@@ -1,6 +1,6 @@
-"""Regression of the labels on the representations of whole repertoires, which are the output layer of a network.
+"""Regression of the labels on the pooled values of whole repertoires: its weights become the output layer of a network.
 
-Letters: B repertoires, H heads, Q branches, T outputs, S numbers that represent a sequence.
+Letters: B repertoires, n of them with sequences, H heads, Q branches, T outputs, S values of a sequence.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def fit_output(
 ) -> None:
     """Set a linear output, and the gains of the branches, to the regression of labels on whole repertoires.
 
-    The moments of the standardisation become those of the representations of whole repertoires. The regression has an
-    l2 penalty. The output weights of features that take no part are set to 0. An output of several layers keeps its
-    weights.
+    The features of the regression are the pooled values, (H * S,). The moments of the standardisation become those of
+    whole repertoires. The regression has an l2 penalty. The output weights of features that take no part are set to 0.
+    An output of several layers keeps its weights.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def fit_output(
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     n_features
-        Only the first `n_features` of the H * S features take part; None: all.
+        Only the first `n_features` of the features take part; None: all.
     expected_gain
         Gain towards which the penalty pulls the gains of the branches: 1, since cross-fitted scores have about the
         right scale, or 0 if features and branches are to be treated alike.
@@ -57,13 +57,13 @@ def fit_output(
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
     if len(filled) == 0:
         return
-    representation = _pool_repertoires(inference, filled)
-    moments = _set_moments(network, representation)
+    pooled = _pool_repertoires(inference, filled)
+    moments = _set_moments(network, pooled)
     if network.linear_output is not None:
-        scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without branches
+        scores = pooled.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without branches
         if collator.branches is not None:
             scores = collator.branches.take(torch.from_numpy(filled)).double()
-        x = moments.eval()(representation)[:, :n_features]
+        x = moments.eval()(pooled)[:, :n_features]
         weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks, expected_gain)
         if network.branches is not None:
             network.branches.gains.copy_(gains)
@@ -71,26 +71,26 @@ def fit_output(
 
 
 def _pool_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor:
-    """Return the representations of whole repertoires, (n, H * S) float64, by their positions, (n,).
+    """Return the pooled values of whole repertoires, (n, H * S) float64, by their positions, (n,).
 
-    The ranks divide the repertoires among themselves, and all get the representations of all.
+    The ranks divide the repertoires among themselves, and all get the pooled values of all.
     """
     network, sizes = inference.network, inference.collator.dataset.n_sequences[filled]
     was_training = network.training
     network.eval()
     rank_share = filled[ranks.take_share_by_size(sizes)]
-    pooled_values = track(
+    own_pooled = track(
         inference.iterate_pooled(rank_share.tolist()), "regression on whole repertoires", len(rank_share)
     )
-    pooled = ranks.gather([pooled_value.cpu() for pooled_value in pooled_values])
+    all_pooled = ranks.gather([pooled.cpu() for pooled in own_pooled])
     network.train(was_training)
-    return torch.stack(pooled).flatten(start_dim=1)  # (n, H, S) -> (n, H * S)
+    return torch.stack(all_pooled).flatten(start_dim=1)  # (n, H, S) -> (n, H * S)
 
 
-def _set_moments(network: DeepRC, representation: Tensor) -> RunningStandardisation:
-    """Return a standardisation by the moments of representations, (n, H * S); a network that standardises gets them."""
-    moments = RunningStandardisation(representation.shape[1]).double()
-    moments.set_moments(representation)
+def _set_moments(network: DeepRC, pooled: Tensor) -> RunningStandardisation:
+    """Return a standardisation by the moments of pooled values, (n, H * S); a network that standardises gets them."""
+    moments = RunningStandardisation(pooled.shape[1]).double()
+    moments.set_moments(pooled)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,11 +173,11 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     read: list[tuple[str, int]] = []
     pool_group = Inference._pool_group
 
-    def record(self: Inference, positions: list[int], rows: object) -> object:
-        if rows is None:
-            weights = self.network.digest_pooling_weights()
-            read.extend((weights, int(self.collator.dataset.repertoire_indices[position])) for position in positions)
-        return pool_group(self, positions, rows)  # type: ignore[arg-type]
+    def record(self: Inference, group: Sequence[tuple[int, object]]) -> object:
+        whole = [position for position, rows in group if rows is None]
+        weights = self.network.digest_pooling_weights()
+        read.extend((weights, int(self.collator.dataset.repertoire_indices[position])) for position in whole)
+        return pool_group(self, group)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inference, "_pool_group", record)
     cohort = cohort_factory(60, 200)
