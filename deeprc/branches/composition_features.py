@@ -1,12 +1,15 @@
 """Features of the branch `composition`, in the form of inner products between repertoires.
 
-There are five kinds of features: k-mers, genes, abundances, expansion and gene expansion. The matrix of inner products
-of each kind is divided by the mean of its diagonal. So the kinds can be mixed, and C has about the same meaning for
-each mixture.
+There are six kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion and gene expansion. The
+matrix of inner products of each kind is divided by the mean of its diagonal. So the kinds can be mixed, and C has about
+the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
   4-mers share has a smaller penalty than as many differences of single 4-mers.
+- Overdispersed k-mers are the 3-mers whose frequencies vary more between repertoires than counting explains. Each is
+  divided by its standard deviation. In small repertoires they are some 250 of 8,000, so the others cannot hide a
+  difference of a few of them. No label is used to choose them.
 - Each gene's centred log-ratio is divided by its standard deviation.
 - So is each feature of the abundances. A repertoire without known counts has the mean of the others.
 - Expansion: the k-mers of expanded clones. They have 1 to 3 residues, and scales as the k-mers have.
@@ -25,13 +28,14 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
-from deeprc.branches.linear_function import Kind, LinearFunction, SparseKind
+from deeprc.branches.frequency_precision import FrequencyPrecision
+from deeprc.branches.linear_function import Kind, LinearFunction, ModelKind, SparseKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -39,6 +43,7 @@ from deeprc.datasets.representations import compute_kmer_frequencies
 __all__ = ["CompositionFeatures"]
 
 _N_LETTERS = len(AMINO_ACIDS)
+_MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
 
 
 class _ScaledColumns:
@@ -113,6 +118,58 @@ class _KmerColumns:
         return total
 
 
+class _OverdispersedKmers:
+    """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
+
+    Parameters
+    ----------
+    rows
+        Frequencies of all 3-mers, (B, E) float32.
+    weights, sizes
+        Weight and number of sequences of each repertoire, (B,) each.
+
+    Attributes
+    ----------
+    rows
+        Frequencies of the overdispersed 3-mers, (B, F) float32.
+    products
+        Inner products between repertoires, (B, B), divided by the mean of their diagonal; None without such 3-mers.
+    """
+
+    def __init__(self, rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> None:
+        self._n_3mers = rows.shape[1]
+        self._chosen = np.flatnonzero(_measure_overdispersion(rows, weights, sizes) > _MIN_Z_SCORE)
+        self._columns = _ScaledColumns(rows[:, self._chosen], weights, scale="standard")
+        self.rows, self.products = self._columns.rows, self._columns.products
+
+    def combine(self, dual: Floats) -> Floats:
+        """Return the sum of the features of the repertoires times their weights, (B,), for 4-mers, (M,)."""
+        return self.expand(self._columns.combine(dual))
+
+    def expand(self, weights: Floats) -> Floats:
+        """Return the weights of the 4-mers, (M,), from those of the overdispersed 3-mers, (F,)."""
+        of_3mers = np.zeros(self._n_3mers)
+        of_3mers[self._chosen] = weights
+        return np.repeat(of_3mers, _N_LETTERS)
+
+
+def _measure_overdispersion(rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
+    """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
+
+    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out.
+    """
+    known = sizes > 0
+    if not known.any():
+        return np.zeros(rows.shape[1])
+    shares = weights[known] / weights[known].sum()
+    mean = shares @ rows[known]
+    variance = np.zeros(len(mean))
+    for row, share in zip(rows[known], shares, strict=True):  # one by one: a copy in 64 bits would be large
+        variance += share * (row - mean) ** 2
+    precision = FrequencyPrecision.from_repertoires(shares, sizes[known], np.arange(len(shares)))
+    return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
+
+
 class CompositionFeatures:
     """The features of the training repertoires.
 
@@ -154,27 +211,32 @@ class CompositionFeatures:
             gene_expansion = compute_gene_expansion_table(dataset, self.genes)
         weights = self.size_weights
         has_top_shares, has_expansion = (~np.isnan(rows).any(axis=1) for rows in (top_shares, expansion))
-        self.known_weights: dict[Kind, Floats] = {
+        self.known_weights: dict[ModelKind, Floats] = {
             "kmers": weights,
+            "overdispersed_kmers": weights,
             "genes": weights,
             "abundances": weights * has_top_shares,
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
         }
         gene_rows = np.hstack([np.zeros((len(dataset), 0)), *ratios])
+        kmers = _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights)
+        self._overdispersed = _OverdispersedKmers(kmers.shorter, weights, dataset.n_sequences)
         self._columns: dict[Kind, _KmerColumns | _ScaledColumns] = {
-            "kmers": _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights),
+            "kmers": kmers,
             "genes": _ScaledColumns(gene_rows, weights, scale="standard"),
             "abundances": _ScaledColumns(_fill_unknown(top_shares, weights), weights, scale="standard"),
             "expansion": _KmerColumns(_fill_unknown(expansion, weights), weights),
             "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
         }
         self.centre = LinearFunction(**{kind: columns.centre for kind, columns in self._columns.items()})
-        self.products: dict[Kind, Floats] = {
-            kind: columns.products for kind, columns in self._columns.items() if columns.products is not None
+        products = {kind: columns.products for kind, columns in self._columns.items()}
+        products |= {"overdispersed_kmers": self._overdispersed.products}
+        self.products: dict[ModelKind, Floats] = {
+            kind: products[kind] for kind in get_args(ModelKind) if products[kind] is not None
         }
 
-    def make_linear_function(self, dual: Floats, shares: Mapping[Kind, float]) -> LinearFunction:
+    def make_linear_function(self, dual: Floats, shares: Mapping[ModelKind, float]) -> LinearFunction:
         """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
 
         Parameters
@@ -185,19 +247,23 @@ class CompositionFeatures:
             Shares of the kinds of features in the inner products to which the weights belong.
         """
         weights = {kind: shares.get(kind, 0) * columns.combine(dual) for kind, columns in self._columns.items()}
+        weights["kmers"] += shares.get("overdispersed_kmers", 0) * self._overdispersed.combine(dual)
         return LinearFunction(**weights)
 
     def get_rows(self, kind: SparseKind) -> NDArray[Any]:
-        """Return the features of one kind, unscaled: of the genes, (B, G), or of 3-mers, (B, E)."""
-        columns = self._columns[kind]
-        return columns.shorter if isinstance(columns, _KmerColumns) else columns.rows
+        """Return the features of a kind, unscaled, (B, F)."""
+        columns = self._overdispersed if kind == "overdispersed_kmers" else self._columns[kind]
+        assert not isinstance(columns, _KmerColumns)
+        return columns.rows
 
     def make_sparse_function(self, kind: SparseKind, weights: Floats) -> LinearFunction:
-        """Return the linear function of weights of the features of `get_rows`, (G,) or (E,)."""
+        """Return the linear function of weights of the features of `get_rows`, (F,)."""
         zeros = {other: np.zeros_like(getattr(self.centre, other)) for other in get_args(Kind)}
-        return LinearFunction(**zeros | {kind: np.repeat(weights, _N_LETTERS) if kind == "kmers" else weights})
+        if kind == "overdispersed_kmers":
+            return LinearFunction(**zeros | {"kmers": self._overdispersed.expand(weights)})
+        return LinearFunction(**zeros | {kind: weights})
 
-    def mix_inner_products(self, shares: Mapping[Kind, float]) -> Floats:
+    def mix_inner_products(self, shares: Mapping[ModelKind, float]) -> Floats:
         """Return the inner products, (B, B), of a mixture of kinds of features, which must vary."""
         return np.asarray(sum(share * self.products[kind] for kind, share in shares.items()))
 

@@ -29,7 +29,7 @@ from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_standard_errors, count_units
-from deeprc.branches.linear_function import Kind, LinearFunction
+from deeprc.branches.linear_function import LinearFunction, ModelKind
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.outputs import get_output_slices
@@ -55,11 +55,6 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 
 _EXTRA_FOR_EXPANSION = 0.5
 """Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
-
-_EXTRA_FOR_FEW_KMERS, _MIN_LEAD = 0.5, 2.0
-"""Models of a few k-mers need so many more standard errors, and so many more than another model that is clear.
-
-They are chosen among 8,000 k-mers, so one of them is more often the best by chance."""
 
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
@@ -111,7 +106,7 @@ class _Model:
     """
 
     function: LinearFunction
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ModelKind, ...]
     scores: Floats
     loss_decrease: float
     is_clear: bool
@@ -254,11 +249,8 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     with limit_blas_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
         settings = [setting for models in all_models for setting in _try_settings(problem, models, target)]
-        few_kmers = [setting for setting in settings if setting.models.reads_few_kmers]
-        others = [setting for setting in settings if not setting.models.reads_few_kmers]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
-        best, evidence = _choose_setting(others, problem.groups, min_evidence)
-        best, evidence = _consider_few_kmers(few_kmers, (best, evidence), problem.groups, min_evidence)
+        best, evidence = _choose_setting(settings, problem.groups, min_evidence)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
         function, scores = best.models.fit(target, problem.known, best.C, slope=best.slope)
@@ -305,35 +297,6 @@ def _choose_setting(
 def _find_lowest_loss(settings: Sequence[_Setting]) -> _Setting:
     """Return the first setting that lowers the mean loss most."""
     return max(settings, key=lambda setting: setting.loss_decreases.mean())
-
-
-def _consider_few_kmers(
-    few_kmers: Sequence[_Setting],
-    best: tuple[_Setting, float],
-    groups: NDArray[np.int64] | None,
-    min_evidence: float,
-) -> tuple[_Setting, float]:
-    """Return the setting to use, and its evidence: the best with a few k-mers, if it is convincing, or the given one.
-
-    The one with a few k-mers must be clear with half a standard error to spare. If the given one is clear, too, it must
-    also lower the loss by more than two standard errors more.
-
-    Parameters
-    ----------
-    few_kmers
-        Settings whose models use a few k-mers.
-    best
-        The best of the other settings, and its evidence.
-    groups, min_evidence
-        As in `_choose_setting`.
-    """
-    if not few_kmers:
-        return best
-    candidate, (other, other_evidence) = _find_lowest_loss(few_kmers), best
-    evidence = count_standard_errors(candidate.loss_decreases, groups) - _EXTRA_FOR_FEW_KMERS
-    lead = count_standard_errors(candidate.loss_decreases - other.loss_decreases, groups)
-    is_convincing = evidence > min_evidence and (other_evidence <= min_evidence or lead > _MIN_LEAD)
-    return (candidate, evidence) if is_convincing else best
 
 
 def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:

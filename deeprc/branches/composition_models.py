@@ -3,13 +3,13 @@
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
   as k-mers, or several kinds in equal parts.
 - `SparseModels` have an l1 penalty (lasso): a few features differ, the others do not. The features are the usage of the
-  genes, their expansion, or the frequencies of 3-mers. Of 3-mers, the model is a mean of lassos.
+  genes, or their expansion.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
 numbers 0 and 1: an l1 logistic regression was no better (docs/experiments.md, 2026-11-28), and compiles for seconds.
 
-Letters: B repertoires, l training and m left-out ones among them; F features, n chosen ones; V values of C.
+Letters: B repertoires, l training and m left-out ones among them; F features; V values of C.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import lasso_path
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.linear_function import Kind, LinearFunction, SparseKind
+from deeprc.branches.linear_function import LinearFunction, ModelKind, SparseKind
 
 __all__ = ["DenseModels", "FittedFunction", "Models", "SparseModels", "list_models"]
 
-_MIXTURES: Sequence[tuple[Kind, ...]] = (
+_MIXTURES: Sequence[tuple[ModelKind, ...]] = (
     ("kmers",),
+    ("overdispersed_kmers",),
+    ("overdispersed_kmers", "genes"),
     ("kmers", "genes"),
     ("genes",),
     ("abundances",),
@@ -49,8 +51,6 @@ _MIXTURES: Sequence[tuple[Kind, ...]] = (
 
 _MIN_SPREAD = 1e-9  # smallest standard deviation of a feature that is not constant but for rounding
 _MIN_SCALE = 0.1  # smallest scale of a feature in the lasso, relative to the root mean square of standard deviations
-_MAX_SPARSE = 500  # number of k-mers among which a lasso chooses
-_N_HALVES = 10
 
 
 class FittedFunction(NamedTuple):
@@ -72,12 +72,7 @@ class Models(ABC):
     """
 
     Cs: ClassVar[Sequence[float]]
-    kinds: tuple[Kind, ...]
-
-    @property
-    def reads_few_kmers(self) -> bool:
-        """Whether the models use a few k-mers only."""
-        return False
+    kinds: tuple[ModelKind, ...]
 
     @abstractmethod
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
@@ -126,12 +121,12 @@ class DenseModels(Models):
     """
 
     features: CompositionFeatures
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ModelKind, ...]
     is_number: bool
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in range(-2, 5))
 
     @property
-    def _shares(self) -> dict[Kind, float]:
+    def _shares(self) -> dict[ModelKind, float]:
         return dict.fromkeys(self.kinds, 1 / len(self.kinds))
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
@@ -163,9 +158,6 @@ class DenseModels(Models):
 class SparseModels(Models):
     """Models with an l1 penalty on the weights of features of one kind, whose scale is their standard deviation.
 
-    Which of thousands of k-mers a lasso uses depends much on chance. So a model of k-mers is the mean of 10 lassos,
-    each on half of the training repertoires and on the 500 k-mers that are most associated with the target there.
-
     Attributes
     ----------
     features
@@ -178,80 +170,25 @@ class SparseModels(Models):
     kinds: tuple[SparseKind]
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
 
-    @property
-    def reads_few_kmers(self) -> bool:
-        """See `Models`."""
-        return self.kinds == ("kmers",)
-
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        kept = _mark_kept(len(self.features.size_weights), left_out)
-        weights = self._fit_path(target, training, kept, self.Cs)
-        used = np.flatnonzero(weights.any(axis=0))
-        return np.asarray(weights[:, used] @ self._centre(used, kept, left_out).T)
+        rows = self._centre(_mark_kept(len(self.features.size_weights), left_out))
+        return np.asarray(_fit_lasso_path(rows[training], target, self.Cs) @ rows[left_out].T)
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
-        (kind,) = self.kinds
-        kept = np.ones(len(self.features.size_weights), bool)
-        (weights,) = slope * self._fit_path(target, training, kept, [C])
-        used = np.flatnonzero(weights)
-        scores = self._centre(used, kept, np.arange(len(kept))) @ weights[used]
-        return FittedFunction(self.features.make_sparse_function(kind, weights), scores)
+        rows = self._centre(np.ones(len(self.features.size_weights), bool))
+        (weights,) = slope * _fit_lasso_path(rows[training], target, [C])
+        return FittedFunction(self.features.make_sparse_function(self.kinds[0], weights), rows @ weights)
 
-    def _fit_path(
-        self, target: Floats, training: NDArray[np.int64], kept: NDArray[np.bool_], Cs: Sequence[float]
-    ) -> Floats:
-        """Return the weights of the features for each C, (V, F); `kept` is that of `_centre`."""
-        if not self.reads_few_kmers:
-            return _fit_lasso_path(self._centre(np.arange(self._rows.shape[1]), kept, training), target, Cs)
-        weights = np.zeros((len(Cs), self._rows.shape[1]))
-        for half in _draw_halves(target):
-            chosen = self._screen_features(target[half], training[half])
-            columns = self._centre(chosen, kept, training[half])
-            weights[:, chosen] += _fit_lasso_path(columns, target[half], Cs) / _N_HALVES
-        return weights
+    def _centre(self, kept: NDArray[np.bool_]) -> Floats:
+        """Return known_weights * (x - mean) of all repertoires, (B, F), for the features x of the kind.
 
-    @property
-    def _rows(self) -> NDArray[Any]:
-        """Features of the kind, (B, F)."""
-        return self.features.get_rows(self.kinds[0])
-
-    def _screen_features(self, target: Floats, training: NDArray[np.int64]) -> Integers:
-        """Return the indices of the features among which a lasso chooses, (n,), ascending."""
-        weights, deviations = np.zeros((2, len(self._rows)))
-        weights[training] = self.features.known_weights[self.kinds[0]][training]
-        deviations[training] = target - target.mean()
-        columns = StandardisedColumns(self._rows, weights=weights)
-        spread = np.divide(1, columns.factor, out=np.zeros(len(columns.factor)), where=columns.factor > 0)
-        association = np.abs(columns.compute_products(deviations)) * spread / _bound_scales(spread)
-        return np.sort(np.argsort(-association, kind="stable")[:_MAX_SPARSE])
-
-    def _centre(self, chosen: Integers, kept: NDArray[np.bool_], repertoires: Integers) -> Floats:
-        """Return known_weights * (x - mean) of some repertoires, (b, n), for the chosen features x.
-
-        Parameters
-        ----------
-        chosen
-            Indices of the features, (n,).
-        kept
-            Whether each repertoire counts for the mean, which has the same weights, (B,).
-        repertoires
-            Indices of the repertoires, (b,).
+        `kept` says whether each repertoire counts for the mean, which has the same weights, (B,).
         """
-        rows, weights = self._rows[:, chosen], self.features.known_weights[self.kinds[0]]
+        rows, weights = self.features.get_rows(self.kinds[0]), self.features.known_weights[self.kinds[0]]
         centre = StandardisedColumns(rows, weights=weights * kept).centre
-        return np.asarray(weights[repertoires, None] * (rows[repertoires] - centre))
-
-
-def _draw_halves(target: Floats) -> Iterator[Integers]:
-    """Yield 10 random halves of repertoires with these targets, (l,); each has about the same distribution of them."""
-    for seed in range(_N_HALVES):
-        rng = np.random.default_rng(seed)
-        shuffled = rng.permutation(len(target))
-        by_target = shuffled[np.argsort(target[shuffled], kind="stable")]
-        pairs = by_target[: len(target) // 2 * 2].reshape(-1, 2)
-        yield pairs[np.arange(len(pairs)), rng.integers(2, size=len(pairs))]
+        return np.asarray(weights[:, None] * (rows - centre))
 
 
 def _mark_kept(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:

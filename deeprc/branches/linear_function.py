@@ -11,13 +11,16 @@ from typing import Literal
 
 from deeprc.arrays import Floats
 
-__all__ = ["KIND_NAMES", "Kind", "LinearFunction", "SparseKind"]
+__all__ = ["KIND_NAMES", "Kind", "LinearFunction", "ModelKind", "SparseKind"]
 
 Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
 
-SparseKind = Literal["genes", "gene_expansion", "kmers"]
-"""A kind of features of which a model may use a few only; k-mers are then those of three residues."""
+ModelKind = Literal["kmers", "overdispersed_kmers", "genes", "abundances", "expansion", "gene_expansion"]
+"""A kind of features of a model: all k-mers, those that are overdispersed, or another kind."""
+
+SparseKind = Literal["genes", "gene_expansion", "overdispersed_kmers"]
+"""A kind of features of which a model may use a few only."""
 
 KIND_NAMES: Mapping[Kind, str] = {
     "kmers": "k-mers",

@@ -20,7 +20,7 @@ from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import _choose_setting, _consider_few_kmers, _Setting, fit_composition
+from deeprc.branches.composition_fit import _choose_setting, _Setting, fit_composition
 from deeprc.branches.composition_models import DenseModels, SparseModels
 from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -220,25 +220,6 @@ def test_features_of_expanded_clones_need_more_evidence() -> None:
     assert choose([("kmers",), ("kmers", "expansion"), ("genes",)], 1.5) == (1, pytest.approx(2.1 - 0.5))
     assert choose([("gene_expansion",)] * 3, 1.7) == (1, pytest.approx(1.6))
     assert choose([("kmers",)] * 3, 1.7) == (1, pytest.approx(2.1))
-
-
-def test_a_few_kmers_must_be_convincing() -> None:
-    """Their decrease is 3 standard errors above 0; half a standard error is taken off."""
-    rng = np.random.default_rng(0)
-    few = draw_decreases(rng, 1.0, 3.0)
-    little, much_worse = few - draw_decreases(rng, 0.5, 1.9), few - draw_decreases(rng, 0.5, 2.1)
-    settings = [make_setting(("kmers",), decreases) for decreases in (little, much_worse, few / 2, few)]
-
-    def consider(best: int, evidence: float, min_evidence: float) -> tuple[int, float]:
-        """Return the index of the setting to use, and its evidence, if `best` is that of the best other setting."""
-        used, evidence = _consider_few_kmers(settings[2:], (settings[best], evidence), None, min_evidence)
-        return next(index for index, setting in enumerate(settings) if setting is used), evidence
-
-    assert consider(0, 1.0, 2.4) == (3, pytest.approx(2.5))
-    assert consider(0, 1.0, 2.6) == (0, 1.0)
-    assert consider(0, 1.8, 1.7) == (0, 1.8)  # it is clear, and 1.9 standard errors worse
-    assert consider(1, 1.8, 1.7) == (3, pytest.approx(2.5))
-    assert _consider_few_kmers([], (settings[0], 1.0), None, 1.7) == (settings[0], 1.0)
 
 
 @pytest.mark.slow

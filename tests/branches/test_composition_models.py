@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import Lasso
 from sklearn.metrics import roc_auc_score
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseModels, _draw_halves, list_models
+from deeprc.branches.composition_models import DenseModels, SparseModels, list_models
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -131,36 +133,72 @@ def two_kmers(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_cohort(tmp_path_factory.mktemp("kmers") / "c.h5", repertoires, pd.DataFrame({"number": range(N)}))
 
 
-def test_a_sparse_model_of_kmers_is_the_mean_of_lassos_on_halves(two_kmers: RepertoireDataset) -> None:
-    """Each lasso has the 500 3-mers that are most associated with the label in its half."""
+def frequencies_of_3mers(dataset: RepertoireDataset) -> Floats:
+    """Return the frequencies of 3-mers that are followed by a residue, (B, 8000), as the sum over this residue."""
+    return (
+        np.asarray(compute_kmer_frequencies(dataset, range(4)), np.float64).reshape(len(dataset), 8000, 20).sum(axis=2)
+    )
+
+
+def choose_overdispersed(rows: Floats, sizes: Integers) -> Integers:
+    """Return the indices of 3-mers whose variance is 3 standard deviations above that of counting."""
+    shares = sizes / (sizes + NOISE_SEQUENCES)
+    shares = shares / shares.sum()
+    mean = shares @ rows
+    size, n_donors = 1 / (shares / sizes).sum(), 1 / (shares**2).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = shares @ (rows - mean) ** 2 * size / mean  # variance of a count over its mean, 1 by counting alone
+        z_scores = (ratio - 1) / np.sqrt((2 + 1 / (mean * size)) / n_donors)
+    return np.flatnonzero(np.nan_to_num(z_scores) > 3)
+
+
+def index_3mer(letters: str) -> int:
+    return int(np.dot([AMINO_ACIDS.index(letter) for letter in letters], [400, 20, 1]))
+
+
+def test_overdispersed_kmers_are_those_that_vary_more_than_counts(two_kmers: RepertoireDataset) -> None:
+    rows = frequencies_of_3mers(two_kmers)
+    chosen = choose_overdispersed(rows, two_kmers.n_sequences)
+    assert {index_3mer("GTS"), index_3mer("LAG")} <= set(chosen.tolist())
+    features = CompositionFeatures(two_kmers)
+    np.testing.assert_allclose(features.get_rows("overdispersed_kmers"), rows[:, chosen], rtol=1e-5)
+    centred = features.size_weights[:, None] * (rows - np.average(rows, axis=0, weights=features.size_weights))
+    z = centred[:, chosen] / np.sqrt(np.mean(centred[:, chosen] ** 2, axis=0))
+    gram = z @ z.T
+    found = features.products["overdispersed_kmers"]
+    np.testing.assert_allclose(found, gram * N / np.trace(gram), atol=1e-4)
+    dual = np.linspace(-1, 1, N)
+    function = features.make_linear_function(dual, {"overdispersed_kmers": 1.0})
+    weights = function.kmers.reshape(8000, 20)
+    assert set(np.flatnonzero(weights[:, 0]).tolist()) == set(chosen.tolist())
+    assert (weights == weights[:, :1]).all()  # a 3-mer weighs the same, whatever follows it
+    np.testing.assert_allclose(centred @ weights[:, 0], found @ dual, atol=1e-3)
+
+
+def test_without_variation_beyond_counting_no_kmer_is_overdispersed(tmp_path: Path) -> None:
+    """All sequences are from one distribution; repertoires have 50 to 345 of them, and one has none."""
+    rng = np.random.default_rng(3)
+    letters = np.array(list(AMINO_ACIDS))
+    repertoires = [["".join(rng.choice(letters[:8], 12)) for _ in range(50 + 5 * b)] for b in range(N)] + [[]]
+    dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"number": range(N + 1)}))
+    assert CompositionFeatures(dataset).get_rows("overdispersed_kmers").shape[1] <= 5  # of 512
+
+
+def test_a_sparse_model_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset) -> None:
     features, target = CompositionFeatures(two_kmers), POSITIVE.astype(float)
-    models = SparseModels(features, ("kmers",))
+    models = SparseModels(features, ("overdispersed_kmers",))
     learned, left_out = np.arange(10, N), np.arange(10)
-    longer = np.asarray(compute_kmer_frequencies(two_kmers, range(4)), np.float64)
-    rows = longer.reshape(N, 8000, 20).sum(axis=2)
-    present = features.size_weights * (np.arange(N) >= 10)
-    rows = features.size_weights[:, None] * (rows - present @ rows / present.sum())
-    expected, C = np.zeros(10), models.Cs[-2]
-    for half in _draw_halves(target[learned]):
-        x, y = rows[learned[half]], target[learned[half]]
-        scale = np.maximum(x.std(axis=0), 0.1 * np.sqrt(np.mean(x.var(axis=0))))
-        association = np.abs((y - y.mean()) @ (x / scale))
-        chosen = np.sort(np.argsort(-association, kind="stable")[:500])
-        spread = x[:, chosen].std(axis=0)
-        scale = np.maximum(spread, 0.1 * np.sqrt(np.mean(spread**2)))
-        model = Lasso(alpha=1 / (C * 25), tol=1e-10, max_iter=100_000).fit(x[:, chosen] / scale, y)
-        expected += rows[np.ix_(left_out, chosen)] / scale @ model.coef_ / 10
-    found = models.score_left_out(target[learned], learned, left_out)[-2]
-    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
-
-
-def test_halves_have_half_of_each_class() -> None:
-    target = (np.arange(41) < 12).astype(float)
-    halves = list(_draw_halves(target))
-    assert len(halves) == 10
-    assert all(len(half) == len(set(half)) == 20 for half in halves)
-    assert {int(target[half].sum()) for half in halves} <= {5, 6, 7}
-    assert len(set(np.concatenate(halves).tolist())) > 36
+    rows = frequencies_of_3mers(two_kmers)
+    rows = rows[:, choose_overdispersed(rows, two_kmers.n_sequences)]
+    weights = features.size_weights * (np.arange(N) >= 10)
+    rows = features.size_weights[:, None] * (rows - weights @ rows / weights.sum())
+    spread = rows[learned].std(axis=0)
+    scale = np.maximum(spread, 0.1 * np.sqrt(np.mean(spread**2)))
+    found = models.score_left_out(target[learned], learned, left_out)
+    for C, scores in zip(models.Cs, found, strict=True):
+        model = Lasso(alpha=1 / (C * 50), tol=1e-10, max_iter=100_000).fit(rows[learned] / scale, target[learned])
+        np.testing.assert_allclose(scores, rows[left_out] / scale @ model.coef_, atol=5e-3)
+    assert np.abs(found[-2]).max() > 0.1
 
 
 @pytest.mark.slow
@@ -170,13 +208,9 @@ def test_if_two_kmers_differ_few_others_have_weight(two_kmers: RepertoireDataset
     assert isinstance(fitted.branch, CompositionBranch)
     assert fitted.branch.features == ["k-mers"]
     weights = fitted.branch.get_buffer("kmer_weights")[0].numpy().reshape(8000, 20)
-    assert (weights == weights[:, :1]).all()  # a 3-mer weighs the same, whatever follows it
-    assert np.count_nonzero(weights[:, 0]) < 1000
-    index = {
-        motif: int(np.dot([AMINO_ACIDS.index(letter) for letter in motif], [400, 20, 1])) for motif in ("GTS", "LAG")
-    }
-    assert weights[:, 0].argmax() == index["GTS"]
-    assert weights[:, 0].argmin() == index["LAG"]
+    assert 2 <= np.count_nonzero(weights[:, 0]) < 100
+    assert weights[:, 0].argmax() == index_3mer("GTS")
+    assert weights[:, 0].argmin() == index_3mer("LAG")
     scores = [fitted.branch.score(repertoire)[0] for repertoire in two_kmers]
     assert roc_auc_score(POSITIVE, fitted.scores[:, 0]) > 0.85
     assert roc_auc_score(POSITIVE, scores) > 0.95

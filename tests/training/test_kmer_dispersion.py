@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from deeprc.branches.frequency_precision import FrequencyPrecision
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.kmer_correlations import correlate, weigh_by_size
-from deeprc.training.kmer_dispersion import Dispersion, FrequencyPrecision, OverdispersedKmers
+from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_sets import enumerate_spacings
 from tests.conftest import random_sequences, write_cohort
 
