@@ -9,7 +9,7 @@ the same meaning for each mixture.
   4-mers share has a smaller penalty than as many differences of single 4-mers.
 - Overdispersed k-mers are the 3-mers whose frequencies vary more between repertoires than counting explains. Each is
   divided by its standard deviation. In small repertoires they are some 250 of 8,000, so the others cannot hide a
-  difference of a few of them. No label is used to choose them.
+  difference of a few of them. No label is used to choose them; at most 2,000 have the highest z-scores.
 - Each gene's centred log-ratio is divided by its standard deviation.
 - So is each feature of the abundances. A repertoire without known counts has the mean of the others.
 - Expansion: the k-mers of expanded clones. They have 1 to 3 residues, and scales as the k-mers have.
@@ -44,6 +44,7 @@ __all__ = ["CompositionFeatures"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
+_MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
 
 
 class _ScaledColumns:
@@ -138,7 +139,9 @@ class _OverdispersedKmers:
 
     def __init__(self, rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> None:
         self._n_3mers = rows.shape[1]
-        self._chosen = np.flatnonzero(_measure_overdispersion(rows, weights, sizes) > _MIN_Z_SCORE)
+        z_scores = _measure_overdispersion(rows, weights, sizes)
+        highest = np.argsort(-z_scores, kind="stable")[:_MAX_OVERDISPERSED]
+        self._chosen = np.sort(highest[z_scores[highest] > _MIN_Z_SCORE])
         self._columns = _ScaledColumns(rows[:, self._chosen], weights, scale="standard")
         self.rows, self.products = self._columns.rows, self._columns.products
 

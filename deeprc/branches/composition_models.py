@@ -3,7 +3,7 @@
 - `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
   as k-mers, or several kinds in equal parts.
 - `SparseModels` have an l1 penalty (lasso): a few features differ, the others do not. The features are the usage of the
-  genes, or their expansion.
+  genes, their expansion, or the frequencies of overdispersed k-mers.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
 logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the

@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
+from deeprc.branches import composition_features
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
@@ -182,6 +183,21 @@ def test_without_variation_beyond_counting_no_kmer_is_overdispersed(tmp_path: Pa
     repertoires = [["".join(rng.choice(letters[:8], 12)) for _ in range(50 + 5 * b)] for b in range(N)] + [[]]
     dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"number": range(N + 1)}))
     assert CompositionFeatures(dataset).get_rows("overdispersed_kmers").shape[1] <= 5  # of 512
+
+
+def test_if_there_are_many_those_with_the_highest_z_scores_are_taken(
+    two_kmers: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = CompositionFeatures(two_kmers).get_rows("overdispersed_kmers")
+    monkeypatch.setattr(composition_features, "_MAX_OVERDISPERSED", 50)
+    few = CompositionFeatures(two_kmers).get_rows("overdispersed_kmers")
+    assert few.shape == (N, 50)
+    assert every.shape[1] > 50
+    columns = [row.tobytes() for row in every.T]
+    places = [columns.index(row.tobytes()) for row in few.T]
+    assert places == sorted(set(places))
+    motifs = frequencies_of_3mers(two_kmers)[:, [index_3mer("GTS"), index_3mer("LAG")]]
+    assert all(np.isclose(few, motif[:, None], rtol=1e-5).all(axis=0).any() for motif in motifs.T)
 
 
 def test_a_sparse_model_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset) -> None:
