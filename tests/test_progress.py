@@ -164,6 +164,21 @@ def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a line" in [line.removeprefix("\x1b[A") for line in shown]
 
 
+def test_other_libraries_write_only_warnings() -> None:
+    stream = io.StringIO()
+    handler = LineHandler(stream)
+    for name, level in (
+        ("torch._subclasses", "INFO"),
+        ("torch", "WARNING"),
+        ("deeprc.runs", "INFO"),
+        ("deeprcx", "INFO"),
+    ):
+        handler.handle(
+            logging.makeLogRecord({"name": name, "levelno": getattr(logging, level), "msg": f"{name} {level}"})
+        )
+    assert stream.getvalue().splitlines() == ["torch WARNING", "deeprc.runs INFO"]
+
+
 class FakeDisplay:
     """Stands for `IPython.display`: keeps what is shown below the cell."""
 

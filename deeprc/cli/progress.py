@@ -66,7 +66,15 @@ class Bars:
 
 
 class LineHandler(_StreamHandler):
-    """A log handler that writes lines above the bars."""
+    """A log handler that writes lines above the bars; of other libraries than deeprc only warnings and errors.
+
+    PyTorch, for example, writes statistics of its caches at the end of a process.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+        """Return whether a record is written."""
+        is_wanted = record.levelno >= logging.WARNING or record.name.partition(".")[0] == "deeprc"
+        return is_wanted and super().filter(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
