@@ -159,16 +159,18 @@ class _OverdispersedKmers:
 def _measure_overdispersion(rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
-    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out.
+    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
+    as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
-    known = sizes > 0
-    if not known.any():
-        return np.zeros(rows.shape[1])
+    known = np.flatnonzero(sizes)
+    mean, variance = np.zeros((2, rows.shape[1]))
+    if len(known) == 0:
+        return mean
     shares = weights[known] / weights[known].sum()
-    mean = shares @ rows[known]
-    variance = np.zeros(len(mean))
-    for row, share in zip(rows[known], shares, strict=True):  # one by one: a copy in 64 bits would be large
-        variance += share * (row - mean) ** 2
+    for row, share in zip(known, shares, strict=True):  # one by one: a copy in 64 bits would be large
+        mean += share * rows[row].astype(np.float64)
+    for row, share in zip(known, shares, strict=True):
+        variance += share * (rows[row] - mean) ** 2
     precision = FrequencyPrecision.from_repertoires(shares, sizes[known], np.arange(len(shares)))
     return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
