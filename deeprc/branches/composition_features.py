@@ -235,10 +235,10 @@ class CompositionFeatures:
             "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
         }
         self.centre = LinearFunction(**{kind: columns.centre for kind, columns in self._columns.items()})
-        products = {kind: columns.products for kind, columns in self._columns.items()}
-        products |= {"overdispersed_kmers": self._overdispersed.products}
+        products: dict[ModelKind, Floats | None] = {kind: columns.products for kind, columns in self._columns.items()}
+        products["overdispersed_kmers"] = self._overdispersed.products
         self.products: dict[ModelKind, Floats] = {
-            kind: products[kind] for kind in get_args(ModelKind) if products[kind] is not None
+            kind: of_kind for kind, of_kind in products.items() if of_kind is not None
         }
 
     def make_linear_function(self, dual: Floats, shares: Mapping[ModelKind, float]) -> LinearFunction:
