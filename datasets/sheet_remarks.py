@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from deeprc.datasets.id_column import SHOWN_COLUMNS, is_title
+from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.sheet_values import has_commas_in_numbers
 from deeprc.datasets.workbook import find_cells_without_value
 from deeprc.errors import InputError, join_names
@@ -41,7 +42,7 @@ def check_unnamed_columns(path: Path, names: Sequence[str], rows: Mapping[int, S
     unnamed = [
         index
         for index, name in enumerate(names)
-        if not name and any(row[index] for row in rows.values()) and not (index == 0 and _has_row_numbers(rows))
+        if not name and _has_values(rows, index) and not (index == 0 and _has_row_numbers(rows))
     ]
     if not unnamed:
         return
@@ -52,6 +53,11 @@ def check_unnamed_columns(path: Path, names: Sequence[str], rows: Mapping[int, S
         raise InputError(f"{path}: row {number} has {found}; is there a title above the header?")
     columns = join_names([str(index + 1) for index in unnamed], SHOWN_COLUMNS)
     _logger.warning("%s: columns without a name are left out, though they have values: column %s", path, columns)
+
+
+def _has_values(rows: Mapping[int, Sequence[str]], index: int) -> bool:
+    """Return whether a column, by its index, has cells with values, not empty ones or words for missing values."""
+    return any(not is_missing(row[index], MISSING_IN_SHEETS) for row in rows.values())
 
 
 def _has_row_numbers(rows: Mapping[int, Sequence[str]]) -> bool:

@@ -20,7 +20,7 @@ __all__ = [
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WITH_COMMA = re.compile(r"([+-]?\d*),(\d+)", re.ASCII)
-_FORMATTED = re.compile(r"[+-]?(\d*[.,]?\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
+_FORMATTED = re.compile(r"[+-]?(\d+([.,]\d+)?|[.,]\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)

@@ -250,11 +250,12 @@ def _find_repeated_key(node: yaml.Node) -> yaml.ScalarNode | None:
         if not isinstance(parts, list):  # a single value
             continue
         pairs = [part for part in parts if isinstance(part, tuple)]
-        keys = [key for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
-        texts = [(key.tag, key.value) for key in keys]
-        for index, text in enumerate(texts):
-            if text in texts[:index]:
-                return keys[index]
+        texts = set[tuple[str, str]]()
+        for key, _ in pairs:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in texts:
+                    return key
+                texts.add((key.tag, key.value))
         children = [child for pair in pairs for child in pair] if pairs else parts
         waiting += [child for child in children if id(child) not in seen]
         seen |= {id(child) for child in children}

@@ -345,7 +345,7 @@ def predict_immune_states(
     Raises
     ------
     InputError
-        If a folder or an option cannot be used, or two test folders have one name.
+        If a folder or an option cannot be used, two test folders have one name, or `out_dir` is a test folder.
     """
     predictor = ImmuneStatePredictor(n_jobs, device, **options)
     name, out = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name, Path(out_dir)

@@ -159,16 +159,18 @@ class _OverdispersedKmers:
 def _measure_overdispersion(rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
-    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out.
+    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
+    as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
-    known = sizes > 0
-    if not known.any():
-        return np.zeros(rows.shape[1])
+    known = np.flatnonzero(sizes)
+    mean, variance = np.zeros((2, rows.shape[1]))
+    if len(known) == 0:
+        return mean
     shares = weights[known] / weights[known].sum()
-    mean = shares @ rows[known]
-    variance = np.zeros(len(mean))
-    for row, share in zip(rows[known], shares, strict=True):  # one by one: a copy in 64 bits would be large
-        variance += share * (row - mean) ** 2
+    for row, share in zip(known, shares, strict=True):  # one by one: a copy in 64 bits would be large
+        mean += share * rows[row].astype(np.float64)
+    for row, share in zip(known, shares, strict=True):
+        variance += share * (rows[row] - mean) ** 2
     precision = FrequencyPrecision.from_repertoires(shares, sizes[known], np.arange(len(shares)))
     return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
@@ -233,10 +235,10 @@ class CompositionFeatures:
             "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
         }
         self.centre = LinearFunction(**{kind: columns.centre for kind, columns in self._columns.items()})
-        products: dict[ModelKind, Floats | None] = {"overdispersed_kmers": self._overdispersed.products}
-        products.update((kind, columns.products) for kind, columns in self._columns.items())
+        products: dict[ModelKind, Floats | None] = {kind: columns.products for kind, columns in self._columns.items()}
+        products["overdispersed_kmers"] = self._overdispersed.products
         self.products: dict[ModelKind, Floats] = {
-            kind: kind_products for kind in get_args(ModelKind) if (kind_products := products[kind]) is not None
+            kind: of_kind for kind, of_kind in products.items() if of_kind is not None
         }
 
     def make_linear_function(self, dual: Floats, shares: Mapping[ModelKind, float]) -> LinearFunction:

@@ -459,10 +459,9 @@ def test_a_memory_needs_thirty_units(tmp_path: Path) -> None:
     labels = np.arange(80) % 2
     cohort = make_cohort(write_repertoires(tmp_path / "c.h5", draw_repertoires(0, labels, rates=(0.05, 0.7))), labels)
     assert fit_clones(cohort) is not None
-    assert (
-        fit_clones(replace(cohort, groups=np.minimum(np.arange(80) // 4, 14))) is not None
-    )  # 15 donors with both classes
-    assert fit_clones(replace(cohort, groups=np.minimum(np.arange(80) // 4, 13))) is None
+    fifteen, fourteen = (np.minimum(np.arange(80) // 4, last) for last in (14, 13))  # donors with both classes
+    assert fit_clones(replace(cohort, groups=fifteen)) is not None
+    assert fit_clones(replace(cohort, groups=fourteen)) is None
     assert fit_clones(replace(cohort, groups=np.arange(80) // 4 * 2 + labels)) is not None
     task = Task("age", "age", "regression", mean=0.5, scale=0.5)
     ages = make_cohort(cohort.dataset, labels + 0.0, task)

@@ -384,6 +384,7 @@ def test_numbers_of_several_notations_are_text_with_a_warning(
     [
         ("ID,,y,\na,1,2,\nb,,3,7\n", "column 2, 4"),
         ("ID,,y,\na,,2,\nb,,3,\n", None),
+        ("ID,,y,\na,NA,2,\nb,n/a,3,\n", None),
         (",ID,y\n0,a,2\n2,b,3\n", None),  # the index of a table of pandas
         (",ID,y\nx,a,2\n,b,3\n", "column 1"),
     ],
