@@ -71,10 +71,10 @@ class LineHandler(_StreamHandler):
     PyTorch, for example, writes statistics of its caches at the end of a process.
     """
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+    def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is written."""
         is_wanted = record.levelno >= logging.WARNING or record.name.partition(".")[0] == "deeprc"
-        return is_wanted and super().filter(record)
+        return is_wanted and bool(super().filter(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
