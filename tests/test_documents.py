@@ -216,7 +216,7 @@ def test_numbers_that_yaml_takes_for_text() -> None:
     [
         ("BF16", 2, ""),
         ("F8_E4M3", 1, ""),
-        ("X" * 5000, 1, "Error while deserializing header: invalid JSON in header: unknown variant `XXXX"),
+        ("X" * 5000, 1, "Error while deserializing header: "),
         ("F32", 9, "Error while deserializing header: "),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.integrate import trapezoid
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score, roc_auc_score, roc_curve
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -110,7 +111,7 @@ def test_precision_recall_has_the_area_of_average_precision() -> None:
         label, probability = known(predictions, split)
         line = line_like(axis, handle)
         expected = average_precision_score(label, probability)
-        assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(expected)
+        assert trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(expected)
         assert f"average precision {expected:.3f}" in text
     share = known(predictions, "test")[0].mean()
     assert list(legend)[-1] == f"chance: {100 * share:.0f}% of test are positive"
