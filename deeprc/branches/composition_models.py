@@ -226,14 +226,10 @@ def _fit_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Itera
 
 
 def _fit_lasso_path(columns: Floats, numbers: Floats, Cs: Sequence[float]) -> Floats:
-    """Return the weights of n features by the lasso for each C, (V, n); scikit-learn's alpha is 1 / (C * l)."""
+    """Return the weights of F features by the lasso for each C, (V, F); scikit-learn's alpha is 1 / (C * l)."""
     spread = columns.std(axis=0)
-    factor = np.where(spread > _MIN_SPREAD, 1 / _bound_scales(spread), 0)
+    scales = np.maximum(spread, max(_MIN_SPREAD, _MIN_SCALE * float(np.sqrt(np.mean(spread**2)))))
+    factor = np.where(spread > _MIN_SPREAD, 1 / scales, 0)
     alphas = [1 / (C * len(numbers)) for C in Cs]
     _, weights, _ = lasso_path((columns - columns.mean(axis=0)) * factor, numbers - numbers.mean(), alphas=alphas)
     return np.asarray(weights.T * factor)
-
-
-def _bound_scales(spread: Floats) -> Floats:
-    """Return the scales of features with these standard deviations, (F,): a rare feature has a larger one."""
-    return np.maximum(spread, max(_MIN_SPREAD, _MIN_SCALE * float(np.sqrt(np.mean(spread**2)))))
