@@ -33,6 +33,7 @@ from deeprc.torchrun import read_launch, share_cores
 __all__ = ["main", "prepare_process"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # constants in malloc.h of glibc
+_INTERRUPTED = 130  # the exit code after Ctrl-C in shells: 128 + SIGINT; click's own code would be 1
 
 
 class _Group(click.Group):
@@ -72,6 +73,9 @@ class _Group(click.Group):
         except BrokenPipeError:
             sys.stderr.close()  # the reader of a pipe has ended; without this, Python shows an error at exit
             ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("\nAborted!", err=True)
+            ctx.exit(_INTERRUPTED)
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise

@@ -329,7 +329,7 @@ def test_a_stopped_comparison_continues(
     else:
         process.send_signal(number)
     process.wait(timeout=60)
-    ended = {signal.SIGINT: 1, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGKILL: -signal.SIGKILL}
+    ended = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
     assert process.returncode == ended[number]
     assert (tmp_path / "out.txt").read_text() == ""
     if number != signal.SIGKILL:

@@ -98,7 +98,7 @@ def test_an_interrupt_is_not_lost(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("number", "code", "said"), [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 1, "\nAborted!\n")]
+    ("number", "code", "said"), [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 128 + signal.SIGINT, "\nAborted!\n")]
 )
 def test_a_command_ends_and_leaves_nothing(tmp_path: Path, number: int, code: int, said: str) -> None:
     done = run(tmp_path, SIMULATE, "in_del", number, *SIMPLE)

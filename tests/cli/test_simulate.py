@@ -101,12 +101,12 @@ def test_a_command_that_was_interrupted_between_its_outputs_can_be_run_again(
     for part in ("deeprc.datasets.simulation.write_airr", "deeprc.datasets.simulation.write._make_airr_table"):
         with monkeypatch.context() as patched:
             patched.setattr(part, interrupt)
-            assert deeprc(*command)[0] == 1
+            assert deeprc(*command)[0] == 130
         written.append((tmp_path / "c.h5").read_bytes())
         assert [path.name for path in tmp_path.iterdir()] == ["c.h5"]
     with monkeypatch.context() as patched:
         patched.setattr(ContainerWriter, "append", interrupt)
-        assert deeprc(*command)[0] == 1
+        assert deeprc(*command)[0] == 130
     assert deeprc(*command)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["airr", "c.h5"]
     assert {*written, (tmp_path / "c.h5").read_bytes()} == {written[0]}
