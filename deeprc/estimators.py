@@ -64,7 +64,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """Whether `decision_path` takes the `groups` of X."""
 
     uses_validation: ClassVar[bool] = False
-    """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
+    """Whether `fit` takes `X_validation` and `y_validation` for early stopping; without them it keeps a share of X."""
 
     uses_groups: ClassVar[bool] = False
     """Whether `fit` takes `groups`, the donor of each repertoire of X.

@@ -33,7 +33,7 @@ from deeprc.benchmarking.predictions import (
 from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError, Terminated
-from deeprc.estimators import BinaryClassifier
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split
 from deeprc.groups import pass_groups
@@ -44,6 +44,7 @@ __all__ = [
     "Job",
     "Outcome",
     "RemainingTime",
+    "can_be_refitted",
     "estimate_seconds_left",
     "run_benchmark_jobs",
     "run_job",
@@ -156,7 +157,7 @@ def _predict_test_fold(job: Job) -> Outcome:
     test = {"repertoire_id": [str(repertoire_id) for repertoire_id in X.repertoire_ids], "label": labels}
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
     predictions = predict(estimator, job.task, X)
-    if getattr(estimator, "uses_validation", False):  # such an estimator calibrates itself
+    if _stops_early(estimator):  # such an estimator calibrates itself
         validation = Predictions(compute_ranking_scores(estimator, job.task, X_validation))
     else:
         validation = predict(estimator, job.task, X_validation)
@@ -175,27 +176,44 @@ def _predict_test_fold(job: Job) -> Outcome:
 def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     """Return the measure on the test fold after a fit to training and validation folds together, with the same setting.
 
-    The result is None if the estimator already gets the validation fold.
+    An estimator that stops early then divides these repertoires itself. The result is None if it cannot.
     """
-    if getattr(job.estimator, "uses_validation", False):
+    if not can_be_refitted(job.estimator):
         return None
     learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
-    estimator = _fit_estimator(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
+    split = replace(job.split, train=learned, validation=np.zeros(0, np.int64))
+    refit = replace(job, split=split)
+    if job.groups is None and _stops_early(job.estimator):
+        refit = replace(refit, groups=np.arange(len(dataset)))  # without groups, DeepRC would warn once more
+    estimator = _fit_estimator(refit, dataset, calibrate=False)
     scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
+
+
+def can_be_refitted(estimator: BaseEstimator) -> bool:
+    """Return whether an estimator can learn without separate validation repertoires.
+
+    One of deeprc that stops early can: see `RepertoireEstimator.uses_validation`.
+    """
+    return isinstance(estimator, RepertoireEstimator) or not _stops_early(estimator)
+
+
+def _stops_early(estimator: BaseEstimator) -> bool:
+    return bool(getattr(estimator, "uses_validation", False))
 
 
 def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
     """Return the estimator, fitted to the training folds; estimators that stop early also get the validation fold.
 
-    Without `calibrate`, deeprc's own classifiers of two classes omit the fits that only probabilities need.
+    If the split has no validation fold, they get none. Without `calibrate`, deeprc's own classifiers of two classes
+    omit the fits that only probabilities need.
     """
     estimator = apply_setting(job.estimator, job.settings[0])
     parts = job.split.train, job.split.validation
     (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in parts)
     groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in parts)
     arguments: dict[str, Any] = {**pass_groups(estimator, groups)}
-    if getattr(estimator, "uses_validation", False):
+    if _stops_early(estimator) and len(X_validation):
         donors = {"groups_validation": groups_validation} if arguments else {}
         arguments |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.cohort_digest import (
     collect_read_columns,
@@ -19,7 +20,7 @@ from deeprc.benchmarking.cohort_digest import (
     is_class_of_deeprc,
     make_job_key,
 )
-from deeprc.benchmarking.jobs import Job
+from deeprc.benchmarking.jobs import Job, can_be_refitted
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, remove_path_parameter
@@ -129,7 +130,7 @@ class NestedPlan:
         division += (split.train, split.validation) if self.adjust_for else ()
         read = collect_read_columns(method.estimator, self.dataset.metadata)
         division += (read,) if read else ()
-        outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
+        outcome = _name_outcome(method.estimator) if kind == "final" else kind
         key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
@@ -146,6 +147,12 @@ class NestedPlan:
             groups=self.groups,
             content=digest_read_content(self.dataset, method.estimator) if is_whole_file else "",
         )
+
+
+def _name_outcome(estimator: BaseEstimator) -> str:
+    """Return a name for what a final job measures: older versions had no cutoff, and did not refit what stops early."""
+    was_not_refitted = getattr(estimator, "uses_validation", False) and can_be_refitted(estimator)
+    return "with cutoff and refit" if was_not_refitted else "with cutoff"
 
 
 def _get_source_code(estimator_class: type) -> str:

@@ -70,7 +70,8 @@ REFIT_HEADING = "Refitted"
 
 REFIT_LEGEND = (
     "Refitted: mean {measure} over the folds after a fit to the training and validation folds together, with the same "
-    "setting. A method without this number uses the validation fold already, to stop early."
+    "setting. DeepRC then keeps a fifth of these repertoires to stop early; its branches learn from all. A method "
+    "without this number needs the validation fold to stop early."
 )
 """Explanation of this column."""
 

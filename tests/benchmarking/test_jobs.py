@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from joblib.externals.loky import get_reusable_executor
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
@@ -134,7 +135,22 @@ def test_the_refit_learns_from_the_training_and_validation_sides(toys: ModuleTyp
     ids, both = np.array([f"rep.{i}" for i in range(N)]), np.sort(np.concatenate([SPLIT.train, SPLIT.validation]))
     scores = toys.score(ids, 5, ids[both], POSITIVE[both])
     assert outcome["refit_auc"] == pytest.approx(naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test]), abs=1e-12)
-    assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it stops by the validation side
+    assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it needs the validation side
+
+
+@pytest.mark.parametrize("donors", [None, np.arange(N) // 2], ids=["no donors", "donors"])
+def test_the_refit_of_deeprc_divides_both_sides_itself(
+    toys: ModuleType, make: Callable[..., Job], tmp_path: Path, donors: NDArray[np.int64] | None
+) -> None:
+    log = tmp_path / "log"
+    outcome = run_job(replace(make(toys.Dividing(log=str(log)), {}, kind="final"), groups=donors))
+    ids, both = np.array([f"rep.{i}" for i in range(N)]), np.sort(np.concatenate([SPLIT.train, SPLIT.validation]))
+    scores = toys.score(ids, 0, ids[both], POSITIVE[both])
+    assert outcome["refit_auc"] == pytest.approx(naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test]), abs=1e-12)
+    fit, refit = toys.read_log(log)
+    assert fit["ids"] == ids[SPLIT.train].tolist()
+    assert (refit["ids"], refit["y"], refit["groups_validation"]) == (ids[both].tolist(), POSITIVE[both].tolist(), None)
+    assert refit["groups"] == (both if donors is None else donors[both]).tolist()  # DeepRC warns without any
 
 
 def test_without_a_decision_function_the_probability_is_the_score(toys: ModuleType, make: Callable[..., Job]) -> None:

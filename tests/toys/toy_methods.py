@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
 
 
 def noise(ids, salt):
@@ -103,6 +104,10 @@ class Grouped(Noise):
         self.classes_ = np.unique(y)
         self.train_ = list(X.repertoire_ids), np.asarray(y)
         return self
+
+
+class Dividing(Grouped, RepertoireEstimator):
+    """Keeps repertoires for early stopping itself if it is given none, like DeepRC."""
 
 
 class Seeded(Noise):
