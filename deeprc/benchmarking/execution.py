@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -159,7 +159,7 @@ class Execution(JobRunner):
         seen = set()
         for job in jobs:
             setting = remove_path_parameter(job.estimator, job.settings[0])
-            key = make_job_key(job.method, setting)
+            key = digest_values(job.method, setting)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
                 try:
@@ -183,9 +183,9 @@ class Execution(JobRunner):
             return None
         measure = self.scoring.measure_name
         validated = [validation for outcome in outcomes for validation in outcome["validation"]]
-        value_of = {make_job_key(validation["setting"]): validation[measure] for validation in validated}
+        value_of = {digest_values(validation["setting"]): validation[measure] for validation in validated}
         settings = self.plan.list_settings(method, fold)
-        best = max(settings, key=lambda setting: value_of[make_job_key(setting)])
+        best = max(settings, key=lambda setting: value_of[digest_values(setting)])
         return self.plan.make_final_job(method, fold, best)
 
     def _iterate_outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from deeprc.benchmarking.cohort_digest import (
     collect_read_columns,
     digest_read_content,
+    digest_values,
     is_class_of_deeprc,
-    make_job_key,
 )
 from deeprc.benchmarking.jobs import Job
 from deeprc.benchmarking.labelled_folds import LabelledFolds
@@ -96,7 +96,7 @@ class NestedPlan:
             return []
         groups: dict[str, list[Setting]] = {}
         for setting in settings:
-            groups.setdefault(make_job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
+            groups.setdefault(digest_values(remove_path_parameter(method.estimator, setting)), []).append(setting)
         return [
             self._make_job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
             for group in groups.values()
@@ -130,7 +130,7 @@ class NestedPlan:
         read = collect_read_columns(method.estimator, self.dataset.metadata)
         division += (read,) if read else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
-        key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
+        key = digest_values(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
             key=key,

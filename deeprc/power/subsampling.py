@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deeprc.arrays import Integers
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.execution import JobProgress, JobRunner
 from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.methods import Method
@@ -86,7 +86,7 @@ class SubsampledPlan(NestedPlan):
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         job = super()._make_job(method, fold, kind, settings)
-        return job if self.share == 1 else replace(job, key=make_job_key(job.key, self.share, self.draw))
+        return job if self.share == 1 else replace(job, key=digest_values(job.key, self.share, self.draw))
 
 
 class Fit(NamedTuple):
@@ -127,8 +127,8 @@ def _choose_setting(fit: Fit, outcomes: Sequence[Outcome]) -> Setting:
     if not outcomes:
         return settings[0]
     validated = [validation for outcome in outcomes for validation in outcome["validation"]]
-    aucs = {make_job_key(validation["setting"]): validation["auc"] for validation in validated}
-    return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
+    aucs = {digest_values(validation["setting"]): validation["auc"] for validation in validated}
+    return max(settings, key=lambda setting: float(aucs[digest_values(setting)]))
 
 
 def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
@@ -137,14 +137,14 @@ def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dic
     return {
         "deeprc": package_version("deeprc"),
         "cohort": str(plan.dataset.container.path),
-        "content": make_job_key([plan.content]),
+        "content": digest_values([plan.content]),
         "target": target,
         "group_by": options.group_by,
         "adjust_for": None,
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
         "n_folds": plan.n_folds,
-        "folds": make_job_key([plan.folds.fold_of.tolist()]),
+        "folds": digest_values([plan.folds.fold_of.tolist()]),
         "seed": options.seed,
         "methods": methods,
     }
