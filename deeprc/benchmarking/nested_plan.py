@@ -22,7 +22,7 @@ from deeprc.benchmarking.cohort_digest import (
 from deeprc.benchmarking.jobs import Job
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
-from deeprc.benchmarking.search import Setting, remove_path_parameter
+from deeprc.benchmarking.search import Setting, group_by_path
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.evaluation.splits import Split, adjust_split
@@ -94,13 +94,10 @@ class NestedPlan:
         settings = self.list_settings(method, fold)
         if len(settings) < 2:
             return []
-        groups: dict[str, list[Setting]] = {}
-        for setting in settings:
-            groups.setdefault(digest_values(remove_path_parameter(method.estimator, setting)), []).append(setting)
         return [
-            self._make_job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
-            for group in groups.values()
-            for start in range(0, len(group), _MAX_PATH)
+            self._make_job(method, fold, "search", tuple(settings[i] for i in path[start : start + _MAX_PATH]))
+            for path in group_by_path(method.estimator, settings)
+            for start in range(0, len(path), _MAX_PATH)
         ]
 
     def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
