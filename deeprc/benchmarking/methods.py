@@ -321,7 +321,7 @@ def _apply_preset_entry(method: Method, entry: Mapping[str, Any], source: str) -
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
     estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
-    for setting in search.list_settings([0])[:_MAX_CHECKED] or [{}]:
+    for setting in search.list_settings([0])[:_MAX_CHECKED]:
         candidate = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
         try:
             getattr(candidate, "check_parameters", lambda: None)()

@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,12 +20,13 @@ from deeprc.benchmarking.cohort_digest import (
     digest_values,
     is_class_of_deeprc,
 )
-from deeprc.benchmarking.jobs import Job
+from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, group_by_path
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
+from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split, adjust_split
 from deeprc.versions import package_version
 
@@ -99,6 +101,19 @@ class NestedPlan:
             for path in group_by_path(method.estimator, settings)
             for start in range(0, len(path), _MAX_PATH)
         ]
+
+    def choose_setting(self, method: Method, fold: int, outcomes: Sequence[Outcome]) -> Setting:
+        """Return the setting that is best on the validation fold, the first of equally good ones.
+
+        `outcomes` are those of the jobs of `make_search_jobs`.
+        """
+        settings = self.list_settings(method, fold)
+        if len(settings) == 1:
+            return settings[0]
+        measure = choose_scoring(self.folds.task.kind).measure_name
+        measured = [measurement for outcome in outcomes for measurement in outcome["validation"]]
+        value_of = {digest_values(measurement["setting"]): measurement[measure] for measurement in measured}
+        return max(settings, key=lambda setting: value_of[digest_values(setting)])
 
     def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
         """Return the job that fits a method with a setting and predicts `fold`, the test fold."""

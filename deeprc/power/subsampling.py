@@ -115,20 +115,10 @@ def run_fits(
     runner.run([job for jobs in searches for job in jobs])
     finals = []
     for fit, jobs in zip(fits, searches, strict=True):
-        setting = _choose_setting(fit, [runner.done[job.key][1] for job in jobs])
+        setting = fit.plan.choose_setting(fit.method, fit.fold, [runner.done[job.key][1] for job in jobs])
         finals.append(fit.plan.make_final_job(fit.method, fit.fold, setting))
     runner.run(finals)
     return [runner.done[job.key][1] for job in finals]
-
-
-def _choose_setting(fit: Fit, outcomes: Sequence[Outcome]) -> Setting:
-    """Return the setting with the best validation AUC, the first of several equally good ones."""
-    settings = fit.plan.list_settings(fit.method, fit.fold) or [{}]
-    if not outcomes:
-        return settings[0]
-    validated = [validation for outcome in outcomes for validation in outcome["validation"]]
-    aucs = {digest_values(validation["setting"]): validation["auc"] for validation in validated}
-    return max(settings, key=lambda setting: float(aucs[digest_values(setting)]))
 
 
 def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
