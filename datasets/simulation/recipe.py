@@ -235,9 +235,8 @@ def _build_dataclass(dataclass_type: Any, value: Any, key: str) -> Any:
         raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
     types_of = get_type_hints(dataclass_type)
     field_of = {field.name: field for field in fields(dataclass_type)}
-    names = (
-        [*field_of, "witness_rate"] if dataclass_type is Cohort else list(field_of)
-    )  # an override may have this name
+    # an override may be called witness_rate
+    names = [*field_of, "witness_rate"] if dataclass_type is Cohort else list(field_of)
     problems = [
         f"{_join_keys(key, name)}: no such key{suggest_nearest(str(name), names, _SUGGESTIONS)}"
         for name in value
