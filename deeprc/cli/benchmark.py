@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import adjust_option, jobs_option, seed_option
+from deeprc.cli.options import adjust_option, jobs_option, scheduler_option, seed_option
 from deeprc.cli.progress import show_counts
-from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["benchmark"]
 

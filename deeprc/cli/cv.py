@@ -14,11 +14,11 @@ from deeprc.cli.options import (
     config_option,
     jobs_option,
     parse_folds,
+    scheduler_option,
     settings_argument,
     sketches_option,
     training_device_option,
 )
-from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError

@@ -21,6 +21,7 @@ __all__ = [
     "jobs_option",
     "parse_folds",
     "reading_jobs_option",
+    "scheduler_option",
     "seed_option",
     "settings_argument",
     "sketches_option",
@@ -107,6 +108,12 @@ reading_jobs_option = click.option(
     callback=lambda _, __, n: count_cores() if n == 0 else n,
     help="Number of processes, each of which reads one file at a time; 0: one per core.  [default: one per core, fewer"
     " for few files]",
+)
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run the jobs on the Dask cluster whose scheduler has this address, such as tcp://host:8786. Its workers must"
+    " find all files at the same paths.",
 )
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import jobs_option, seed_option
+from deeprc.cli.options import jobs_option, scheduler_option, seed_option
 from deeprc.cli.progress import show_counts
-from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["power"]
 
