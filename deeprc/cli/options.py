@@ -47,7 +47,7 @@ def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+def _check_settings(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
     """Return settings unchanged, after a check that each is KEY=VALUE, and none an option, such as `seed=3`."""
     from deeprc.settings import list_settings
 
@@ -118,7 +118,7 @@ scheduler_option = click.option(
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )
-settings_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", callback=_check_no_options)
+settings_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", callback=_check_settings)
 training_device_option = click.option(
     "--device",
     default="auto",
