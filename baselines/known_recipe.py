@@ -51,7 +51,7 @@ def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArr
         repertoires = track(zip(all_repertoires, parts, strict=True), "likelihood of the recipe", len(all_repertoires))
         for row, (repertoire, part) in enumerate(repertoires):
             if len(repertoire):
-                log_ratios[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
+                log_ratios[row] = likelihood.compute_log_ratio(repertoire.sequences, is_test=part == "test")
         return {"log_ratio": log_ratios}
 
     settings = {"recipe": dict(recipe), "parts": hashlib.sha256("\n".join(parts).encode()).hexdigest()}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import SimulatedDataset
@@ -94,9 +94,9 @@ class Source:
     def digest(self) -> str:
         """Digest of everything that distinguishes the cohort from others."""
         if self.mapping is None:
-            return make_job_key(digest_container(self.dataset.container), self.target, self.group_by, self.test)
+            return digest_values(digest_container(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
-        return make_job_key(self.mapping, None if path is None else _digest_file(Path(path)))
+        return digest_values(self.mapping, None if path is None else _digest_file(Path(path)))
 
     @property
     def has_counts(self) -> bool:

@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.airr_ml.ranking import can_rank
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.search import Setting, apply_setting
@@ -98,7 +98,7 @@ class Entry:
             assert self.method is not None
             what = [self.method.name, self.method.estimator.get_params(), self.settings]
         version = package_version("deeprc")
-        return make_job_key(FORMAT, VERSION, version, source.digest, source.seed, N_FOLDS, fold, self.name, what)
+        return digest_values(FORMAT, VERSION, version, source.digest, source.seed, N_FOLDS, fold, self.name, what)
 
 
 def list_entries(

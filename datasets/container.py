@@ -81,8 +81,8 @@ class Container(SingleStoreContainer):
         """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
-    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
-        """Return how many sequences should be hashed at a time; see `CohortContainer`.
+    def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:
+        """Return how many hashes should be in memory at once; see `CohortContainer`.
 
         If the file is larger than the available memory, a quarter of this memory holds hashes. Ranks may have the same
         memory, so each takes its share of it.

@@ -183,8 +183,8 @@ class LinkedContainer:
         """Return all sequences as arrays for compiled code, with the codes of the genes that `gene_fields` names."""
         return LinkedSequences(self, gene_fields)
 
-    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any genes)
-        """Return how many sequences should be hashed at a time; see `CohortContainer`."""
+    def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (of any genes)
+        """Return how many hashes should be in memory at once; see `CohortContainer`."""
         return minimum
 
     def take(self, rows: NDArray[np.int64]) -> Sequences:

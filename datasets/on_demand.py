@@ -76,8 +76,8 @@ class OnDemandContainer(ABC):
         n_repertoires = len(self.repertoire_offsets) - 1
         return Sequences.concatenate([self.make_sequences(index) for index in range(n_repertoires)]).arrays(gene_fields)
 
-    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
-        """Return how many sequences should be hashed at a time; see `CohortContainer`.
+    def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:
+        """Return how many hashes should be in memory at once; see `CohortContainer`.
 
         Without genes it is the number of all sequences, because it takes longer to make them again than to hash them.
         """

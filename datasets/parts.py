@@ -102,11 +102,11 @@ class CohortContainer(Protocol):
         `gene_fields` names the genes whose codes they have, `v_call` or `j_call` or both.
         """
 
-    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:
-        """Return how many sequences, at least `minimum`, should be hashed at a time.
+    def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:
+        """Return how many hashes of sequences, at least `minimum`, should be in memory at once.
 
-        Code that compares all sequences, with these genes, keeps the hashes of one block of sequences in memory. It
-        reads, or makes, all sequences once more for each block.
+        Code that compares all sequences, with these genes, reads or makes all of them once more for each set of so many
+        hashes.
         """
 
 
@@ -209,6 +209,6 @@ class SingleStoreContainer:
         """Return all sequences as arrays for compiled code, with the codes of the genes that `gene_fields` names."""
         return self.sequences.arrays(gene_fields)
 
-    def choose_hash_block_size(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)
-        """Return how many sequences should be hashed at a time; see `CohortContainer`."""
+    def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:  # noqa: ARG002 (all is in memory)
+        """Return how many hashes should be in memory at once; see `CohortContainer`."""
         return minimum

@@ -26,11 +26,11 @@ from deeprc.progress import track
 
 __all__ = ["CloneSet", "CloneTables"]
 
-_T = TypeVar("_T")
+_AnyTable = TypeVar("_AnyTable")
 _Result = TypeVar("_Result")
-_Table = tuple[SequenceArrays, NDArray[np.int32]]
+_HashTable = tuple[SequenceArrays, NDArray[np.int32]]
 _ALL_BITS = 2**64 - 1
-_SPARE = 8  # slots of the hash table for each clone
+_SLOTS_PER_CLONE = 8
 _MAX_TABLES = 8  # number of tables that are kept; one of 20,000 clones with their neighbours takes 10 MB
 
 
@@ -75,7 +75,7 @@ class CloneSet:
         """
         bits = uint64(mask)
 
-        def find(sequences: SequenceArrays, table: _Table, start: int, stop: int) -> NDArray[np.int64]:
+        def find(sequences: SequenceArrays, table: _HashTable, start: int, stop: int) -> NDArray[np.int64]:
             return np.flatnonzero(_find_clones(sequences, start, stop, *table, bits))
 
         return self.search(dataset, partial(_make_table, mask=bits), find)
@@ -83,8 +83,8 @@ class CloneSet:
     def search(
         self,
         dataset: RepertoireDataset,
-        make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T],
-        find: Callable[[SequenceArrays, _T, int, int], _Result],
+        make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _AnyTable],
+        find: Callable[[SequenceArrays, _AnyTable, int, int], _Result],
     ) -> Iterator[_Result]:
         """Yield the result of `find` for each repertoire, on all cores.
 
@@ -107,7 +107,7 @@ class CloneSet:
         tables = CloneTables(self, make_table)
 
         def search(repertoire: Repertoire) -> _Result:
-            return find(*tables.get_arrays_and_table(repertoire), repertoire.start, repertoire.stop)
+            return find(*tables.get_sequences_and_table(repertoire), repertoire.start, repertoire.stop)
 
         yield from track(dataset.map_repertoires(search), "looking for clones in repertoires", len(dataset))
 
@@ -131,7 +131,7 @@ class CloneSet:
         return self.sequences.with_genes(genes).arrays(list(genes)), is_known
 
 
-class CloneTables(Generic[_T]):
+class CloneTables(Generic[_AnyTable]):
     """Tables of the same clones for several containers, one table for each order of the genes in the vocabularies.
 
     The eight tables that were used last are kept, because a cohort of hundreds of parts may have as many orders. The
@@ -145,12 +145,12 @@ class CloneTables(Generic[_T]):
         See `CloneSet.search`.
     """
 
-    def __init__(self, clones: CloneSet, make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T]) -> None:
+    def __init__(self, clones: CloneSet, make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _AnyTable]) -> None:
         self._clones, self._make_table = clones, make_table
-        self._tables: dict[tuple[tuple[str, ...], ...], _T] = {}
+        self._tables: dict[tuple[tuple[str, ...], ...], _AnyTable] = {}
         self._lock = Lock()
 
-    def get_arrays_and_table(self, repertoire: Repertoire) -> tuple[SequenceArrays, _T]:
+    def get_sequences_and_table(self, repertoire: Repertoire) -> tuple[SequenceArrays, _AnyTable]:
         """Return the sequences of a repertoire's container with the genes of the clone definition, and their table.
 
         Raises
@@ -167,15 +167,15 @@ class CloneTables(Generic[_T]):
                 table = self._tables.pop(vocabularies)
             else:
                 table = self._make_table(*self._clones.encode_genes(dict(zip(fields, vocabularies, strict=True))))
-            self._tables[vocabularies] = table  # the last one is the one that was used last
+            self._tables[vocabularies] = table  # at the end: it is the one that was used last
             if len(self._tables) > _MAX_TABLES:
                 del self._tables[next(iter(self._tables))]
             return store.arrays(fields), table
 
 
-def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:
+def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _HashTable:
     """Return the clones, and a hash table of those whose genes are known."""
-    slots = np.full(1 << (_SPARE * len(is_known)).bit_length(), -1, np.int32)
+    slots = np.full(1 << (_SLOTS_PER_CLONE * len(is_known)).bit_length(), -1, np.int32)
     _insert_clones(clones, np.flatnonzero(is_known), slots, mask)
     return clones, slots
 

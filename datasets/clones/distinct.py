@@ -95,20 +95,29 @@ def sum_clone_abundances(repertoire: Repertoire, gene_fields: Collection[str]) -
     sequences = repertoire.sequences
     arrays = sequences.arrays(gene_fields)
     keys, bits = _group_by_hash(hash_rows(arrays, np.arange(len(sequences))), 0)
-    abundances = sequences.counts[keys & ((np.uint64(1) << bits.row) - np.uint64(1))].astype(np.int64)
+    rows = keys & ((np.uint64(1) << bits.row) - np.uint64(1))
+    abundances = sequences.counts[rows].astype(np.int64)
     _merge_repeats(arrays, keys, *bits, abundances)
     return np.asarray(abundances[abundances > 0])
 
 
 class _KeyBits(NamedTuple):
-    """The parts of a 64-bit key: how many of its lowest bits hold the row, and how many are below the group."""
+    """The parts of the key of a sequence, 64 bits: its lowest bits are the row, those above are bits of the hash.
+
+    Attributes
+    ----------
+    row
+        Number of bits of the row.
+    below_group
+        Number of bits below the group. The group of a key is its highest bits.
+    """
 
     row: np.uint64
-    rest: np.uint64
+    below_group: np.uint64
 
 
 def _group_by_hash(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _KeyBits]:
-    """Return keys of N sequences, the lower bits of the hash above the row, in groups of about one hash each.
+    """Return the keys of N sequences, ordered by their groups; there are about as many groups as sequences.
 
     Parameters
     ----------
@@ -119,31 +128,33 @@ def _group_by_hash(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.u
     """
     row_bits = (first + len(hashes)).bit_length()
     bits = _KeyBits(np.uint64(row_bits), np.uint64(max(64 - len(hashes).bit_length(), row_bits)))
-    return _put_into_groups(hashes, np.uint64(first), *bits), bits
+    return _sort_by_group(hashes, np.uint64(first), *bits), bits
 
 
 @njit(nogil=True)
-def _put_into_groups(hashes: NDArray[np.uint64], first: Any, row_bits: Any, rest_bits: Any) -> NDArray[np.uint64]:
-    """Return the keys in the order of their groups, and within a group in the order of the rows: a counting sort."""
-    bounds = np.zeros((uint64(1) << (uint64(64) - rest_bits)) + uint64(1), np.int64)
+def _sort_by_group(hashes: NDArray[np.uint64], first: Any, row_bits: Any, bits_below_group: Any) -> NDArray[np.uint64]:
+    """Return the keys, ordered by group, and within a group by row: a counting sort."""
+    bounds = np.zeros((uint64(1) << (uint64(64) - bits_below_group)) + uint64(1), np.int64)
     for i in range(len(hashes)):
-        bounds[((hashes[i] << row_bits) >> rest_bits) + uint64(1)] += 1
+        bounds[((hashes[i] << row_bits) >> bits_below_group) + uint64(1)] += 1
     for group in range(1, len(bounds)):
         bounds[group] += bounds[group - 1]
     keys = np.empty(len(hashes), np.uint64)
     for i in range(len(hashes)):
         key = (hashes[i] << row_bits) | (first + uint64(i))
-        keys[uint64(bounds[key >> rest_bits])] = key
-        bounds[key >> rest_bits] += 1
+        keys[uint64(bounds[key >> bits_below_group])] = key
+        bounds[key >> bits_below_group] += 1
     return keys
 
 
 @njit(nogil=True)
-def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, at: int) -> int:
+def _find_earlier(
+    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, bits_below_group: Any, at: int
+) -> int:
     """Return the index of the last key before `at` whose sequence equals that at `at`; -1 if there is none."""
     row_mask = (uint64(1) << row_bits) - uint64(1)
     earlier = at - 1
-    while earlier >= 0 and (keys[earlier] ^ keys[at]) >> rest_bits == uint64(0):  # in the same group
+    while earlier >= 0 and (keys[earlier] ^ keys[at]) >> bits_below_group == uint64(0):  # in the same group
         if (keys[earlier] ^ keys[at]) >> row_bits == uint64(0) and are_equal(
             sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[at] & row_mask)
         ):
@@ -154,24 +165,28 @@ def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits:
 
 @njit(nogil=True)
 def _count_repeats(
-    start: int, stop: int, sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any
+    start: int, stop: int, sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, bits_below_group: Any
 ) -> int:
     """Return the number of sequences of the keys from `start` to `stop` that equal an earlier one of any key."""
     n = 0
     for at in range(max(start, 1), stop):
-        has_group_of_previous = (keys[at] ^ keys[at - 1]) >> rest_bits == uint64(0)  # spares the call for most
-        if has_group_of_previous and _find_earlier(sequences, keys, row_bits, rest_bits, at) >= 0:
+        has_group_of_previous = (keys[at] ^ keys[at - 1]) >> bits_below_group == uint64(0)  # spares the call for most
+        if has_group_of_previous and _find_earlier(sequences, keys, row_bits, bits_below_group, at) >= 0:
             n += 1
     return n
 
 
 @njit(nogil=True)
 def _merge_repeats(
-    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, abundances: NDArray[np.int64]
+    sequences: SequenceArrays,
+    keys: NDArray[np.uint64],
+    row_bits: Any,
+    bits_below_group: Any,
+    abundances: NDArray[np.int64],
 ) -> None:
     """Add the abundance of each sequence that equals one of an earlier key to that one, and set it to 0."""
     for at in range(len(keys) - 1, 0, -1):
-        earlier = _find_earlier(sequences, keys, row_bits, rest_bits, at)
+        earlier = _find_earlier(sequences, keys, row_bits, bits_below_group, at)
         if earlier >= 0:
             abundances[earlier] += abundances[at]
             abundances[at] = 0

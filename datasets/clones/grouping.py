@@ -37,10 +37,10 @@ from deeprc.datasets.parts import SequencesInParts
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import open_step
 
-__all__ = ["AT_ONCE", "CloneCarriers", "SharedClones", "find_repeated", "group_clones"]
+__all__ = ["DEFAULT_MAX_HASHES", "CloneCarriers", "SharedClones", "find_repeated", "group_clones"]
 
-AT_ONCE = 1 << 25
-"""Number of sequences whose hashes are in memory at once, if nothing else is said."""
+DEFAULT_MAX_HASHES = 1 << 25
+"""Number of hashes in memory at once, if nothing else is said."""
 
 _BLOCK = 1 << 20  # number of sequences of a block, and of hashes of a range: these fit a processor's cache when sorted
 _ALL_BITS = np.uint64(2**64 - 1)
@@ -91,7 +91,7 @@ def group_clones(
     sequences: SequenceArrays | SequencesInParts,
     repertoire_offsets: NDArray[np.int64],
     *,
-    at_once: int = AT_ONCE,
+    max_hashes: int = DEFAULT_MAX_HASHES,
     mask: int = int(_ALL_BITS),
 ) -> SharedClones:
     """Find the clones that at least two repertoires carry; see `deeprc.datasets.clones.shared.find_shared_clones`.
@@ -103,15 +103,15 @@ def group_clones(
     repertoire_offsets
         Offsets of the repertoires, (B + 1,): repertoire b has the sequences from repertoire_offsets[b] to
         repertoire_offsets[b + 1].
-    at_once
-        Number of sequences whose hashes are in memory at once; the result does not depend on it.
+    max_hashes
+        Number of hashes in memory at once; the result does not depend on it.
     mask
         Bits of the hash that are used; the result does not depend on it.
     """
     part_bounds = [0, len(sequences.offsets) - 1] if isinstance(sequences, SequenceArrays) else sequences.bounds
     n = part_bounds[-1]
-    n_ranges = max(1, -(-n // min(_BLOCK, at_once)))
-    ranges_per_pass = n_ranges if at_once >= n else max(1, at_once // _BLOCK)
+    n_ranges = max(1, -(-n // min(_BLOCK, max_hashes)))
+    ranges_per_pass = n_ranges if max_hashes >= n else max(1, max_hashes // _BLOCK)
     blocks = list(pairwise(sorted({*range(0, n, _BLOCK), *part_bounds}))) or [(0, 0)]
     layout = KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_ranges)
     n_steps = len(blocks) * (1 + -(-n_ranges // ranges_per_pass)) + n_ranges

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _AHEAD = 16  # number of keys between the request for a sequence's residues and their comparison
-_DONE = np.uint64(2**64 - 1)
+_DONE = np.uint64(2**64 - 1)  # no key has this value, because no row has 1 in all its bits
 
 
 class KeyLayout(NamedTuple):
@@ -152,28 +152,28 @@ def group_keys(
         stop = start + 1
         while stop < n and keys[stop] >> row_bits == keys[start] >> row_bits:
             stop += 1
-        for one in range(start, stop):
-            _prefetch_later_keys(sequences, keys, one, row_bits)
-            if keys[one] == _DONE:
+        for first in range(start, stop):  # the first key of a clone, unless it is done
+            _prefetch_later_keys(sequences, keys, first, row_bits)
+            if keys[first] == _DONE:
                 continue
-            row = np.int64(keys[one] & row_mask)
+            row = np.int64(keys[first] & row_mask)
             last_carrier = _find_repertoire(row, repertoire_offsets)
-            end = n_carriers + 1
+            carriers_stop = n_carriers + 1
             carriers[n_carriers] = last_carrier
-            for other in range(one + 1, stop):
+            for other in range(first + 1, stop):
                 if keys[other] != _DONE:
                     other_row = np.int64(keys[other] & row_mask)
-                    pair = (positions[one], positions[other]) if len(positions) > 0 else (row, other_row)
+                    pair = (positions[first], positions[other]) if len(positions) > 0 else (row, other_row)
                     if are_equal(arrays, pair[0], arrays, pair[1]):
                         keys[other] = _DONE
                         if other_row >= repertoire_offsets[last_carrier + 1]:
                             last_carrier = _find_repertoire(other_row, repertoire_offsets)
-                            carriers[end] = last_carrier
-                            end += 1
-            if end - n_carriers > 1:
-                representative[n_clones], buffers.n_carriers[n_clones] = row, end - n_carriers
+                            carriers[carriers_stop] = last_carrier
+                            carriers_stop += 1
+            if carriers_stop - n_carriers > 1:
+                representative[n_clones], buffers.n_carriers[n_clones] = row, carriers_stop - n_carriers
                 n_clones += 1
-                n_carriers = end
+                n_carriers = carriers_stop
             else:
                 buffers.n_private[last_carrier] += 1
         start = stop

@@ -38,10 +38,10 @@ _ALL_BITS = 2**64 - 1
 _SLOTS_PER_KEY = 2
 _FILTER_BITS_PER_KEY = 16
 _MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
-_KINDS = 1 << 14  # number of entries for hashes of length and genes, by their lowest bits
+_N_FLAGS = 1 << 14  # number of entries for hashes of length and genes, by their lowest bits
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
-_CAPACITY = 1 << 12
+_FIRST_CAPACITY = 1 << 12  # number of pairs in the first array that is written
 _BLOCK = 1 << 16  # sequences that one thread searches at a time
 
 
@@ -68,14 +68,14 @@ class _Table(NamedTuple):
 
     `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
     counted from 1, or 0 for the whole clone; -1 is an empty slot. `bloom_filter` is a Bloom filter of the keys, with
-    two bits for each. `kinds` says, by a hash of length and genes, whether a clone has them (bit 0), and one that
-    is not only matched exactly (bit 1).
+    two bits for each. `length_gene_flags` says, by a hash of length and genes, which clones have them: 0, none; 1, only
+    clones that are matched exactly; 3, also others.
     """
 
     clones: SequenceArrays
     slots: NDArray[np.int64]
     bloom_filter: NDArray[np.uint64]
-    kinds: NDArray[np.uint8]
+    length_gene_flags: NDArray[np.uint8]
 
 
 class NeighbourSearch:
@@ -117,7 +117,7 @@ class NeighbourSearch:
         InputError
             If the repertoire's container lacks genes of the clone definition.
         """
-        sequences, table = self._tables.get_arrays_and_table(repertoire)
+        sequences, table = self._tables.get_sequences_and_table(repertoire)
         first = repertoire.start
 
         def search(start: int, stop: int) -> Neighbours:
@@ -136,7 +136,7 @@ class NeighbourSearch:
         The hashes of these sequences are written to `hashes`, (stop - start,).
         """
         known_hashes = np.zeros(0, np.uint64) if hashes is None else hashes
-        written, row, capacity = [], start, _CAPACITY
+        written, row, capacity = [], start, _FIRST_CAPACITY
         while True:
             pairs = np.empty((3, capacity), np.int64)
             n, row = _find_pairs(sequences, start, row, stop, table, pairs, known_hashes, self._mask)
@@ -183,7 +183,7 @@ def _make_table(
         clones,
         np.full(1 << (_SLOTS_PER_KEY * n_keys).bit_length(), -1, np.int64),
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
-        np.zeros(_KINDS, np.uint8),
+        np.zeros(_N_FLAGS, np.uint8),
     )
     _insert_clones(table, np.flatnonzero(is_known), matches, mask)
     return table
@@ -229,7 +229,7 @@ def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.i
         length_genes_hash = hash_length_and_genes(table.clones, row)
         half, other = hash_halves(table.clones, row)
         full_hash = length_genes_hash ^ half ^ other
-        table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 1 if matches[row] == EXACT else 3
+        table.length_gene_flags[length_genes_hash & uint64(_N_FLAGS - 1)] |= 1 if matches[row] == EXACT else 3
         _insert_key(table, full_hash & mask, row, 0)
         if matches[row] != EXACT:
             _add_to_filter(table, (length_genes_hash ^ half) & mask)
@@ -263,16 +263,16 @@ def _find_pairs(
     n, wants_hashes = 0, len(hashes) > 0
     while row < stop:
         length_genes_hash = hash_length_and_genes(sequences, row)
-        kinds = table.kinds[length_genes_hash & uint64(_KINDS - 1)]
-        if kinds > 0 or wants_hashes:
+        flags = table.length_gene_flags[length_genes_hash & uint64(_N_FLAGS - 1)]
+        if flags > 0 or wants_hashes:
             before = n
             half, other = hash_halves(sequences, row)
             full_hash = length_genes_hash ^ half ^ other
             if wants_hashes:
                 hashes[row - start] = full_hash
-            if kinds > 0 and _may_contain(full_hash & mask, bloom_filter):
+            if flags > 0 and _may_contain(full_hash & mask, bloom_filter):
                 n = _look_up(sequences, row, table, full_hash & mask, 0, pairs, n, start)
-            if kinds > 1 and (
+            if flags > 1 and (
                 _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
                 or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
             ):

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from deeprc.datasets.cache import Arrays, load_or_compute
-from deeprc.datasets.clones.grouping import AT_ONCE, SharedClones, group_clones
+from deeprc.datasets.clones.grouping import DEFAULT_MAX_HASHES, SharedClones, group_clones
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["find_shared_clones"]
@@ -47,8 +47,10 @@ def find_shared_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = 
 def _find_in_container(dataset: RepertoireDataset, gene_fields: list[str]) -> Arrays:
     """Return the arrays of `SharedClones`, by their names in the cache."""
     container = dataset.container
-    at_once = container.choose_hash_block_size(gene_fields, AT_ONCE)
-    clones = group_clones(container.arrays(gene_fields), np.asarray(container.repertoire_offsets), at_once=at_once)
+    max_hashes = container.choose_max_hashes(gene_fields, DEFAULT_MAX_HASHES)
+    clones = group_clones(
+        container.arrays(gene_fields), np.asarray(container.repertoire_offsets), max_hashes=max_hashes
+    )
     return {
         "representative": clones.representative,
         "offsets": clones.offsets,

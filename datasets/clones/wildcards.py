@@ -78,6 +78,31 @@ class _SearchedSequences(NamedTuple):
     repertoires: NDArray[np.int32]
 
 
+class _FoundClones(NamedTuple):
+    """Wildcard clones that at least two repertoires carry, with at least two different residues.
+
+    Attributes
+    ----------
+    representatives
+        Index of the representative of each clone among the searched sequences, (M,).
+    n_carriers, positions
+        Number of carriers of each clone, and position of its wildcard, (M,) each.
+    carriers, residues
+        As in `WildcardClones`, (E,) each.
+    """
+
+    representatives: NDArray[np.int64]
+    n_carriers: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    carriers: NDArray[np.int32]
+    residues: NDArray[np.uint32]
+
+    @classmethod
+    def empty(cls) -> _FoundClones:
+        """Return no clones."""
+        return cls(*np.zeros((3, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))
+
+
 def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> WildcardClones | None:
     """Return the wildcard clones that repertoires of a dataset share; None if it has over `MAX_SEQUENCES` sequences.
 
@@ -97,10 +122,9 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
         If the container lacks one of these genes.
     """
     checked = dataset.check_gene_fields(gene_fields)
-    offsets = np.asarray(dataset.container.repertoire_offsets)
     repertoires = np.unique(dataset.repertoire_indices)
-    sizes = np.diff(offsets)[repertoires]
-    if sizes.sum() > MAX_SEQUENCES:
+    offsets = np.asarray(dataset.container.repertoire_offsets)
+    if np.diff(offsets)[repertoires].sum() > MAX_SEQUENCES:
         return None
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*offsets[b : b + 2]) for b in repertoires)])
     arrays, indices = dataset.container.get_arrays_at(rows, checked)
@@ -109,38 +133,37 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
         arrays.offsets[indices],
         arrays.offsets[indices + 1] - arrays.offsets[indices],
         hash_rows(arrays, indices),
-        np.repeat(repertoires, sizes).astype(np.int32),
+        np.repeat(repertoires, np.diff(offsets)[repertoires]).astype(np.int32),
     )
     positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
     n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(rows)))
-    found_by_position = [(*np.zeros((2, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))]
+    found = [_FoundClones.empty()]
     with (
         open_threads() as threads,
         open_step("looking for clones with a wildcard that repertoires share", len(positions)) as step,
     ):
         for first in range(0, len(positions), n_at_once):
             block = positions[first : first + n_at_once]
-            found_by_position += step.follow(threads.map(partial(_find_at_position, sequences), block))
-    representatives, n_carriers, carriers, residues = (
-        np.concatenate(column) for column in zip(*found_by_position, strict=True)
+            found += step.follow(threads.map(partial(_find_at_position, sequences), block))
+    clones = _FoundClones(*map(np.concatenate, zip(*found, strict=True)))
+    return WildcardClones(
+        representative=rows[clones.representatives],
+        offsets=compute_offsets(clones.n_carriers),
+        carriers=clones.carriers,
+        positions=clones.positions,
+        residues=clones.residues,
     )
-    n_by_position = [len(representatives_there) for representatives_there, *_ in found_by_position[1:]]
-    wildcards = np.repeat(np.array(positions, np.int64), n_by_position)
-    return WildcardClones(rows[representatives], compute_offsets(n_carriers), carriers, wildcards, residues)
 
 
-def _find_at_position(
-    sequences: _SearchedSequences, position: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]:
-    """Return the clones with a wildcard at a position: the representatives and numbers of carriers, (M,) each.
-
-    The other two arrays are the carriers, and the bits of their residues, (E,) each.
-    """
+def _find_at_position(sequences: _SearchedSequences, position: int) -> _FoundClones:
+    """Return the clones with a wildcard at a position."""
     long_enough = np.flatnonzero(sequences.lengths > position + _ENDS)
     residues = sequences.residues[sequences.first_residues[long_enough] + position]
     keys = leave_out_of_each(sequences.hashes[long_enough], position, residues)
     order = np.argsort(keys, kind="stable")
     order = order[find_repeated(keys[order])]
+    if len(order) == 0:
+        return _FoundClones.empty()
     keys, long_enough, residues = keys[order], long_enough[order], residues[order]
     is_first = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
     is_first[1:] = keys[1:] != keys[:-1]
@@ -149,12 +172,17 @@ def _find_at_position(
     is_new = is_first.copy()  # whether a sequence is the first one of its repertoire with its clone
     is_new[1:] |= repertoires[1:] != repertoires[:-1]
     n_carriers = np.bincount(clone[is_new], minlength=len(starts))
-    if len(starts) == 0:
-        return long_enough, n_carriers, repertoires, np.zeros(0, np.uint32)
     n = len(sequences.hashes)
     # of each clone, the first sequence with the first residue
     first = np.minimum.reduceat(residues.astype(np.int64) * n + long_enough, starts)
     is_kept = (n_carriers >= 2) & (first // n != np.maximum.reduceat(residues, starts))
     bits = np.bitwise_or.reduceat(np.uint32(1) << residues.astype(np.uint32), np.flatnonzero(is_new))
     of_kept = is_kept[clone[is_new]]
-    return first[is_kept] % n, n_carriers[is_kept], repertoires[is_new][of_kept], bits[of_kept]
+    representatives = first[is_kept] % n
+    return _FoundClones(
+        representatives,
+        n_carriers[is_kept],
+        np.full(len(representatives), position, np.int64),
+        repertoires[is_new][of_kept],
+        bits[of_kept],
+    )

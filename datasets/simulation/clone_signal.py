@@ -196,9 +196,9 @@ class ClonePools:
         self.sources, self.keys = tuple(sources), tuple(keys)
         pools = [source.make_pool(background, key) for source, key in zip(sources, keys, strict=True)]
         self.clones = Sequences.concatenate(pools)
-        self.first = compute_offsets(np.array([len(pool) for pool in pools], np.int64))
-        if self.first[-1] > MAX_CLONES:
-            raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in total, found {self.first[-1]:,}")
+        self.offsets = compute_offsets(np.array([len(pool) for pool in pools], np.int64))  # of the pools in `clones`
+        if self.offsets[-1] > MAX_CLONES:
+            raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in total, found {self.offsets[-1]:,}")
 
     @cached_property
     def junctions(self) -> list[str]:
@@ -227,7 +227,7 @@ class ClonePools:
         ]
         signal = np.repeat(np.arange(len(clones_of_signals)), [len(clones) for clones in clones_of_signals])[:size]
         clone = np.concatenate(
-            [first + clones for first, clones in zip(self.first[:-1], clones_of_signals, strict=True)]
+            [offset + clones for offset, clones in zip(self.offsets[:-1], clones_of_signals, strict=True)]
         )[:size]
         key = derive_key(self.keys[0], _ROWS, repertoire)
         rates = np.array([source.variant_rate for source in self.sources])[signal]

@@ -30,13 +30,13 @@ __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"
 
 Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
-_OTHER_ROWS = 1 << 40
-_SECOND_DRAW = 3  # the first two are for shifted genes
+_ROWS_OF_DRAW = 1 << 40  # more than a repertoire has: a sequence is drawn again, for the k-th time, at row + k * this
+_PREFERENCE_DRAW = 3  # 1 and 2 are for shifted genes
 _MAX_TRIES = 10_000
-_SUM = 1e-9
+_ROUNDING = 1e-9
 _MAX_MOTIFS = 2_500  # int16 can number these and the largest number of clones
 _MAX_SIGNALS = 255  # uint8 can number no more
-_LOOKED_AT = 4096
+_N_CHECKED = 4096  # number of sequences in which shifted genes are looked for
 _SHOWN = 5
 _POSITIVE, _NEGATIVE = "positive", "negative"
 
@@ -120,9 +120,9 @@ class Cohort:
             raise InputError("signals: expected a different name for each")
         for status in (_POSITIVE, _NEGATIVE):
             class_signals = [signal for signal in self.signals if signal.status == status]
-            if sum(signal.witness_rate for signal in class_signals if isinstance(signal, MotifSignal)) > 1 + _SUM:
+            if sum(signal.witness_rate for signal in class_signals if isinstance(signal, MotifSignal)) > 1 + _ROUNDING:
                 raise InputError(f"signals: the witness rates of the {status} class sum to more than 1")
-            if self.exclusive and sum(signal.prevalence for signal in class_signals) > 1 + _SUM:
+            if self.exclusive and sum(signal.prevalence for signal in class_signals) > 1 + _ROUNDING:
                 raise InputError(f"signals: with exclusive, the prevalences of the {status} class sum to more than 1")
         if len(self.signals) > _MAX_SIGNALS:
             raise InputError(f"signals: expected at most {_MAX_SIGNALS}, found {len(self.signals)}")
@@ -131,31 +131,32 @@ class Cohort:
             raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in total, found {n_motifs:,}")
         if not self.test_share and any(getattr(signal, "test_burden", None) is not None for signal in self.signals):
             raise InputError("signals: a test_burden needs a test_share above 0")
-        self._check_table()
+        self._check_carrier_table()
         for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
             self._check_shift(shift)
 
-    def _check_table(self) -> None:
+    def _check_carrier_table(self) -> None:
         """Raise InputError if the cohort does not agree with the table of carriers that a signal reads."""
         if sum(isinstance(signal, CarrierTable) for signal in self.signals) > 1:
             raise InputError("signals: expected at most one of kind carriers")
-        if self._table is not None and self.n_repertoires > len(self._table):
+        table = self._carrier_table
+        if table is not None and self.n_repertoires > len(table):
             raise InputError(
-                f"n_repertoires: expected at most {len(self._table)}, the number of rows of {self._table.path}, found "
+                f"n_repertoires: expected at most {len(table)}, the number of rows of {table.path}, found "
                 f"{self.n_repertoires}"
             )
-        if self._table is not None and self.positive_share != type(self).positive_share:
-            raise InputError(f"positive_share: {self._table.path} says which repertoires are positive")
+        if table is not None and self.positive_share != type(self).positive_share:
+            raise InputError(f"positive_share: {table.path} says which repertoires are positive")
 
     @cached_property
-    def _table(self) -> CarrierTable | None:
+    def _carrier_table(self) -> CarrierTable | None:
         return next((signal for signal in self.signals if isinstance(signal, CarrierTable)), None)
 
     def _check_shift(self, shift: GeneShift | None) -> None:
         """Raise InputError if the background has none of the V genes that are shifted."""
         if shift is None:
             return
-        drawn = self.background.draw(0, np.arange(_LOOKED_AT))
+        drawn = self.background.draw(0, np.arange(_N_CHECKED))
         if drawn.v_call is None:
             raise InputError("gene_shift: the background has no V genes")
         if not set(shift.v_genes) & set(drawn.v_call.vocabulary):
@@ -166,7 +167,9 @@ class Cohort:
 
     def repertoire_id(self, index: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
-        return f"repertoire_{index + 1:05d}" if self._table is None else self._table.repertoire_ids[index]
+        return (
+            f"repertoire_{index + 1:05d}" if self._carrier_table is None else self._carrier_table.repertoire_ids[index]
+        )
 
     def is_positive(self, index: int) -> bool:
         """Return whether a repertoire is positive.
@@ -174,9 +177,9 @@ class Cohort:
         If no table says it, positive repertoire k is one of those from k / share to (k + 1) / share, all equally
         likely. So the number of positive repertoires among the first ones is never far from their share.
         """
-        if self._table is not None:
-            return bool(self._table.positive[index])
-        share = Fraction(str(self.positive_share))
+        if self._carrier_table is not None:
+            return bool(self._carrier_table.is_positive[index])
+        share = Fraction(str(self.positive_share))  # exact, so that no bound is rounded
         if not share:
             return False
         k = int(index * share)  # the last one whose range begins at this index or before
@@ -195,7 +198,7 @@ class Cohort:
         if self.test_share:
             positive = np.array([self.is_positive(index) for index in range(self.n_repertoires)])
             for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
-                n_test_until = np.floor(np.arange(len(rows) + 1) * self.test_share + _SUM)
+                n_test_until = np.floor(np.arange(len(rows) + 1) * self.test_share + _ROUNDING)
                 is_test[rows] = np.diff(n_test_until) > 0
         return is_test
 
@@ -221,8 +224,8 @@ class Cohort:
     def size(self, index: int) -> int:
         """Return the number of sequences of a repertoire."""
         factor = self.batch.size_factor if self.batch is not None and self.is_of_second_batch(index) else 1.0
-        if self._table is not None:
-            return max(round(factor * int(self._table.sizes[index])), 1)
+        if self._carrier_table is not None:
+            return max(round(factor * int(self._carrier_table.sizes[index])), 1)
         key = self._derive_key(Stream.SIZES, index)
         for attempt in range(_MAX_TRIES):
             size = round(self.sizes.mean + self.sizes.sd * float(draw_standard_normals(key, np.array([attempt]))[0]))
@@ -267,14 +270,12 @@ class Cohort:
         rows = np.arange(self.size(index)) if rows is None else rows
         carries = self.find_carried_signals(index)
         drawn = self._draw_with_preferences(index, rows, carries)
-        motifs = [carries[i] for i in self._motif_signal_indices]
-        implants = self._implanter.implant(
-            self._derive_key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs
-        )
-        among_all = np.array([0, *(1 + np.array(self._motif_signal_indices, np.int64))], np.uint8)
-        drawn, implants = self._insert_clones(
-            index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
-        )
+        key, motifs_carried = self._derive_key(Stream.SIGNAL, index), [carries[i] for i in self._motif_signal_indices]
+        implants = self._implanter.implant(key, rows, drawn.residues, drawn.lengths, motifs_carried)
+        # the implanter counts signals of motifs only, the truth all signals, from 1; 0 is no signal
+        number_among_all = np.array([0, *(1 + i for i in self._motif_signal_indices)], np.uint8)
+        implants = implants._replace(signal=number_among_all[implants.signal])
+        drawn, implants = self._insert_clones(index, rows, carries, drawn, implants)
         return replace(drawn, counts=self._draw_counts(index, rows), witness=implants.signal), implants
 
     def draw_lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
@@ -342,7 +343,7 @@ class Cohort:
                     preferences.append(SequencePreference(key, signal.repertoire_strength, signal.k, signal.gene_share))
         if not preferences:
             return first
-        second = self._draw_shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
+        second = self._draw_shifted(index, rows + _PREFERENCE_DRAW * _ROWS_OF_DRAW)
         chosen = choose_second_draws(
             first, second, preferences, self._derive_key(Stream.DIFFUSE, len(self.signals), index), rows
         )
@@ -357,13 +358,13 @@ class Cohort:
         pools_carried = [carries[i] for i in self._clone_signal_indices]
         is_test = self.is_of_test_part(index)
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
-        carrying = np.flatnonzero(np.isin(rows, carried.rows))
+        replaced = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
-        row_of = order[np.searchsorted(carried.rows, rows[carrying], sorter=order)]
-        implants.signal[carrying] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[row_of]] + 1
-        implants.motif[carrying] = carried.clone[row_of] + sum(len(signal.motifs) for signal in self.motif_signals)
-        implants.start[carrying] = 0
-        return replace_rows(drawn, carrying, carried.sequences.take(row_of)), implants
+        clones = order[np.searchsorted(carried.rows, rows[replaced], sorter=order)]  # which of the carried clones
+        implants.signal[replaced] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[clones]] + 1
+        implants.motif[replaced] = carried.clone[clones] + sum(len(signal.motifs) for signal in self.motif_signals)
+        implants.start[replaced] = 0
+        return replace_rows(drawn, replaced, carried.sequences.take(clones)), implants
 
     def _draw_counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Return the count of each sequence, (n,), from a power law with a maximum."""
@@ -385,7 +386,7 @@ class Cohort:
             other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
             u = draw_uniforms(self._derive_key(Stream.GENE_SHIFT, index, draw), rows)
             again = np.flatnonzero(other & (u < shift.strength))
-            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (draw + 1) * _OTHER_ROWS))
+            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (draw + 1) * _ROWS_OF_DRAW))
         return drawn
 
     def _record_status(self, index: int, status: str) -> str:

@@ -98,9 +98,9 @@ class CarrierTable:
         return self._sheet.repertoire_ids
 
     @cached_property
-    def positive(self) -> NDArray[np.bool_]:
+    def is_positive(self) -> NDArray[np.bool_]:
         """Whether each repertoire is of the positive class."""
-        is_positive = []
+        positive = []
         for row, value in enumerate(self._read_column(self.status_column)):
             text = str(value).strip().lower()
             if text not in _POSITIVE | _NEGATIVE:
@@ -108,8 +108,8 @@ class CarrierTable:
                     f"{self.path}: {self.repertoire_ids[row]}: {self.status_column}: expected 1 or 0, true or false, "
                     f"positive or negative, found {value!r}"
                 )
-            is_positive.append(text in _POSITIVE)
-        return np.array(is_positive, np.bool_)
+            positive.append(text in _POSITIVE)
+        return np.array(positive, np.bool_)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:

@@ -52,12 +52,12 @@ __all__ = ["RecipeLikelihood"]
 _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
 _KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has
-_PSEUDO = 20.0  # sequences that a length and position borrows from all others
+_N_BORROWED = 20.0  # sequences that a length and position borrows from all others
 _LONGEST = 65  # one more than the largest number of residues of a sequence
 _MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
 _NODES = 40  # points of the numerical integral over the burden of a repertoire
-_LEAST = 1e-12  # smallest probability that counts
-_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
+_MIN_PROBABILITY = 1e-12  # smallest probability that counts
+_N_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
 _BLOCK = 4096  # sequences that a thread handles at a time
 
 
@@ -78,9 +78,9 @@ class RecipeLikelihood:
     def __init__(self, cohort: Cohort) -> None:
         self.check(cohort)
         self.cohort = cohort
-        self._sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
+        self._carried_sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
         motif_signal_indices = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
-        self._column = {i: column for column, i in enumerate(motif_signal_indices)}
+        self._motif_column = {i: column for column, i in enumerate(motif_signal_indices)}
         self._motifs = (
             _compile_motifs(cohort.motif_signals, self._residue_frequencies) if motif_signal_indices else None
         )
@@ -112,7 +112,7 @@ class RecipeLikelihood:
                     f"{cohort.name}: expected at most {_MAX_UNCERTAIN} signals that only a part of a class carries"
                 )
 
-    def log_ratio(self, sequences: Sequences, *, is_test: bool = False) -> float:
+    def compute_log_ratio(self, sequences: Sequences, *, is_test: bool = False) -> float:
         """Return log P(sequences | positive) - log P(sequences | negative).
 
         Parameters
@@ -123,22 +123,23 @@ class RecipeLikelihood:
             Whether the repertoire is of the cohort's test part.
         """
         # for each signal that has no motifs: the log-likelihood if it is carried, minus that if it is not
-        others = {
+        ratio_of_signal = {
             i: self._compute_clone_ratio(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
             else self._compute_preference_ratio(i, sequences)
             for i, signal in enumerate(self.cohort.signals)
-            if i not in self._column
+            if i not in self._motif_column
         }
         excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.compute_excess(sequences)
         rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
         log_likelihoods = {}
-        for status, sets in self._sets.items():
+        for status, sets in self._carried_sets.items():
             terms = []
             for probability, carried in sets:
-                columns = [self._column[i] for i in carried if i in self._column]
-                term = float(np.log1p(excess[:, columns] @ rates[columns]).sum())
-                terms.append(np.log(probability) + term + sum(others[i] for i in carried if i in others))
+                columns = [self._motif_column[i] for i in carried if i in self._motif_column]
+                of_motifs = float(np.log1p(excess[:, columns] @ rates[columns]).sum())
+                of_others = sum(ratio_of_signal[i] for i in carried if i in ratio_of_signal)
+                terms.append(np.log(probability) + of_motifs + of_others)
             log_likelihoods[status] = float(logsumexp(terms))
         return log_likelihoods["positive"] - log_likelihoods["negative"]
 
@@ -153,7 +154,8 @@ class RecipeLikelihood:
         background: Background = self.cohort.background
         if isinstance(background, IndependentBackground):
             counts = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
-            shares = (counts / counts.sum()).clip(_LEAST)  # a motif may have residues that the background lacks
+            # a motif may have residues that the background lacks
+            shares = (counts / counts.sum()).clip(_MIN_PROBABILITY)
             return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
         lengths = self._background_sequences.lengths
         position = np.arange(len(self._background_sequences.residues)) - np.repeat(
@@ -164,7 +166,7 @@ class RecipeLikelihood:
         code = cell[fits] * _N_LETTERS + self._background_sequences.residues[fits]
         counts_at = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
         overall = counts_at.sum(axis=(0, 1)) + 1.0
-        counts_at = counts_at + _PSEUDO * overall / overall.sum()
+        counts_at = counts_at + _N_BORROWED * overall / overall.sum()
         return np.asarray(counts_at / counts_at.sum(axis=2, keepdims=True))
 
     def _compute_clone_ratio(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
@@ -172,22 +174,18 @@ class RecipeLikelihood:
         pools = self.cohort.clone_pools
         assert pools is not None
         pool = pools.sources.index(signal)
-        names = pools.junctions[pools.first[pool] : pools.first[pool + 1]]
+        clones = slice(pools.offsets[pool], pools.offsets[pool + 1])
         present = set(sequences.decode())
-        is_present = np.array([name in present for name in names])
+        is_present = np.array([junction in present for junction in pools.junctions[clones]])
+        absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[clones])
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        absent_by_chance = np.exp(
-            -len(sequences) * self._clone_probabilities[pools.first[pool] : pools.first[pool + 1]]
-        )
         log_likelihoods = []
         for carries in (True, False):
             mean = signal.compute_mean_burden(carries, is_test=is_test)
             terms = []
             for z in nodes.tolist():
-                absent = (
-                    1 - signal.compute_incidences(pools.keys[pool], mean * signal.compute_burden_factor(z))
-                ) * absent_by_chance
-                absent = absent.clip(_LEAST, 1 - _LEAST)
+                incidences = signal.compute_incidences(pools.keys[pool], mean * signal.compute_burden_factor(z))
+                absent = ((1 - incidences) * absent_by_chance).clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
                 terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
             log_likelihoods.append(float(logsumexp(terms, b=weights)))
         return log_likelihoods[0] - log_likelihoods[1]
@@ -209,13 +207,13 @@ class RecipeLikelihood:
 
     @cached_property
     def _preference_factors(self) -> dict[int, tuple[Floats, Floats]]:
-        """Scores, and factors by which sequences with them become more frequent, (_GRID,), for each diffuse signal."""
+        """For each diffuse signal, scores and by which factors sequences with them become more frequent, (_N_GRID,)."""
         factors = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
                 scores = self.cohort.make_common_preference(i).score_sequences(self._background_sequences)
                 spread = scores.std()
-                grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _GRID)
+                grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _N_GRID)
                 # shares of the scores between each point of the grid and the next
                 shares = np.histogram(scores, np.append(grid, np.inf))[0] / len(scores)
                 middles = grid + (grid[1] - grid[0]) / 2
@@ -238,7 +236,7 @@ def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[i
             shares = [cohort.signals[i].prevalence for i in signal_indices]
             probability = np.prod([p if here else 1 - p for p, here in zip(shares, carries, strict=True)])
             sets.append((float(probability), tuple(i for i, here in zip(signal_indices, carries, strict=True) if here)))
-    return [(probability, carried) for probability, carried in sets if probability > _LEAST]
+    return [(probability, carried) for probability, carried in sets if probability > _MIN_PROBABILITY]
 
 
 class _Variants(NamedTuple):

@@ -195,7 +195,10 @@ class _Lanes(NamedTuple):
 def _begin_sequence(
     sequence_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
 ) -> bool:
-    """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane."""
+    """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane.
+
+    `sequence_key` is the key of its random numbers, and `row` its row in the residues and lengths.
+    """
     prefix, position = 0, 0
     token = _draw_token(prefixes.cumulated[0], sequence_key, 0)
     while token != BOUNDARY:
@@ -228,31 +231,32 @@ def _move_lane(lanes: _Lanes, source: int, to: int) -> None:
 def _fill_lanes(
     key: Any,
     rows: _Array,
-    following: int,
-    n: int,
+    next_row: int,
+    n_lanes: int,
     prefixes: Prefixes,
     lanes: _Lanes,
     residues: _Array,
     lengths: _Array,
 ) -> tuple[int, int]:
-    """Give the following rows to lanes, of n, that have ended, and to unused lanes; return the next row and the new n.
+    """Begin the next sequences in lanes whose sequence has ended, and in lanes that are not yet used.
 
-    If no rows are left, the last lanes replace those that have ended.
+    The first `n_lanes` lanes are used. If no rows are left, the last lanes replace those that have ended. Return the
+    row after those that were begun, and the new number of used lanes.
     """
     lane = 0
     while lane < _LANES:
-        if lane < n and lanes.rows[lane] >= 0:
+        if lane < n_lanes and lanes.rows[lane] >= 0:
             lane += 1
-        elif following < len(rows):
-            if _begin_sequence(draw_word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
-                n = max(n, lane + 1)
-            following += 1
-        elif lane < n:
-            n -= 1
-            _move_lane(lanes, n, lane)
+        elif next_row < len(rows):
+            if _begin_sequence(draw_word(key, rows[next_row]), next_row, prefixes, lanes, lane, residues, lengths):
+                n_lanes = max(n_lanes, lane + 1)
+            next_row += 1
+        elif lane < n_lanes:
+            n_lanes -= 1
+            _move_lane(lanes, n_lanes, lane)
         else:
             break
-    return following, n
+    return next_row, n_lanes
 
 
 @njit(**_EXACT)
@@ -276,16 +280,16 @@ def write_sequences(
     numbers = np.zeros((3, _LANES), np.int64)
     vectors = np.zeros((2, _LANES, H), _float)
     lanes = _Lanes(numbers[0], numbers[1], numbers[2], np.zeros(_LANES, np.uint64), vectors[0], vectors[1])
-    following, n = _fill_lanes(key, rows, 0, 0, prefixes, lanes, residues, lengths)
-    while n:
-        for s in range(n):
+    next_row, n_lanes = _fill_lanes(key, rows, 0, 0, prefixes, lanes, residues, lengths)
+    while n_lanes:
+        for s in range(n_lanes):
             gates[s] = weights.inputs[lanes.tokens[s]]
-        add_product(gates, lanes.states, weights.recurrent, n)
-        for s in range(n):
+        add_product(gates, lanes.states, weights.recurrent, n_lanes)
+        for s in range(n_lanes):
             _update_state(gates[s], lanes.states[s], lanes.cells[s])
             cumulated[s] = weights.bias
-        add_product(cumulated, lanes.states, weights.outputs, n)
-        for s in range(n):
+        add_product(cumulated, lanes.states, weights.outputs, n_lanes)
+        for s in range(n_lanes):
             _cumulate_weights(cumulated[s])
             token = _draw_token(cumulated[s], lanes.keys[s], lanes.positions[s])
             if token == BOUNDARY:
@@ -295,7 +299,7 @@ def write_sequences(
                 residues[lanes.rows[s], lanes.positions[s]] = token
                 lanes.tokens[s] = token
                 lanes.positions[s] += 1
-        following, n = _fill_lanes(key, rows, following, n, prefixes, lanes, residues, lengths)
+        next_row, n_lanes = _fill_lanes(key, rows, next_row, n_lanes, prefixes, lanes, residues, lengths)
 
 
 @njit(**_EXACT)

@@ -1,6 +1,6 @@
 """Find the sequences that hold a motif, as someone does who knows what was implanted (paper lines 8912-8931).
 
-Letters: N sequences, R residues, V forms of motifs, L positions.
+Letters: N sequences, R residues, V complete variants of motifs, L positions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
+from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif, Variant
 
 __all__ = ["Matches", "match_motifs"]
 
@@ -37,17 +37,17 @@ class Matches(NamedTuple):
     overlap: NDArray[np.uint8]
 
 
-class _Forms(NamedTuple):
-    """The forms of motifs that are searched, see `_list_complete_forms`.
+class _CompleteVariants(NamedTuple):
+    """The variants of motifs that are searched: those that lack no position but residues of gaps.
 
     Attributes
     ----------
     codes
-        Residues of each form, (V, L) uint8; `GAP` where any residue fits, and after its end.
+        Residues of each variant, (V, L) uint8; `GAP` where any residue fits, and after its end.
     sizes
-        Number of positions of each form, (V,).
+        Number of positions of each variant, (V,).
     n_letters
-        Number of positions of each form at which only one residue fits, (V,).
+        Number of positions of each variant at which only one residue fits, (V,).
     """
 
     codes: NDArray[np.uint8]
@@ -60,49 +60,43 @@ def match_motifs(
 ) -> Matches:
     """Search sequences, (R,) uint8 end to end and (N,) int64, for motifs; `inside`: without first and last residue."""
     matches = Matches(np.zeros(len(lengths), np.bool_), np.zeros(len(lengths), np.uint8))
-    forms, offsets = _arrange_forms(motifs), compute_offsets(lengths)
-    run_in_blocks(_match_forms, len(lengths), _BLOCK, residues, offsets, forms, int(inside), matches)
+    variants, offsets = _arrange_complete_variants(motifs), compute_offsets(lengths)
+    run_in_blocks(_match_variants, len(lengths), _BLOCK, residues, offsets, variants, int(inside), matches)
     return matches
 
 
-def _arrange_forms(motifs: Sequence[Motif]) -> _Forms:
-    forms = [codes for motif in motifs for codes in _list_complete_forms(motif)]
-    codes = np.full((len(forms), max(map(len, forms), default=1)), GAP, np.uint8)
-    for row, form in enumerate(forms):
-        codes[row, : len(form)] = form
+def _arrange_complete_variants(motifs: Sequence[Motif]) -> _CompleteVariants:
+    variants = [variant for motif in motifs for variant in _select_complete_variants(motif)]
+    codes = np.full((len(variants), max((len(variant.codes) for variant in variants), default=1)), GAP, np.uint8)
+    for row, variant in enumerate(variants):
+        codes[row, : len(variant.codes)] = variant.codes
     codes[codes == WILDCARD] = GAP
-    sizes = np.array([len(form) for form in forms], np.int64)
-    return _Forms(codes, sizes, (codes != GAP).sum(axis=1))
+    sizes = np.array([len(variant.codes) for variant in variants], np.int64)
+    return _CompleteVariants(codes, sizes, (codes != GAP).sum(axis=1))
 
 
-def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
-    """Return the codes of the forms of a motif that lack no position but residues of gaps."""
-    kept = [
-        {position for position, code in zip(v.positions, v.codes, strict=True) if code != GAP} for v in motif.variants
-    ]
-    complete = max(map(len, kept))
-    return [
-        variant.codes for variant, positions in zip(motif.variants, kept, strict=True) if len(positions) == complete
-    ]
+def _select_complete_variants(motif: Motif) -> list[Variant]:
+    n_positions = [sum(code != GAP for code in variant.codes) for variant in motif.variants]
+    return [variant for variant, n in zip(motif.variants, n_positions, strict=True) if n == max(n_positions)]
 
 
 @njit(nogil=True)
-def _match_forms(
+def _match_variants(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    forms: _Forms,
+    variants: _CompleteVariants,
     margin: int,
     matches: Matches,
 ) -> None:
     """Write the matches of the sequences from `first` to `stop`; the first and last `margin` residues do not count."""
     for n in range(first, stop):
-        for v in range(len(forms.sizes)):
-            size = forms.sizes[v]
+        for v in range(len(variants.sizes)):
+            size = variants.sizes[v]
             for start in range(offsets[n] + margin, offsets[n + 1] - margin - size + 1):
                 same = 0
                 for i in range(size):
-                    same += residues[start + i] == forms.codes[v, i]
+                    same += residues[start + i] == variants.codes[v, i]
                 matches.overlap[n] = max(matches.overlap[n], same)
-                matches.whole[n] |= same == forms.n_letters[v]
+                matches.whole[n] |= same == variants.n_letters[v]

@@ -184,17 +184,17 @@ def _convert_to_mapping(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else to_plain(value)
 
 
-def _build_object(kind: Any, value: Any, key: str) -> Any:
+def _build_object(expected_type: Any, value: Any, key: str) -> Any:
     """Return an object of a type, made from a value of YAML; messages name the value's key."""
-    if kind is Background:
+    if expected_type is Background:
         return _build_background(value, key)
-    if kind == Signal:
+    if expected_type == Signal:
         return _build_signal(value, key)
-    if kind is Motif and isinstance(value, str):
+    if expected_type is Motif and isinstance(value, str):
         return Motif(value)
-    if is_dataclass(kind):
-        return _build_dataclass(kind, value, key)
-    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(expected_type):
+        return _build_dataclass(expected_type, value, key)
+    origin, arguments = get_origin(expected_type), get_args(expected_type)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
@@ -213,29 +213,30 @@ def _build_object(kind: Any, value: Any, key: str) -> Any:
         names = [str(name) for name in value]
         built = _build_all((arguments[1], entry, f"{key}.{name}") for name, entry in value.items())
         return dict(zip(names, built, strict=True))
-    return _convert_value(kind, value, key)
+    return _convert_value(expected_type, value, key)
 
 
-def _convert_value(kind: type, value: Any, key: str) -> Any:
+def _convert_value(expected_type: type, value: Any, key: str) -> Any:
     """Return a plain value in the type of its field; raise InputError if it does not fit."""
     value = to_plain(value)
-    value = read_exponent(value) if kind is float else value
-    fits = isinstance(value, int | float) if kind is float else isinstance(value, str if kind is Path else kind)
-    if isinstance(value, bool) and kind is not bool:
-        fits = False
+    if expected_type is float:
+        value = read_exponent(value)
+    accepted: Any = {float: int | float, Path: str}.get(expected_type, expected_type)
+    fits = isinstance(value, accepted) and (expected_type is bool or not isinstance(value, bool))
     if not fits:
         names = {float: "a number", int: "a whole number", str: "text", bool: "true or false", Path: "a file"}
-        raise InputError(f"{key}: expected {names[kind]}, found {value!r}")
-    return kind(value)
+        raise InputError(f"{key}: expected {names[expected_type]}, found {value!r}")
+    return expected_type(value)
 
 
-def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
+def _build_dataclass(dataclass_type: Any, value: Any, key: str) -> Any:
     """Return a dataclass from a mapping; one error names all unknown, missing and invalid fields."""
     if not isinstance(value, Mapping):
         raise InputError(f"{key or 'recipe'}: expected names and values, found {value!r}")
-    types_of = get_type_hints(kind)
-    field_of = {field.name: field for field in fields(kind)}
-    names = [*field_of, "witness_rate"] if kind is Cohort else list(field_of)  # an override may have this name
+    types_of = get_type_hints(dataclass_type)
+    field_of = {field.name: field for field in fields(dataclass_type)}
+    # an override may be called witness_rate
+    names = [*field_of, "witness_rate"] if dataclass_type is Cohort else list(field_of)
     problems = [
         f"{_join_keys(key, name)}: no such key{suggest_nearest(str(name), names, _SUGGESTIONS)}"
         for name in value
@@ -246,15 +247,15 @@ def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
             problems.append(f"{_join_keys(key, name)}: is missing")
     given = [name for name in value if name in field_of]
     built = _build_all(((types_of[name], value[name], _join_keys(key, name)) for name in given), problems)
-    return kind(**dict(zip(given, built, strict=True)))
+    return dataclass_type(**dict(zip(given, built, strict=True)))
 
 
 def _build_all(values: Iterable[tuple[Any, Any, str]], problems: Sequence[str] = ()) -> list[Any]:
-    """Return the values made from (type, value, key); one error lists their problems and all earlier ones."""
+    """Return the objects made from (expected type, value, key); one error lists their problems and all earlier ones."""
     built, messages = [], list(problems)
-    for kind, value, key in values:
+    for expected_type, value, key in values:
         try:
-            built.append(_build_object(kind, value, key))
+            built.append(_build_object(expected_type, value, key))
         except InputError as error:  # noqa: PERF203 (all problems are wanted, not the first)
             messages.append(str(error))
     if messages:

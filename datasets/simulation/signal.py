@@ -33,7 +33,7 @@ _MOTIF, _VARIANT, _START, _OTHER_START, _IS_ALTERED, _ALTERED_POSITION, _NEW_RES
 _FIRST_WILDCARD = 16
 _FIRST_NOISE = 48
 
-_SUM = 1e-9
+_ROUNDING = 1e-9
 
 
 def check_share(signal: str, name: str, value: float) -> None:
@@ -90,7 +90,7 @@ class MotifSignal:
                     f"signal {self.name!r}: imgt_positions: expected positions of the CDR3, 105 to 117, and "
                     f"probabilities; found {name!r}: {probability}"
                 )
-        if sum(self.imgt_positions.values()) > 1 + _SUM:
+        if sum(self.imgt_positions.values()) > 1 + _ROUNDING:
             raise InputError(f"signal {self.name!r}: imgt_positions: expected at most 1 in total")
 
 
@@ -275,7 +275,7 @@ def _is_one_of(value: int, values: NDArray[np.int64]) -> bool:
 @njit(nogil=True)
 def _implant_motifs(
     first_row: int,
-    last_row: int,
+    stop_row: int,
     key: int,
     rows: NDArray[np.int64],
     sequences: _Sequences,
@@ -289,8 +289,8 @@ def _implant_motifs(
 
     Parameters
     ----------
-    first_row, last_row
-        Range of the sequences that are treated: from `first_row` to before `last_row`.
+    first_row, stop_row
+        Range of the sequences that are treated.
     key
         Key of the repertoire's signals.
     rows
@@ -305,7 +305,7 @@ def _implant_motifs(
         Truth about what was implanted; it is written.
     """
     residues, offsets = sequences.residues, sequences.offsets
-    for n in range(first_row, last_row):
+    for n in range(first_row, stop_row):
         u = draw_uniform(key, rows[n])
         if u >= bounds[-1]:
             continue
@@ -322,7 +322,7 @@ def _implant_motifs(
         )
         if start < 0:
             continue
-        altered = -1
+        altered = -1  # position in the pattern
         substitutions = tables.substitution_bounds[motif]
         if len(substitutions) and draw_uniform(witness_key, _IS_ALTERED) < tables.alteration_rates[motif]:
             position = _choose_index(substitutions, 0, len(substitutions), draw_uniform(witness_key, _ALTERED_POSITION))

@@ -56,17 +56,9 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
         If the file cannot be read, or a list holds something that is not a sequence.
     """
     from deeprc.datasets.container import is_container
-    from deeprc.datasets.linked_container import LinkedContainer, open_container
 
     if path.is_file() and is_container(path):
-        container = open_container(path)
-        if isinstance(container, LinkedContainer):
-            sequences = container.take(np.arange(container.repertoire_offsets[-1]))
-        else:
-            sequences = container.sequences
-        fit = sequences.lengths <= longest
-        fitting = sequences if fit.all() else sequences.take(np.flatnonzero(fit))
-        return Sequences.counted_once(fitting.residues, fitting.offsets).with_genes(fitting.genes)
+        return _count_once(_read_container(path, longest))
     header = read_header(path)
     if len(header.columns) == 1 and (_is_heading(header.columns[0]) or _is_sequence(header.columns[0])):
         return _read_list(header, longest)
@@ -82,8 +74,25 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     chains = sorted(filter(None, cleaned.loci))
     if len(chains) > 1:
         raise InputError(f"{path}: expected sequences of one chain as the background, found {', '.join(chains)}")
-    sequences = cleaned.sequences
+    return _count_once(cleaned.sequences)
+
+
+def _count_once(sequences: Sequences) -> Sequences:
+    """Return sequences with the count 1 each."""
     return Sequences.counted_once(sequences.residues, sequences.offsets).with_genes(sequences.genes)
+
+
+def _read_container(path: Path, longest: int) -> Sequences:
+    """Return the sequences of all repertoires of a container that are not too long."""
+    from deeprc.datasets.linked_container import LinkedContainer, open_container
+
+    container = open_container(path)
+    if isinstance(container, LinkedContainer):
+        sequences = container.take(np.arange(container.repertoire_offsets[-1]))
+    else:
+        sequences = container.sequences
+    is_kept = sequences.lengths <= longest
+    return sequences if is_kept.all() else sequences.take(np.flatnonzero(is_kept))
 
 
 def _is_heading(text: str) -> bool:
@@ -106,5 +115,5 @@ def _read_list(header: Header, longest: int) -> Sequences:
         text = texts.get_bytes(row - 1).decode("latin-1")
         row_number = find_row_number(header, row - 1)
         raise InputError(f"{header.path}: row {row_number}: expected an amino-acid sequence, found {text!r}")
-    fit = (lengths > 0) & (lengths <= longest)
-    return Sequences.counted_once(residues[np.repeat(fit, lengths)], compute_offsets(lengths[fit]))
+    is_kept = (lengths > 0) & (lengths <= longest)
+    return Sequences.counted_once(residues[np.repeat(is_kept, lengths)], compute_offsets(lengths[is_kept]))

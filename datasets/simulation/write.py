@@ -72,24 +72,24 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: CountFunction | None =
     with name_write_errors(folder), ExitStack() as stack:
         real_folder.parent.mkdir(parents=True, exist_ok=True)
         hidden = stack.enter_context(temporary_folder(real_folder))
-        partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
-        (partial / "repertoires").mkdir(parents=True)
+        unfinished = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
+        (unfinished / "repertoires").mkdir(parents=True)
         for index in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
             name = cohort.repertoire_id(index)
             table = _make_airr_table(cohort, name, *cohort.draw(index))
             packed = io.BytesIO()
             with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as file:
                 file.write(format_tsv(table, has_header=True))
-            (partial / "repertoires" / f"{name}.tsv.gz").write_bytes(packed.getvalue())
+            (unfinished / "repertoires" / f"{name}.tsv.gz").write_bytes(packed.getvalue())
             if progress is not None:
                 progress(index + 1, cohort.n_repertoires)
         rows = cohort.metadata()
         rows.insert(1, "filename", [f"{name}.tsv.gz" for name in rows["repertoire_id"]])
         text = rows.to_csv(sep="\t", index=False, lineterminator="\n")
-        (partial / "metadata.tsv").write_text(text, encoding="utf-8")
+        (unfinished / "metadata.tsv").write_text(text, encoding="utf-8")
         if real_folder.exists():
             real_folder.rmdir()  # it is empty
-        partial.rename(real_folder)
+        unfinished.rename(real_folder)
     return folder / "metadata.tsv"
 
 
@@ -111,19 +111,19 @@ def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Impl
     n = len(table)
     columns = {"sequence_id": pa.array([f"{name}.{row + 1}" for row in range(n)]), "productive": pa.repeat("T", n)}
     for field, calls in table.genes.items():
-        columns[field] = _look_up(calls.codes, calls.vocabulary)
+        columns[field] = _decode_names(calls.codes, calls.vocabulary)
     if table.j_call is not None:
-        columns["locus"] = _look_up(table.j_call.codes, [infer_locus(gene) for gene in table.j_call.vocabulary])
+        columns["locus"] = _decode_names(table.j_call.codes, [infer_locus(gene) for gene in table.j_call.vocabulary])
     columns["junction_aa"] = pa.array(table.decode(), pa.string())
     columns["duplicate_count"] = pa.array(table.counts)
     witness = implants.signal > 0
-    columns["signal"] = _look_up(implants.signal, ["", *(signal.name for signal in cohort.signals)])
-    columns["motif"] = _look_up(implants.motif, cohort.patterns, known=witness)
+    columns["signal"] = _decode_names(implants.signal, ["", *(signal.name for signal in cohort.signals)])
+    columns["motif"] = _decode_names(implants.motif, cohort.patterns, known=witness)
     columns["motif_start"] = pa.array(implants.start + 1, mask=~witness)
     return add_required_fields(pa.table(columns))
 
 
-def _look_up(
+def _decode_names(
     codes: NDArray[np.integer[Any]], names: Sequence[str], known: NDArray[np.bool_] | None = None
 ) -> pa.StringArray:
     """Return the name of each code, (n,); null where `known` is False."""

@@ -15,13 +15,13 @@ from deeprc.datasets.cache import digest_container, digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 
-__all__ = ["collect_read_columns", "digest_cohort", "digest_read_content", "is_class_of_deeprc", "make_job_key"]
+__all__ = ["collect_read_columns", "digest_cohort", "digest_read_content", "digest_values", "is_class_of_deeprc"]
 
 
-def make_job_key(*parts: Any) -> str:
+def digest_values(*values: Any) -> str:
     """Return a digest of values: JSON values, arrays, and other objects such as estimators."""
     return hashlib.blake2b(
-        json.dumps(parts, sort_keys=True, default=_make_canonical).encode(), digest_size=12
+        json.dumps(values, sort_keys=True, default=_make_canonical).encode(), digest_size=12
     ).hexdigest()
 
 
@@ -43,18 +43,18 @@ def digest_cohort(dataset: RepertoireDataset) -> str:
     container = dataset.container
     rows = dataset.repertoire_indices.tolist()
     if isinstance(container, StoredContainer):
-        return make_job_key(digest_container(container), rows)
+        return digest_values(digest_container(container), rows)
     from deeprc.datasets.simulation import SimulatedDataset
     from deeprc.datasets.simulation.recipe import cohort_to_mapping
 
     if isinstance(dataset, SimulatedDataset):
-        return make_job_key(cohort_to_mapping(dataset.cohort), rows)
-    return make_job_key(digest_with_genes(dataset))  # a table in memory
+        return digest_values(cohort_to_mapping(dataset.cohort), rows)
+    return digest_values(digest_with_genes(dataset))  # a table in memory
 
 
 def digest_read_content(dataset: RepertoireDataset, estimator: BaseEstimator) -> str:
     """Return a digest of the content of a cohort and of the columns of its sheet that a method reads."""
-    return make_job_key(digest_cohort(dataset), collect_read_columns(estimator, dataset.metadata))
+    return digest_values(digest_cohort(dataset), collect_read_columns(estimator, dataset.metadata))
 
 
 def collect_read_columns(estimator: BaseEstimator, metadata: pd.DataFrame) -> list[tuple[str, list[str]]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
+from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, group_by_path, remove_path_parameter
 from deeprc.calibration import compute_mean_and_sd
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -79,18 +79,18 @@ def cross_fit(
     n_folds = 1 + int(fold_of.max(initial=-1))
     if n_folds < 2 or not folds_have_both_classes(fold_of, y):
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
-    path = find_path_parameter(estimator)
+    path_parameter = find_path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
     for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         is_fitted, is_scored = fold_of != fold, fold_of == fold
-        for rows in _group_by_path(estimator, settings):
+        for rows in group_by_path(estimator, settings):
             model = apply_setting(estimator, remove_path_parameter(estimator, settings[rows[0]]))
             donors = None if groups is None else groups[is_fitted]
             X_fitted, y_fitted = X[is_fitted], y[is_fitted]
-            if path is None or path not in settings[rows[0]]:
+            if path_parameter is None or path_parameter not in settings[rows[0]]:
                 fold_scores = model.fit_uncalibrated(X_fitted, y_fitted, groups=donors).decision_function(X)[None]
             else:
-                values = [settings[row][path] for row in rows]
+                values = [settings[row][path_parameter] for row in rows]
                 fold_scores = model.decision_path(X_fitted, y_fitted, X, values, **pass_path_groups(model, donors))
             mean, sd = compute_mean_and_sd(fold_scores[:, is_fitted])
             scores[np.ix_(rows, is_scored)] = (fold_scores[:, is_scored] - mean) / sd
@@ -125,17 +125,3 @@ def folds_have_both_classes(fold_of: NDArray[np.int64], y: NDArray[np.int64]) ->
     table = np.zeros((2, 1 + int(fold_of.max(initial=0))), np.int64)
     np.add.at(table, (y, fold_of), 1)
     return bool(((table > 0) & (table < table.sum(axis=1, keepdims=True))).all())
-
-
-def _group_by_path(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
-    """Group the settings that differ only in the path parameter, and return the indices of each group's settings."""
-    path = find_path_parameter(estimator)
-    groups: list[tuple[Setting, list[int]]] = []
-    for index, setting in enumerate(settings):
-        shared = remove_path_parameter(estimator, setting)
-        members = next((known for other, known in groups if other == shared and path in setting), None)
-        if members is None:
-            groups.append((shared, [index]))
-        else:
-            members.append(index)
-    return [members for _, members in groups]

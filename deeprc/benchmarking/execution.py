@@ -6,12 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -22,6 +23,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import choose_scoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.strata import find_strata_columns
 from deeprc.jobs import HERE, Workers
 
@@ -98,11 +100,9 @@ class Execution(JobRunner):
         super().__init__(store, options.workers, progress)
         self.plan = plan
         self.scoring = choose_scoring(plan.folds.task.kind, plan.folds.task.classes)
-        self.failures: dict[str, str] = {}
-        self.failed_methods: set[str] = set()
-        searches = {(m.name, f): plan.make_search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
-        self.searches = searches
-        self.n_total = sum(map(len, searches.values())) + len(searches)
+        self.search_jobs = {(m.name, f): plan.make_search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
+        self.n_total = sum(map(len, self.search_jobs.values())) + len(self.search_jobs)
+        self._failed_methods: set[str] = set()
 
     def collect_result(
         self, title: str, cautions: Sequence[Caution], donors: Mapping[str, int] | None
@@ -111,20 +111,21 @@ class Execution(JobRunner):
 
         `cautions` are what is known of the cohort, and `donors` has the index of each repertoire's donor by its id.
         """
-        self._run_jobs([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
-        finals = {(name, fold): self._find_final_job(name, fold) for name, fold in self.searches}
-        without_search = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
-        jobs = [job for job in finals.values() if job is not None]
-        self.n_total -= len(finals) - len(jobs)  # a method whose search failed has no last job
-        # Jobs of methods without a search are first, so that the time left is known early.
-        self._run_jobs(sorted(jobs, key=lambda job: job.method not in without_search))
+        search_jobs = _interleave_jobs(self.search_jobs.values())
+        self.run(search_jobs)
+        final_jobs = self._plan_final_jobs()
+        self.n_total -= len(self.search_jobs) - len(final_jobs)  # a method whose search failed has no final job
+        # Jobs without a search are first, so that the time left is known early.
+        ordered_final_jobs = sorted(final_jobs, key=lambda job: bool(self.search_jobs[job.method, job.fold]))
+        self.run(ordered_final_jobs)
+        finished = [self.done[job.key] for job in final_jobs if "error" not in self.done[job.key][1]]
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
-            predictions=self._make_predictions_table(finals),
-            choices=self._make_choices_table(finals),
-            costs=self._make_costs_table(),
-            members=self._make_members_table(finals),
-            failures=self.failures,
+            predictions=_make_predictions_table(finished, self.scoring),
+            choices=_make_choices_table(finished, self.scoring),
+            costs=_make_costs_table(self.done.values()),
+            members=_make_members_table(finished),
+            failures=self._collect_failures([*search_jobs, *ordered_final_jobs]),
             n_folds=self.plan.n_folds,
             title=title,
             scoring=self.scoring,
@@ -140,12 +141,25 @@ class Execution(JobRunner):
         categories = find_strata_columns(metadata, self.plan.folds.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
-    def _run_jobs(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs that have no stored outcome, and note the first failure of each method."""
-        self.run(jobs)
-        for job in jobs:  # in the order of the jobs, not in that in which they ended
-            if "error" in self.done[job.key][1]:
-                self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
+    def _plan_final_jobs(self) -> list[Job]:
+        """Return the jobs that test the chosen settings, except where a search job of the method and fold failed."""
+        jobs = []
+        for method in self.plan.methods:
+            for fold in range(self.plan.n_folds):
+                outcomes = [self.done[job.key][1] for job in self.search_jobs[method.name, fold]]
+                if not any("error" in outcome for outcome in outcomes):
+                    setting = self.plan.choose_setting(method, fold, outcomes)
+                    jobs.append(self.plan.make_final_job(method, fold, setting))
+        return jobs
+
+    def _collect_failures(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Return the error of the first of the jobs that failed, by method."""
+        failures: dict[str, str] = {}
+        for job in jobs:
+            outcome = self.done[job.key][1]
+            if "error" in outcome:
+                failures.setdefault(job.method, f"fold {job.fold}: {outcome['error']}")
+        return failures
 
     def _is_usable(self, job: Job, outcome: Outcome) -> bool:
         """Return whether stored predictions are for the repertoires of the cohort."""
@@ -159,7 +173,7 @@ class Execution(JobRunner):
         seen = set()
         for job in jobs:
             setting = remove_path_parameter(job.estimator, job.settings[0])
-            key = make_job_key(job.method, setting)
+            key = digest_values(job.method, setting)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
                 try:
@@ -168,77 +182,55 @@ class Execution(JobRunner):
                     _logger.debug("%s: cannot be prepared: %s", job.method, error)
 
     def _note_failure(self, job: Job, error: str) -> None:
-        if job.method not in self.failed_methods:
-            self.failed_methods.add(job.method)
+        if job.method not in self._failed_methods:
+            self._failed_methods.add(job.method)
             _logger.warning("%s failed: fold %d: %s", job.method, job.fold, error)
 
-    def _find_final_job(self, name: str, fold: int) -> Job | None:
-        """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""
-        method = next(method for method in self.plan.methods if method.name == name)
-        jobs = self.searches[name, fold]
-        if not jobs:
-            return self.plan.make_final_job(method, fold, (self.plan.list_settings(method, fold) or [{}])[0])
-        outcomes = [self.done[job.key][1] for job in jobs]
-        if any("error" in outcome for outcome in outcomes):
-            return None
-        measure = self.scoring.measure_name
-        validated = [validation for outcome in outcomes for validation in outcome["validation"]]
-        value_of = {make_job_key(validation["setting"]): validation[measure] for validation in validated}
-        settings = self.plan.list_settings(method, fold)
-        best = max(settings, key=lambda setting: value_of[make_job_key(setting)])
-        return self.plan.make_final_job(method, fold, best)
 
-    def _iterate_outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
-        for job in finals.values():
-            if job is not None and "error" not in self.done[job.key][1]:
-                yield job, self.done[job.key][1]
-
-    def _make_predictions_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        """Return the test predictions of all finished jobs, one row per method, fold and repertoire."""
-        parts = [
-            pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
-            for job, outcome in self._iterate_outcomes(finals)
-        ]
-        columns = list(self.scoring.columns)
-        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
-
-    def _make_choices_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        names = [f"{part}_{self.scoring.measure_name}" for part in ("validation", "refit")]
-        rows = [
-            (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
-            for job, outcome in self._iterate_outcomes(finals)
-        ]
-        return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
-
-    def _make_members_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        """Return the table of what each member of a stack adds to the log-odds of each test repertoire, by fold."""
-        parts = [
-            pd.DataFrame(
-                {
-                    "method": job.method,
-                    "fold": job.fold,
-                    **{name: member[name] for name in ("member", "auc", "weight", "share", "intercept")},
-                    "repertoire_id": outcome["test"]["repertoire_id"],
-                    "contribution": member["contributions"],
-                }
-            )
-            for job, outcome in self._iterate_outcomes(finals)
-            for member in outcome["members"]
-        ]
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
-
-    def _make_costs_table(self) -> pd.DataFrame:
-        names = ["seconds", "cpu_seconds", "peak_memory_mb"]
-        rows = [
-            (job.method, job.fold, job.kind, *(outcome[name] for name in names))
-            for job, outcome in self.done.values()
-            if "error" not in outcome
-        ]
-        return pd.DataFrame(rows, columns=["method", "fold", "task", *names])
-
-
-def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
+def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[Job]:
     """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
-    job_lists = [list(group) for group in groups]
-    longest = max(map(len, job_lists), default=0)
-    return [[jobs[index] for jobs in job_lists if index < len(jobs)] for index in range(longest)]
+    return [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
+
+
+def _make_predictions_table(finished: Sequence[tuple[Job, Outcome]], scoring: Scoring) -> pd.DataFrame:
+    """Return the test predictions of all finished jobs, one row per method, fold and repertoire."""
+    parts = [pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]}) for job, outcome in finished]
+    columns = list(scoring.columns)
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _make_choices_table(finished: Sequence[tuple[Job, Outcome]], scoring: Scoring) -> pd.DataFrame:
+    names = [f"{part}_{scoring.measure_name}" for part in ("validation", "refit")]
+    rows = [
+        (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
+        for job, outcome in finished
+    ]
+    return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
+
+
+def _make_members_table(finished: Sequence[tuple[Job, Outcome]]) -> pd.DataFrame:
+    """Return the table of what each member of a stack adds to the log-odds of each test repertoire, by fold."""
+    parts = [
+        pd.DataFrame(
+            {
+                "method": job.method,
+                "fold": job.fold,
+                **{name: member[name] for name in ("member", "auc", "weight", "share", "intercept")},
+                "repertoire_id": outcome["test"]["repertoire_id"],
+                "contribution": member["contributions"],
+            }
+        )
+        for job, outcome in finished
+        for member in outcome["members"]
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
+
+
+def _make_costs_table(ended: Iterable[tuple[Job, Outcome]]) -> pd.DataFrame:
+    names = ["seconds", "cpu_seconds", "peak_memory_mb"]
+    rows = [
+        (job.method, job.fold, job.kind, *(outcome[name] for name in names))
+        for job, outcome in ended
+        if "error" not in outcome
+    ]
+    return pd.DataFrame(rows, columns=["method", "fold", "task", *names])

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.cohort_digest import digest_cohort, make_job_key
+from deeprc.benchmarking.cohort_digest import digest_cohort, digest_values
 from deeprc.benchmarking.execution import Execution, JobProgress
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import choose_methods, is_import_path, set_seed, split_names
@@ -249,7 +249,7 @@ def _make_header(
         "n_repertoires": int((plan.folds.fold_of >= 0).sum()),
         **(_describe_positive_class(plan) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
-        "folds": make_job_key(plan.folds.fold_of.tolist()),
+        "folds": digest_values(plan.folds.fold_of.tolist()),
         "seed": plan.seed,
         "methods": _describe_methods(plan),
     }

@@ -35,7 +35,7 @@ __all__ = [
 
 _FOLDER = "benchmark"
 _MAX_CHECKED = 100  # number of settings of a search space that are checked before anything is fitted
-_KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
+_SECTION_KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
 @dataclass(frozen=True)
@@ -109,27 +109,29 @@ def choose_methods(
     """
     task = task or Task("", "", "binary")
     estimators = estimators or {}
-    code_of = dict(_split_name_and_code(name) for name in names if is_import_path(name))
+    user_sections = [_split_section_and_path(name)[0] for name in names if is_import_path(name)]
     chosen_preset = _Preset.read(preset, task)
-    available = chosen_preset.list_methods(code_of)
-    chosen_preset.check_sections(available, [*names, *code_of, *estimators])
+    available = chosen_preset.list_methods(user_sections)
+    chosen_preset.check_sections(available, [*names, *user_sections, *estimators])
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
-    requested = [(name, given == "all") for given in names for name in (available if given == "all" else [given])]
-    for name, may_be_skipped in requested:
-        if name in chosen or name in estimators:
-            continue
-        method, reason = _make_method_if_usable(name, chosen_preset, available, dataset, task)
-        if method is not None and method.name in chosen and "=" in name:
-            raise InputError(f"`methods={name}`: there is a method {method.name!r} already; choose another name")
-        if reason is not None and not may_be_skipped:
-            raise InputError(f"`methods={name}`: {reason}")
-        if method is not None and reason is None:
-            chosen[name] = method
-        else:
-            skipped[name] = str(reason)
+    for given in names:
+        for name in available if given == "all" else [given]:
+            if name in chosen or name in estimators:
+                continue
+            method = _make_method_or_reason(name, chosen_preset, available, dataset, task)
+            if isinstance(method, Method):
+                if "=" in name and method.name in chosen:
+                    raise InputError(
+                        f"`methods={name}`: there is a method {method.name!r} already; choose another name"
+                    )
+                chosen[name] = method
+            elif given == "all":
+                skipped[name] = method
+            else:
+                raise InputError(f"`methods={name}`: {method}")
     for name, estimator in estimators.items():
-        chosen[name] = chosen_preset.complete(name, estimator)
+        chosen[name] = chosen_preset.make_method_of(estimator, name)
         reason = _explain_unfit_method(chosen[name], dataset, task)
         if reason is not None:
             raise InputError(f"method {name!r}: {reason}")
@@ -138,15 +140,15 @@ def choose_methods(
     return _make_names_unique(chosen), {name: why for name, why in skipped.items() if name not in chosen}
 
 
-def _make_method_if_usable(
+def _make_method_or_reason(
     name: str, preset: _Preset, available: Sequence[str], dataset: RepertoireDataset, task: Task
-) -> tuple[Method | None, str | None]:
-    """Return a method if it can predict the target, and the reason why it cannot be used, if there is one."""
+) -> Method | str:
+    """Return a method, or the reason why it cannot be used with a cohort and a target."""
     reason = explain_unfit_target(name, task)
     if reason is not None:
-        return None, reason
-    method = _set_sheet_columns(preset.make(name, available), dataset, task)
-    return method, _explain_unfit_method(method, dataset, task)
+        return reason
+    method = _set_sheet_columns(preset.make_method(name, available), dataset, task)
+    return _explain_unfit_method(method, dataset, task) or method
 
 
 def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
@@ -158,7 +160,7 @@ def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
         If there is no such method or preset, or the preset is wrong.
     """
     chosen_preset = _Preset.read(preset, Task("", "", "binary"))
-    return [chosen_preset.make(name, list(METHODS)) for name in names]
+    return [chosen_preset.make_method(name, list(METHODS)) for name in names]
 
 
 def _make_names_unique(chosen: Mapping[str, Method]) -> list[Method]:
@@ -211,7 +213,7 @@ class _Preset:
         else:
             raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(list_search_presets())}")
         if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
-            raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
+            raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_SECTION_KEYS))}")
         sections = {
             str(name): _select_section_for_kind(entry, f"{preset}: {name}", task) for name, entry in body.items()
         }
@@ -229,53 +231,51 @@ class _Preset:
                 advice = f"; a method of your own needs `methods={name}=module:Class`"
                 raise InputError(f"{self.source}: no method {name!r}{suggest_nearest(name, available) or advice}")
 
-    def make(self, name: str, available: Sequence[str]) -> Method:
+    def make_method(self, name: str, available: Sequence[str]) -> Method:
         """Return an unfitted method, without a check of a cohort; the available names are for messages."""
         if name in METHODS:
             return self._make_registered_method(name)
-        entry = self.sections.get(name, {})
         if is_import_path(name):
-            key, where = _split_name_and_code(name)
-            if self.sections.get(key, {}).get("estimator", where) != where:
-                raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
-            label = where.rpartition(":")[2] if key == where else key
-            return self.complete(label, _make_estimator(import_estimator_class(where), where), section=key)
+            key, path = _split_section_and_path(name)
+            if self.sections.get(key, {}).get("estimator", path) != path:
+                raise InputError(f"{self.source}: {key}.estimator: expected {path}, as `methods` says, or nothing")
+            class_name = path.rpartition(":")[2]
+            return self.make_method_of(_make_estimator(path), class_name if key == path else key, section=key)
         if name not in self.sections:
             hint = suggest_nearest(name, available) or "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
-        listed = entry.get("estimator")
-        if listed not in _list_method_classes():
-            if isinstance(listed, str) and ":" in listed:
-                reason = f"code is run only where the call names it: `methods={name}={listed}`"
+        path = self.sections[name].get("estimator")
+        if path not in _list_method_classes():
+            if isinstance(path, str) and is_import_path(path):
+                reason = f"code is run only where the call names it: `methods={name}={path}`"
                 raise InputError(f"{self.source}: {name}.estimator: {reason}")
-            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
-        return self.complete(name, _make_estimator(import_estimator_class(listed), listed))
+            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(path)}")
+        return self.make_method_of(_make_estimator(path), name)
 
     def _make_registered_method(self, name: str) -> Method:
         registered = METHODS[name]
-        label, where = registered.label, registered.estimator
+        label, path = registered.label, registered.estimator
         if self.task.kind == "regression":
-            label, where = registered.regressor_label or label, registered.regressor
-        estimator = apply_setting(import_estimator_class(where)(), dict(registered.fixed))
-        return _apply_preset_entry(
-            Method(name, label, estimator, kind=registered.kind), self.sections.get(name, {}), self.source
-        )
+            label, path = registered.regressor_label or label, registered.regressor
+        estimator = apply_setting(import_estimator_class(path)(), dict(registered.fixed))
+        method = Method(name, label, estimator, kind=registered.kind)
+        return _apply_section(method, self.sections.get(name, {}), self.source)
 
-    def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
-        """Return the method of another estimator, with the parameters, search space and label of its section."""
+    def make_method_of(self, estimator: BaseEstimator, name: str, *, section: str | None = None) -> Method:
+        """Return the method of an estimator that is not in `METHODS`; its section is called like it if not given."""
         needed = ("fit", "get_params", "set_params")
         if isinstance(estimator, type) or not all(hasattr(estimator, attribute) for attribute in needed):
             found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
             raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
-        return _apply_preset_entry(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
+        return _apply_section(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
 
 
-def _select_section_for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
+def _select_section_for_kind(section: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
     """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
-    for_regression = entry.get("regression", {})
+    for_regression = section.get("regression", {})
     if not isinstance(for_regression, Mapping):
         raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {for_regression!r}")
-    rest = {key: value for key, value in entry.items() if key != "regression"}
+    rest = {key: value for key, value in section.items() if key != "regression"}
     return {**rest, **for_regression} if task.kind == "regression" else rest
 
 
@@ -295,39 +295,41 @@ def is_import_path(name: str) -> bool:
     return ":" in name
 
 
-def _split_name_and_code(name: str) -> tuple[str, str]:
-    """Return the name of the preset's section, and the `module:Class`, from the name of another method."""
-    key, equals, where = name.partition("=")
-    return (key, where) if equals else (name, name)
+def _split_section_and_path(name: str) -> tuple[str, str]:
+    """Return the name of the preset's section, and the `module:Class`, from the name of a user's method."""
+    section, equals, path = name.partition("=")
+    return (section, path) if equals else (name, name)
 
 
-def _make_estimator(estimator_class: type[BaseEstimator], where: str) -> BaseEstimator:
+def _make_estimator(path: str) -> BaseEstimator:
+    """Return an unfitted estimator of the class `module:Class`."""
+    estimator_class = import_estimator_class(path)
     try:
         return estimator_class()
     except TypeError as error:
-        raise InputError(f"{where}: cannot be made without arguments: {error}") from error
+        raise InputError(f"{path}: cannot be made without arguments: {error}") from error
 
 
-def _apply_preset_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
+def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> Method:
     """Return a method with the fixed parameters, search space and label of its section in a preset."""
-    if not entry:
+    if not section:
         return method
     where = f"{source}: {method.name}"
-    unknown = sorted(set(entry) - _KEYS)
+    unknown = sorted(set(section) - _SECTION_KEYS)
     if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; expected some of {', '.join(sorted(_KEYS))}")
-    fixed = entry.get("fixed", {})
+        raise InputError(f"{where}: unknown key {unknown[0]!r}; expected some of {', '.join(sorted(_SECTION_KEYS))}")
+    fixed = section.get("fixed", {})
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
-    search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
+    search = parse_search(section.get("search", {}), trials=section.get("trials", 1), source=f"{where}.search")
     estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
-    for setting in search.list_settings([0])[:_MAX_CHECKED] or [{}]:
+    for setting in search.list_settings([0])[:_MAX_CHECKED]:
         candidate = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
         try:
             getattr(candidate, "check_parameters", lambda: None)()
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
-    return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
+    return replace(method, estimator=estimator, search=search, label=str(section.get("label", method.label)))
 
 
 def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task) -> str | None:
@@ -347,7 +349,7 @@ def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task
     return None
 
 
-def import_estimator_class(where: str) -> type[BaseEstimator]:
+def import_estimator_class(path: str) -> type[BaseEstimator]:
     """Import and return the class that `module:Class` names; the working directory is searched, too.
 
     Raises
@@ -355,20 +357,20 @@ def import_estimator_class(where: str) -> type[BaseEstimator]:
     InputError
         If there is no such class, or it is no scikit-learn estimator.
     """
-    module, _, name = where.partition(":")
-    if where not in _list_method_classes() and os.getcwd() not in sys.path:
+    module, _, name = path.partition(":")
+    if path not in _list_method_classes() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as Python does for scripts; worker processes do the same
     try:
         imported = importlib.import_module(module)
     except Exception as error:  # a user's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"{where}: cannot be imported: {reason}") from error
+        raise InputError(f"{path}: cannot be imported: {reason}") from error
     estimator_class: Any = getattr(imported, name, None)
     if estimator_class is None:
-        raise InputError(f"{where}: the module {module} has no {name!r}")
+        raise InputError(f"{path}: the module {module} has no {name!r}")
     is_class = isinstance(estimator_class, type)
     if not (is_class and hasattr(estimator_class, "fit") and hasattr(estimator_class, "get_params")):
-        raise InputError(f"{where}: expected a class with scikit-learn's fit and get_params")
+        raise InputError(f"{path}: expected a class with scikit-learn's fit and get_params")
     checked: type[BaseEstimator] = estimator_class
     return checked
 

@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,15 +18,16 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking.cohort_digest import (
     collect_read_columns,
     digest_read_content,
+    digest_values,
     is_class_of_deeprc,
-    make_job_key,
 )
-from deeprc.benchmarking.jobs import Job, can_be_refitted
+from deeprc.benchmarking.jobs import Job, Outcome, can_be_refitted
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
-from deeprc.benchmarking.search import Setting, remove_path_parameter
+from deeprc.benchmarking.search import Setting, group_by_path
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
+from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split, adjust_split
 from deeprc.versions import package_version
 
@@ -95,14 +97,24 @@ class NestedPlan:
         settings = self.list_settings(method, fold)
         if len(settings) < 2:
             return []
-        groups: dict[str, list[Setting]] = {}
-        for setting in settings:
-            groups.setdefault(make_job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
         return [
-            self._make_job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
-            for group in groups.values()
-            for start in range(0, len(group), _MAX_PATH)
+            self._make_job(method, fold, "search", tuple(settings[i] for i in path[start : start + _MAX_PATH]))
+            for path in group_by_path(method.estimator, settings)
+            for start in range(0, len(path), _MAX_PATH)
         ]
+
+    def choose_setting(self, method: Method, fold: int, outcomes: Sequence[Outcome]) -> Setting:
+        """Return the setting that is best on the validation fold, the first of equally good ones.
+
+        `outcomes` are those of the jobs of `make_search_jobs`.
+        """
+        settings = self.list_settings(method, fold)
+        if len(settings) == 1:
+            return settings[0]
+        measure = choose_scoring(self.folds.task.kind).measure_name
+        measured = [measurement for outcome in outcomes for measurement in outcome["validation"]]
+        value_of = {digest_values(measurement["setting"]): measurement[measure] for measurement in measured}
+        return max(settings, key=lambda setting: value_of[digest_values(setting)])
 
     def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
         """Return the job that fits a method with a setting and predicts `fold`, the test fold."""
@@ -131,7 +143,7 @@ class NestedPlan:
         read = collect_read_columns(method.estimator, self.dataset.metadata)
         division += (read,) if read else ()
         outcome = _name_outcome(method.estimator) if kind == "final" else kind
-        key = make_job_key(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
+        key = digest_values(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
             key=key,

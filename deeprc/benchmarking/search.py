@@ -11,10 +11,19 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["SearchSpace", "Setting", "apply_setting", "find_path_parameter", "parse_search", "remove_path_parameter"]
+__all__ = [
+    "SearchSpace",
+    "Setting",
+    "apply_setting",
+    "find_path_parameter",
+    "group_by_path",
+    "parse_search",
+    "remove_path_parameter",
+]
 
 Setting = dict[str, Any]
 
@@ -43,7 +52,7 @@ class SearchSpace:
     trials: int = 1
 
     def list_settings(self, seed: Sequence[int]) -> list[Setting]:
-        """Return the settings in their order of preference; the first of equally good ones is chosen.
+        """Return the different settings in their order of preference; the first of equally good ones is chosen.
 
         Parameters
         ----------
@@ -53,11 +62,11 @@ class SearchSpace:
         combinations = [
             dict(zip(self.lists, values, strict=True)) for values in itertools.product(*self.lists.values())
         ]
-        if not self.ranges:
-            return combinations
         rng = np.random.default_rng(seed)
-        draws = [{name: _draw_value(rng, *limits) for name, limits in self.ranges.items()} for _ in range(self.trials)]
-        return [{**combination, **draw} for combination in combinations for draw in draws]
+        n_draws = self.trials if self.ranges else 1
+        draws = [{name: _draw_value(rng, *limits) for name, limits in self.ranges.items()} for _ in range(n_draws)]
+        settings = [{**combination, **draw} for combination in combinations for draw in draws]
+        return list({repr(setting): setting for setting in settings}.values())  # integers may be drawn several times
 
 
 def _draw_value(rng: np.random.Generator, kind: str, low: float, high: float) -> float | int:
@@ -128,6 +137,19 @@ def remove_path_parameter(estimator: BaseEstimator, setting: Mapping[str, Any]) 
     """Return a setting without the parameter of the path; it is equal for all settings of one path."""
     path = find_path_parameter(estimator)
     return {name: value for name, value in setting.items() if name != path}
+
+
+def group_by_path(estimator: BaseEstimator, settings: Sequence[Setting]) -> list[list[int]]:
+    """Group the settings that one path fits together, and return the indices of each group's settings.
+
+    They differ only in the path parameter. A setting without this parameter is alone in its group.
+    """
+    path_parameter = find_path_parameter(estimator)
+    groups: dict[str, list[int]] = {}
+    for index, setting in enumerate(settings):
+        key = digest_values(remove_path_parameter(estimator, setting)) if path_parameter in setting else str(index)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
 
 
 def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:

@@ -29,14 +29,23 @@ class StoreKind(NamedTuple):
     """A kind of folder with outcomes: its name in words, the file with the settings, and the format of this file."""
 
     words: str
-    header: str
+    file_name: str
     format: str
 
 
 BENCHMARK = StoreKind("benchmark", "benchmark.yaml", FORMAT)
 POWER = StoreKind("power analysis", "power.yaml", "deeprc-power")
-_SAME = ("content", "target", "group_by", "adjust_for", "seed", "n_folds", "folds", "preset")
-"""Settings that all calls for one folder must share; a setting is listed before those that depend on it."""
+_SHARED_SETTINGS = {
+    "content": "the cohort's content",
+    "target": "target",
+    "group_by": "group_by",
+    "adjust_for": "adjust_for",
+    "seed": "seed",
+    "n_folds": "the number of folds",
+    "folds": "the assignment to folds",
+    "preset": "preset",
+}
+"""Settings that all calls for one folder must share, in words; a setting is listed before those that depend on it."""
 
 
 class ResultStore:
@@ -71,24 +80,15 @@ class ResultStore:
             check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-        for name in _SAME if earlier else ():
-            if earlier is not None and earlier.get(name) != header[name]:
-                was = "another one" if name in ("content", "folds") else repr(earlier.get(name))
-                described = {
-                    "content": "the cohort's content",
-                    "folds": "the assignment to folds",
-                    "n_folds": "the number of folds",
-                }.get(name, name)
-                raise InputError(
-                    f"{folder}: holds a {kind.words} in which {described} is {was}; choose another `output`"
-                )
+        else:
+            _check_shared_settings(folder, kind, earlier, header)
         methods = {**(earlier or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
             to_plain({"format": kind.format, "version": VERSION, **header, "methods": methods}),
             sort_keys=False,
             allow_unicode=True,
         )
-        write_text(folder / kind.header, text)
+        write_text(folder / kind.file_name, text)
 
     def get(self, job: Job) -> Outcome | None:
         """Return the outcome of a job; None if it has no file yet, or if the file does not fit the job."""
@@ -123,9 +123,19 @@ class ResultStore:
         return self.folder / "tasks" / name / f"fold-{job.fold}" / f"{job.kind}-{job.key}.json"
 
 
+def _check_shared_settings(
+    folder: Path, kind: StoreKind, earlier: Mapping[str, Any], header: Mapping[str, Any]
+) -> None:
+    """Raise InputError if the folder was begun with other settings."""
+    for name, words in _SHARED_SETTINGS.items():
+        if earlier.get(name) != header[name]:
+            was = "another one" if name in ("content", "folds") else repr(earlier.get(name))
+            raise InputError(f"{folder}: holds a {kind.words} in which {words} is {was}; choose another `output`")
+
+
 def holds_benchmark(folder: Path, kind: StoreKind = BENCHMARK) -> bool:
     """Return whether a folder has a benchmark, or is of another kind of folder with outcomes, finished or not."""
-    return (folder / kind.header).is_file()
+    return (folder / kind.file_name).is_file()
 
 
 def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
@@ -136,9 +146,9 @@ def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
     InputError
         If the folder has no benchmark, or one of another version.
     """
-    file = folder / kind.header
+    file = folder / kind.file_name
     if not file.exists():
-        raise InputError(f"{folder}: holds no {kind.words} (no {kind.header}); choose another `output`")
+        raise InputError(f"{folder}: holds no {kind.words} (no {kind.file_name}); choose another `output`")
     body: dict[str, Any] = validate(read_yaml(file), dict[str, Any], str(file))
     check_format((body.get("format"), body.get("version")), kind.format, VERSION, str(file))
     validate({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))

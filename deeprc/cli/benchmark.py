@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import adjust_option, jobs_option, seed_option
+from deeprc.cli.options import adjust_option, jobs_option, scheduler_option, seed_option
 from deeprc.cli.progress import show_counts
-from deeprc.cli.scheduler import scheduler_option
+from deeprc.cli.signals import show_how_to_continue
 
 __all__ = ["benchmark"]
 
@@ -96,28 +96,27 @@ def benchmark(
     from deeprc.benchmarking.harness import benchmark as compare
     from deeprc.benchmarking.methods import split_names
     from deeprc.benchmarking.options import BenchmarkOptions
-    from deeprc.errors import InputError, WriteError
+    from deeprc.errors import InputError
 
     if output is None:
         raise InputError("expected --output FOLDER")
     names = split_names(methods or ("all",))
     n_folds = int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds
     options = BenchmarkOptions(folds=n_folds, jobs=jobs, **others)
-    try:
-        with show_counts("jobs of the benchmark") as progress:
-            result = compare(
-                container,
-                target=target,
-                methods=names,
-                output=output,
-                options=options,
-                resume=resume,
-                progress=progress,
-            )
-    except (KeyboardInterrupt, SystemExit, WriteError):
-        if (Path(output) / "benchmark.yaml").exists():
-            click.echo("\nInterrupted. Continue with the same command and --resume.", err=True)
-        raise
+    advice = "Continue with the same command and --resume."
+    with (
+        show_how_to_continue(advice, Path(output) / "benchmark.yaml"),
+        show_counts("jobs of the benchmark") as progress,
+    ):
+        result = compare(
+            container,
+            target=target,
+            methods=names,
+            output=output,
+            options=options,
+            resume=resume,
+            progress=progress,
+        )
     click.echo(result.table)
     click.echo(f"Wrote {output}")
     if result.failures:

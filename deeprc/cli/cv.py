@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,15 @@ from deeprc.cli.options import (
     config_option,
     jobs_option,
     parse_folds,
+    scheduler_option,
     settings_argument,
     sketches_option,
     training_device_option,
 )
-from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
+from deeprc.cli.signals import show_how_to_continue
 from deeprc.cli.tables import format_cautions, format_metrics
-from deeprc.errors import InputError, WriteError
+from deeprc.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["cv"]
 
 _MAX_MOTIFS = 10
-
-
-@contextmanager
-def _show_how_to_continue(folder: str) -> Iterator[None]:
-    """Show how to continue if the user, the system or a full disk ends the command early."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, WriteError):
-        if (Path(folder) / "cv.yaml").exists():
-            click.echo("\nInterrupted. Run the same command again to continue.", err=True)
-        raise
 
 
 @click.command(cls=SettingsCommand)
@@ -127,7 +116,7 @@ def cv(
     if "=" in container:
         raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
     settings = load_config(config, overrides)
-    with _show_how_to_continue(output):
+    with show_how_to_continue("Run the same command again to continue.", Path(output) / "cv.yaml"):
         result = cross_validate(
             container,
             output,

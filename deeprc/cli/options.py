@@ -21,6 +21,7 @@ __all__ = [
     "jobs_option",
     "parse_folds",
     "reading_jobs_option",
+    "scheduler_option",
     "seed_option",
     "settings_argument",
     "sketches_option",
@@ -46,7 +47,7 @@ def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) 
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _check_no_options(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+def _check_settings(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
     """Return settings unchanged, after a check that each is KEY=VALUE, and none an option, such as `seed=3`."""
     from deeprc.settings import list_settings
 
@@ -108,10 +109,16 @@ reading_jobs_option = click.option(
     help="Number of processes, each of which reads one file at a time; 0: one per core.  [default: one per core, fewer"
     " for few files]",
 )
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run the jobs on the Dask cluster whose scheduler has this address, such as tcp://host:8786. Its workers must"
+    " find all files at the same paths.",
+)
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )
-settings_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", callback=_check_no_options)
+settings_argument = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", callback=_check_settings)
 training_device_option = click.option(
     "--device",
     default="auto",

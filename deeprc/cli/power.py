@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import jobs_option, seed_option
+from deeprc.cli.options import jobs_option, scheduler_option, seed_option
 from deeprc.cli.progress import show_counts
-from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["power"]
 
@@ -99,8 +98,7 @@ def power(
     given = {name: value for name, value in others.items() if value is not None}
     wrong = next((name for name in given if name in (_OF_COHORT if container is None else _OF_PLAN)), None)
     if wrong is not None:
-        option = {"n_draws": "draws", "n_permutations": "permutations"}.get(wrong, wrong).replace("_", "-")
-        raise InputError(f"--{option} {'needs' if container is None else 'cannot be combined with'} a CONTAINER")
+        raise InputError(f"`{wrong}` {'needs' if container is None else 'cannot be combined with'} a CONTAINER")
     if resume and output is None:
         raise InputError("--resume needs --output FOLDER")
     if output is not None:
@@ -158,7 +156,7 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
 
     missing = [name for name in ("repertoires", "depth", "witness_rate") if name not in given]
     if missing:
-        options_needed = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        options_needed = ", ".join(f"`{name}`" for name in missing)
         raise InputError(f"expected a CONTAINER, or {options_needed} of a planned study")
     n_cohorts = given.pop("cohorts", 2)
     study = PlannedStudy(n_repertoires=given.pop("repertoires"), n_folds=options.folds, **given)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.options import device_option
+from deeprc.cli.options import device_option, scheduler_option
 from deeprc.cli.paths import runs_and_container
-from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["predict"]
 

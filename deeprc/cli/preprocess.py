@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.options import reading_jobs_option
+from deeprc.cli.options import reading_jobs_option, scheduler_option
 from deeprc.cli.reading import reading_options
-from deeprc.cli.scheduler import scheduler_option
 from deeprc.datasets.options import ReadingOptions
 
 __all__ = ["preprocess"]

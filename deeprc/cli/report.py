@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.options import device_option, host_option
+from deeprc.cli.options import device_option, host_option, scheduler_option
 from deeprc.cli.paths import expand_runs, split_runs_and_container
-from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["report"]
 

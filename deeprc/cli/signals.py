@@ -13,12 +13,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from deeprc.errors import Terminated
+import click
 
-__all__ = ["handle_signals"]
+from deeprc.errors import Terminated, WriteError
+
+__all__ = ["handle_signals", "show_how_to_continue"]
 
 _TIMER_SECONDS = 0.1
 """Time between two checks of the timer, in seconds."""
@@ -103,3 +106,17 @@ def handle_signals() -> Iterator[None]:
         sys.unraisablehook = endings.hook
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def show_how_to_continue(advice: str, begun: Path | None = None) -> Iterator[None]:
+    """Show advice if the user, the system or a full disk ends the command early, and there is something to continue.
+
+    That is so if the file `begun` exists; None: always.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, WriteError):
+        if begun is None or begun.exists():
+            click.echo(f"\nInterrupted. {advice}", err=True)
+        raise

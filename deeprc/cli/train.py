@@ -22,6 +22,7 @@ from deeprc.cli.options import (
 )
 from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
+from deeprc.cli.signals import show_how_to_continue
 from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
 from deeprc.evaluation.parse_folds import parse_left_out_column
@@ -41,16 +42,14 @@ _N_FEATURES = 5  # number of features of the composition that are named
 
 
 @contextmanager
-def _show_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
-    """Show how to continue if the user, the system or a full disk ends the training early."""
+def _show_how_to_resume(folder: str) -> Iterator[None]:
+    """Show how to continue if the user, the system, a full disk or another rank ends the training of a run early."""
     from deeprc import ranks
 
     try:
         yield
     except (KeyboardInterrupt, SystemExit, WriteError, ranks.LostRank):
-        if several:
-            click.echo("\nInterrupted. Run the same command again to continue.", err=True)
-        elif ranks.is_main() and (Path(folder) / "config.yaml").exists():
+        if ranks.is_main() and (Path(folder) / "config.yaml").exists():
             click.echo(f"\nInterrupted. Continue with: deeprc train --resume {shlex.quote(folder)}", err=True)
         raise
 
@@ -291,7 +290,7 @@ def _train_several(
     if ranks.count_ranks() > 1:
         raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
     left_out = split["folds"] if isinstance(split["folds"], str) else None
-    with _show_how_to_resume(output, several=True):
+    with show_how_to_continue("Run the same command again to continue."):
         if left_out is None:
             plans = plan_validations(seed=seed, **split)
         else:

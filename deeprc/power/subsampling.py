@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deeprc.arrays import Integers
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.execution import JobProgress, JobRunner
 from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.methods import Method
@@ -86,7 +86,7 @@ class SubsampledPlan(NestedPlan):
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         job = super()._make_job(method, fold, kind, settings)
-        return job if self.share == 1 else replace(job, key=make_job_key(job.key, self.share, self.draw))
+        return job if self.share == 1 else replace(job, key=digest_values(job.key, self.share, self.draw))
 
 
 class Fit(NamedTuple):
@@ -115,20 +115,10 @@ def run_fits(
     runner.run([job for jobs in searches for job in jobs])
     finals = []
     for fit, jobs in zip(fits, searches, strict=True):
-        setting = _choose_setting(fit, [runner.done[job.key][1] for job in jobs])
+        setting = fit.plan.choose_setting(fit.method, fit.fold, [runner.done[job.key][1] for job in jobs])
         finals.append(fit.plan.make_final_job(fit.method, fit.fold, setting))
     runner.run(finals)
     return [runner.done[job.key][1] for job in finals]
-
-
-def _choose_setting(fit: Fit, outcomes: Sequence[Outcome]) -> Setting:
-    """Return the setting with the best validation AUC, the first of several equally good ones."""
-    settings = fit.plan.list_settings(fit.method, fit.fold) or [{}]
-    if not outcomes:
-        return settings[0]
-    validated = [validation for outcome in outcomes for validation in outcome["validation"]]
-    aucs = {make_job_key(validation["setting"]): validation["auc"] for validation in validated}
-    return max(settings, key=lambda setting: float(aucs[make_job_key(setting)]))
 
 
 def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
@@ -137,14 +127,14 @@ def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dic
     return {
         "deeprc": package_version("deeprc"),
         "cohort": str(plan.dataset.container.path),
-        "content": make_job_key([plan.content]),
+        "content": digest_values([plan.content]),
         "target": target,
         "group_by": options.group_by,
         "adjust_for": None,
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
         "n_folds": plan.n_folds,
-        "folds": make_job_key([plan.folds.fold_of.tolist()]),
+        "folds": digest_values([plan.folds.fold_of.tolist()]),
         "seed": options.seed,
         "methods": methods,
     }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.benchmarking.cohort_digest import make_job_key
+from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.jobs import (
     Job,
     RemainingTime,
@@ -77,15 +77,15 @@ def naive_auc(labels: Any, scores: Any) -> float:
 
 
 def test_keys_depend_on_content_only() -> None:
-    assert make_job_key("a", {"x": 1, "y": [2, None]}) == make_job_key("a", {"y": [2, None], "x": 1})
+    assert digest_values("a", {"x": 1, "y": [2, None]}) == digest_values("a", {"y": [2, None], "x": 1})
     others = [("a",), ("a", {}), ("b", {"x": 1}), ("a", {"x": 1}), ("a", {"x": 1.5}), ("a", {"x": "1"}), ("a", "x", 1)]
-    keys = [make_job_key(*parts) for parts in others]
+    keys = [digest_values(*parts) for parts in others]
     assert len(set(keys)) == len(keys)
     assert all(len(key) == 24 and set(key) <= set("0123456789abcdef") for key in keys)
     assert (
-        make_job_key(LogisticRegression(C=2))
-        == make_job_key(LogisticRegression(C=2))
-        != make_job_key(LogisticRegression(C=3))
+        digest_values(LogisticRegression(C=2))
+        == digest_values(LogisticRegression(C=2))
+        != digest_values(LogisticRegression(C=3))
     )
 
 
@@ -401,14 +401,14 @@ def test_a_key_tells_arrays_and_objects_apart(toys: ModuleType) -> None:
     weights = np.ones(5000)
     other = weights.copy()
     other[1500] = 0
-    assert make_job_key(weights) == make_job_key(weights.copy())
+    assert digest_values(weights) == digest_values(weights.copy())
     assert (
-        len({make_job_key(each) for each in (weights, other, weights.astype(np.float32), weights.reshape(50, 100))})
+        len({digest_values(each) for each in (weights, other, weights.astype(np.float32), weights.reshape(50, 100))})
         == 4
     )
-    assert make_job_key(toys.Noise(salt=1)) == make_job_key(toys.Noise(salt=1)) != make_job_key(toys.Noise(salt=2))
-    assert make_job_key(object()) == make_job_key(object())  # no address in it
-    assert make_job_key(np.float64(0.5)) == make_job_key(0.5)
+    assert digest_values(toys.Noise(salt=1)) == digest_values(toys.Noise(salt=1)) != digest_values(toys.Noise(salt=2))
+    assert digest_values(object()) == digest_values(object())  # no address in it
+    assert digest_values(np.float64(0.5)) == digest_values(0.5)
 
 
 def test_an_estimator_that_exits_is_a_failure(toys: ModuleType, make: Callable[..., Job]) -> None:

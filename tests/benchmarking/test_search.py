@@ -43,9 +43,20 @@ def test_from_and_to_are_both_included() -> None:
     assert parsed("k: {from: -1, to: 1.0}").list_settings([0]) == [{"k": -1}, {"k": 0}, {"k": 1}]
 
 
+def test_equal_settings_are_tried_once() -> None:
+    assert parsed("C: [1e-3, 1.0e-3, 1, 1.0, true]").list_settings([0]) == [
+        {"C": 0.001},
+        {"C": 1},
+        {"C": 1.0},
+        {"C": True},
+    ]
+    settings = parsed("{size: {integer: [1, 3]}, a: [x, y]}", trials=100).list_settings([0])
+    assert sorted((setting["a"], setting["size"]) for setting in settings) == list(itertools.product("xy", [1, 2, 3]))
+
+
 def test_numbers_that_yaml_takes_for_text() -> None:
-    found = [each["C"] for each in parsed("C: [1e-3, 1.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").list_settings([0])]
-    assert found == [0.001, 0.001, 200000.0, -500.0, "1e", "e3", "4mer", "1e-3x", "7"]
+    found = [each["C"] for each in parsed("C: [1e-3, 2.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").list_settings([0])]
+    assert found == [0.001, 0.002, 200000.0, -500.0, "1e", "e3", "4mer", "1e-3x", "7"]
     assert parsed("C: {integer: [1, 1e1]}").ranges["C"] == ("integer", 1, 10.0)
 
 

@@ -159,7 +159,7 @@ def _choose_folder_writer(
 def _check_are_runs(folders: Sequence[Path]) -> None:
     """Raise InputError if a folder is not a run."""
     for folder in folders:
-        if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
+        if any((folder / name).is_file() for name in ("power.tsv", POWER.file_name)):
             raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its figure is power.png")
         if folder.is_file() and is_container(folder):
             raise InputError(f"{folder}: is a container; expected a run before it: {_COMMAND}")

@@ -58,20 +58,20 @@ def test_a_few_tables_are_kept_whatever_the_number_of_orders(clones: CloneSet) -
     tables = CloneTables(clones, make)
     for order in ORDERS:
         for _ in range(2):  # the repertoires of a part follow each other
-            arrays, table = tables.get_arrays_and_table(part(order))
+            arrays, table = tables.get_sequences_and_table(part(order))
             assert table.codes == [order.index(NAMES[gene]) for gene in (0, 2, 3)]
             assert arrays.v.tolist() == [order.index(name) for name in NAMES]
     del table
     gc.collect()
     assert len(made) == len(ORDERS) == 12
     assert [table() is not None for table in made] == [False] * 4 + [True] * _MAX_TABLES
-    tables.get_arrays_and_table(part(ORDERS[4]))  # the oldest of those that are kept becomes the newest
+    tables.get_sequences_and_table(part(ORDERS[4]))  # the oldest of those that are kept becomes the newest
     assert len(made) == 12
-    tables.get_arrays_and_table(part(ORDERS[0]))
+    tables.get_sequences_and_table(part(ORDERS[0]))
     assert len(made) == 13
-    tables.get_arrays_and_table(part(ORDERS[4]))
+    tables.get_sequences_and_table(part(ORDERS[4]))
     assert len(made) == 13
-    tables.get_arrays_and_table(part(ORDERS[5]))
+    tables.get_sequences_and_table(part(ORDERS[5]))
     assert len(made) == 14
 
 

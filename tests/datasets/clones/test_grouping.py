@@ -33,14 +33,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 @pytest.mark.parametrize("genes", [False, True])
 @pytest.mark.parametrize("mask", [0, 1, 0x3, 0xC000000000000001, 2**64 - 1])
-@pytest.mark.parametrize("at_once", [1, 7, 50, 1 << 25])
+@pytest.mark.parametrize("max_hashes", [1, 7, 50, 1 << 25])
 def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
-    crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool, mask: int, at_once: int
+    crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool, mask: int, max_hashes: int
 ) -> None:
-    if at_once == 50:
+    if max_hashes == 50:
         monkeypatch.setattr(module, "_BLOCK", 9)  # several hash ranges in a pass
     rows = crowded.container.sequences.arrays(crowded.gene_fields if genes else [])
-    found = group_clones(rows, crowded.container.repertoire_offsets, at_once=at_once, mask=mask)
+    found = group_clones(rows, crowded.container.repertoire_offsets, max_hashes=max_hashes, mask=mask)
     expected = find_shared_clones(crowded, crowded.gene_fields if genes else [])
     for name, values in vars(found).items():
         np.testing.assert_array_equal(values, getattr(expected, name))
@@ -67,9 +67,9 @@ def test_a_simulated_cohort_has_the_clones_of_its_container(
     assert simulated.take_clones(rows).decode() == written.take_clones(rows).decode()
 
 
-@pytest.mark.parametrize("at_once", [1000, 40])
+@pytest.mark.parametrize("max_hashes", [1000, 40])
 def test_a_simulated_cohort_is_made_twice_if_its_hashes_fit_the_memory(
-    monkeypatch: pytest.MonkeyPatch, at_once: int
+    monkeypatch: pytest.MonkeyPatch, max_hashes: int
 ) -> None:
     monkeypatch.setattr(module, "_BLOCK", 9)
     made = 0
@@ -84,8 +84,8 @@ def test_a_simulated_cohort_is_made_twice_if_its_hashes_fit_the_memory(
     sequences = OnDemandSequences(SimulatedDataset(COHORT).container)
     n = sequences.bounds[-1]
     assert n % 9
-    group_clones(sequences, np.asarray(sequences.bounds), at_once=at_once)
-    n_passes = 1 if at_once >= n else math.ceil(math.ceil(n / 9) / (at_once // 9))
+    group_clones(sequences, np.asarray(sequences.bounds), max_hashes=max_hashes)
+    n_passes = 1 if max_hashes >= n else math.ceil(math.ceil(n / 9) / (max_hashes // 9))
     assert made == (1 + n_passes) * n
 
 

@@ -118,7 +118,7 @@ def test_more_neighbours_than_room(cohort: RepertoireDataset, monkeypatch: pytes
     clones = clones_of(cohort[0], 300, ())
     first = next(iter(find_neighbours(clones, cohort)))
     assert len(first.rows) > 1024  # the room grows several times
-    monkeypatch.setattr("deeprc.datasets.clones.neighbours._CAPACITY", 2)
+    monkeypatch.setattr("deeprc.datasets.clones.neighbours._FIRST_CAPACITY", 2)
     again = next(iter(find_neighbours(clones, cohort)))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert len(first.rows) == len(expected(cohort[0], clones))

@@ -216,11 +216,11 @@ def test_what_does_not_fit_into_memory_gets_more_hashes_at_once(
     size = len(sequences.residues) + 8 * len(sequences) + 2 * len(sequences) * len(fields)
     asked: list[int] = []
 
-    def group(*arguments: object, at_once: int) -> SharedClones:
-        asked.append(at_once)
-        return group_clones(*arguments, at_once=at_once)  # type: ignore[arg-type]
+    def group(*arguments: object, max_hashes: int) -> SharedClones:
+        asked.append(max_hashes)
+        return group_clones(*arguments, max_hashes=max_hashes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(shared, "AT_ONCE", 7)
+    monkeypatch.setattr(shared, "DEFAULT_MAX_HASHES", 7)
     monkeypatch.setattr(shared, "group_clones", group)
     found = []
     for available in (None, size, size - 1, 100):
