@@ -24,7 +24,7 @@ from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, make_sheet
 from deeprc.datasets.metadata import make_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.readers import Header, list_coded_columns, make_rows
+from deeprc.datasets.readers import Header, make_rows
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.errors import InputError, describe_missing_column
 
@@ -227,6 +227,6 @@ def _make_rows(chains: Any, cell_of_chain: NDArray[np.int64], donors: Categorica
     coded = {
         _CELL: Categorical(cell_of_chain.astype(np.int32), names_of_cells),
         _DONOR: donors.take(cell_of_chain),
-        **{name: extract_categorical(table, name) for name in list_coded_columns(layout) if name in fields},
+        **{name: extract_categorical(table, name) for name in layout.coded_columns if name in fields},
     }
     return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {names[row]!r}")

@@ -28,7 +28,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
 from deeprc.datasets.plan import NEVER, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output
-from deeprc.datasets.readers import Header, Layout, RawRows, list_coded_columns, make_rows, match_reader
+from deeprc.datasets.readers import Header, Layout, RawRows, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.repertoire_checks import (
     check_loci,
@@ -174,7 +174,7 @@ def from_frame(
         raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
     check_column_names(header, frame.column_names)
     texts = {name: extract_texts(frame, name) for name in layout.sequences.values()}
-    coded = {name: extract_categorical(frame, name) for name in list_coded_columns(layout)}
+    coded = {name: extract_categorical(frame, name) for name in layout.coded_columns}
     rows = make_rows(texts, coded, layout, lambda row: f"table: row {row}")
     assert rows.repertoire is not None
     if metadata is None:

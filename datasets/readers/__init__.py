@@ -25,7 +25,6 @@ from deeprc.datasets.readers.table import (
     COUNT_ONE,
     RawRows,
     find_repertoire_names,
-    list_coded_columns,
     make_rows,
     read_rows,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "Status",
     "choose_reader",
     "find_repertoire_names",
-    "list_coded_columns",
     "make_rows",
     "match_reader",
     "read_header",

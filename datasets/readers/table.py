@@ -30,7 +30,6 @@ __all__ = [
     "Locate",
     "RawRows",
     "find_repertoire_names",
-    "list_coded_columns",
     "make_rows",
     "read_rows",
 ]
@@ -115,7 +114,7 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
-    texts, coded = read_columns(header, list(layout.sequences.values()), list_coded_columns(layout))
+    texts, coded = read_columns(header, list(layout.sequences.values()), layout.coded_columns)
 
     def locate(row: int) -> str:
         return f"{header.path}: row {find_row_number(header, row)}"
@@ -150,13 +149,6 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
                 f"separator, because column {with_comma[0]!r} has a decimal comma ({with_comma[1]}); "
                 "write counts without separators, or the whole table with decimal points"
             )
-
-
-def list_coded_columns(layout: Layout) -> list[str]:
-    """Return the columns of a layout whose values repeat, which are all but the sequences."""
-    single_columns = [column for column in (layout.locus, layout.cell) if column is not None]
-    lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
-    return [*(column for columns in lists for column in columns), *single_columns]
 
 
 def make_rows(
