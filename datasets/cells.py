@@ -127,10 +127,9 @@ class CellChains:
             "repertoire_id": rows.repertoire.take(kept).names(),
             "junction_aa": [sequences.get_bytes(row).decode("latin-1").upper() for row in range(len(kept))],
         }
-        for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
-            if calls is not None:
-                stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
-                columns[name] = stored.take(calls.codes[kept]).names()
+        for name, calls in rows.genes.items():
+            stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
+            columns[name] = stored.take(calls.codes[kept]).names()
         return pd.DataFrame(columns)
 
 

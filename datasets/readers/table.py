@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.columns import factorize, find_first_rows, read_columns
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
 from deeprc.datasets.readers.text import decode_name, find_decimal_comma, find_row_number
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
@@ -104,6 +106,21 @@ class RawRows:
 
     def __len__(self) -> int:
         return len(self.sequences)
+
+    @property
+    def genes(self) -> dict[str, Categorical]:
+        """The columns of genes that the file has, by field: `v_call`, `j_call`."""
+        return {name: calls for name in GENE_FIELDS if (calls := getattr(self, name)) is not None}
+
+    def take(self, index: NDArray[np.int64]) -> RawRows:
+        """Return some of the rows, (n,), in this order; the vocabularies of the columns have only names that occur."""
+        changed: dict[str, Any] = {"sequences": self.sequences.take(index)}
+        for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
+            changed[name] = getattr(self, name)[index]
+        for name in (*GENE_FIELDS, "repertoire", "locus", "cell"):
+            column = getattr(self, name)
+            changed[name] = None if column is None else column.take(index).drop_unused()
+        return replace(self, **changed)
 
 
 def read_rows(header: Header, layout: Layout) -> RawRows:
