@@ -24,7 +24,7 @@ from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, make_sheet
 from deeprc.datasets.metadata import make_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.readers import Header, list_coded_columns, make_rows
+from deeprc.datasets.readers import Header, make_rows
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.errors import InputError, describe_missing_column
 
@@ -127,10 +127,9 @@ class CellChains:
             "repertoire_id": rows.repertoire.take(kept).names(),
             "junction_aa": [sequences.get_bytes(row).decode("latin-1").upper() for row in range(len(kept))],
         }
-        for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
-            if calls is not None:
-                stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
-                columns[name] = stored.take(calls.codes[kept]).names()
+        for name, calls in rows.genes.items():
+            stored = normalise_genes(calls.vocabulary, of_mice=name in file_facts.of_mice).stored
+            columns[name] = stored.take(calls.codes[kept]).names()
         return pd.DataFrame(columns)
 
 
@@ -227,6 +226,6 @@ def _make_rows(chains: Any, cell_of_chain: NDArray[np.int64], donors: Categorica
     coded = {
         _CELL: Categorical(cell_of_chain.astype(np.int32), names_of_cells),
         _DONOR: donors.take(cell_of_chain),
-        **{name: extract_categorical(table, name) for name in list_coded_columns(layout) if name in fields},
+        **{name: extract_categorical(table, name) for name in layout.coded_columns if name in fields},
     }
     return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {names[row]!r}")

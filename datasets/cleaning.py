@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, compute_offsets, encode_letters
-from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.drop_reasons import DROP_REASONS, IS_DROPPED, KEPT, OTHER_LOCUS, find_drop_reasons
 from deeprc.datasets.genes import GeneMapping, find_mouse_genes, infer_locus, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
@@ -143,7 +143,7 @@ def split_by_repertoire(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
     bounds = compute_offsets(np.bincount(column.codes, minlength=len(column.vocabulary)))
     for row in find_first_rows(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
-        yield column.vocabulary[code], _take_rows(rows, order[bounds[code] : bounds[code + 1]])
+        yield column.vocabulary[code], rows.take(order[bounds[code] : bounds[code + 1]])
 
 
 def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
@@ -157,9 +157,7 @@ def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
     InputError
         If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
-    mouse_columns = frozenset(
-        name for name, column in _collect_gene_columns(rows).items() if find_mouse_genes(column.vocabulary)
-    )
+    mouse_columns = frozenset(name for name, column in rows.genes.items() if find_mouse_genes(column.vocabulary))
     return FileFacts(_has_junctions_as_cdr3s(rows, path), mouse_columns)
 
 
@@ -201,10 +199,11 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
         Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
     cleaning = Cleaning() if cleaning is None else cleaning
-    examined = _examine_rows(rows, cleaning, examine_file(rows) if facts is None else facts)
-    rows, keep = examined.rows, examined.reason == KEPT
-    encoded = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge_equal_rows(rows, encoded, np.flatnonzero(keep), examined.genes, cleaning.merge)
+    facts = examine_file(rows) if facts is None else facts
+    examined = _examine_rows(rows, cleaning, facts)
+    keep = examined.reason == KEPT
+    sequences, n_capped = _merge_equal_rows(examined, cleaning.merge)
+    kinds = ["junction_aa", "cdr3_aa as junction_aa" if facts.cdr3s_are_junctions else "cdr3_aa", "junction"]
     is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
@@ -214,8 +213,8 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
         counts_from=_count_names(rows.count_sources, rows.count_source[keep]),
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
-        sequences_from=_count_names(examined.sequences_from, rows.kinds[keep]),
-        loci=_count_names(examined.loci, examined.locus_codes[is_receptor]),
+        sequences_from=_count_names(kinds, rows.kinds[keep]),
+        loci=_count_names(examined.loci.vocabulary, examined.loci.codes[is_receptor]),
         genes=examined.genes,
     )
 
@@ -226,88 +225,76 @@ def find_kept_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> tuple
     The parameters are those of `clean`.
     """
     examined = _examine_rows(rows, cleaning, facts)
-    kept = np.flatnonzero(examined.reason == KEPT)
-    return kept, examined.rows.sequences.take(kept)
+    return examined.kept, examined.rows.sequences.take(examined.kept)
 
 
 class _ExaminedRows(NamedTuple):
-    """Rows with whole junctions, residues, and the code of the drop reason of each row, (N,), with genes and loci."""
+    """N rows of a file with what was found about each of them, before any are dropped or merged.
+
+    Attributes
+    ----------
+    rows
+        Rows whose CDR3s are completed to junctions.
+    residues
+        Letters of the junctions as indices of amino acids, (R,).
+    reason
+        Index of the reason for which each row is dropped in `DROP_REASONS`, or `KEPT`, (N,).
+    genes
+        Translation of the gene names of the file, for `v_call` and `j_call`.
+    loci
+        Locus of each row; "" is an unknown one.
+    """
 
     rows: RawRows
     residues: NDArray[np.uint8]
     reason: NDArray[np.uint8]
     genes: dict[str, GeneMapping]
-    loci: list[str]
-    locus_codes: NDArray[np.int32]
-    sequences_from: list[str]
+    loci: Categorical
+
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """The indices of the n rows that are kept, (n,)."""
+        return np.flatnonzero(self.reason == KEPT)
 
 
 def _examine_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _ExaminedRows:
     """Complete junctions, translate gene names, and find the reason for which each row is dropped."""
     genes = {
-        name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
-        for name, column in _collect_gene_columns(rows).items()
+        name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice) for name, column in rows.genes.items()
     }
-    loci, locus_codes = _encode_loci(rows)
-    rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, facts.cdr3s_are_junctions)
+    loci = _find_loci(rows)
+    if not facts.cdr3s_are_junctions:
+        rows = _complete_junctions(rows, genes, loci)
     residues = encode_letters(rows.sequences.letters)
     reason = find_drop_reasons(rows, residues, min_length=cleaning.min_length, max_length=cleaning.max_length)
     if cleaning.locus is not None:
-        others = [code for code, name in enumerate(loci) if name not in ("", cleaning.locus)]
-        reason[(reason == KEPT) & np.isin(locus_codes, others)] = OTHER_LOCUS
-    return _ExaminedRows(rows, residues, reason, genes, loci, locus_codes, sequences_from)
+        others = [code for code, name in enumerate(loci.vocabulary) if name not in ("", cleaning.locus)]
+        reason[(reason == KEPT) & np.isin(loci.codes, others)] = OTHER_LOCUS
+    return _ExaminedRows(rows, residues, reason, genes, loci)
 
 
-def _collect_gene_columns(rows: RawRows) -> dict[str, Categorical]:
-    columns = {"v_call": rows.v_call, "j_call": rows.j_call}
-    return {name: column for name, column in columns.items() if column is not None}
-
-
-def _take_rows(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
-    """Return some of the rows."""
-    changed: dict[str, Any] = {"sequences": rows.sequences.take(index)}
-    for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
-        changed[name] = getattr(rows, name)[index]
-    for name in ("v_call", "j_call", "repertoire", "locus", "cell"):
-        column = getattr(rows, name)
-        changed[name] = None if column is None else column.take(index).drop_unused()
-    return replace(rows, **changed)
-
-
-def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the names of loci, "" the first, and the index of each row's locus among them, (N,).
+def _find_loci(rows: RawRows) -> Categorical:
+    """Return the locus of each row; "" is an unknown one.
 
     It is the locus that the file says, otherwise that of the J gene, otherwise that of the V gene: TRA and TRD share V
     genes.
     """
-    names = [""]
+    code_of = {"": 0}
     codes = np.zeros(len(rows), np.int32)
     for column, find_locus in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
-        if column is None:
-            continue
-        code_of_value = []
-        for value in column.vocabulary:
-            name = find_locus(value)
-            if name not in names:
-                names.append(name)
-            code_of_value.append(names.index(name))
-        if code_of_value:
-            codes = np.where(codes == 0, np.asarray(code_of_value, np.int32)[column.codes], codes)
-    return names, codes
+        if column is not None and column.vocabulary:
+            code_of_value = extend_vocabulary(code_of, map(find_locus, column.vocabulary)).astype(np.int32)
+            codes = np.where(codes == 0, code_of_value[column.codes], codes)
+    return Categorical(codes, tuple(code_of))
 
 
-def _complete_junctions(
-    rows: RawRows, genes: dict[str, GeneMapping], loci: list[str], locus_codes: NDArray[np.int32], are_junctions: bool
-) -> tuple[RawRows, list[str]]:
-    """Return the rows with CDR3s completed to junctions, and the name of each `SequenceKind` in the report."""
-    names = [kind.name.lower() for kind in SequenceKind]
+def _complete_junctions(rows: RawRows, genes: dict[str, GeneMapping], loci: Categorical) -> RawRows:
+    """Return the rows with CDR3s completed to junctions by the conserved residues, see `clean`."""
     lengths = rows.sequences.lengths
     is_cdr3 = (rows.kinds == SequenceKind.CDR3_AA) & (lengths > 0)
     if not is_cdr3.any():
-        return rows, names
-    if are_junctions:
-        return rows, ["cdr3_aa as junction_aa" if name == "cdr3_aa" else name for name in names]
-    ends = np.array([ord("W" if locus == "IGH" else "F") for locus in loci], np.uint8)[locus_codes]
+        return rows
+    ends = np.array([ord("W" if locus == "IGH" else "F") for locus in loci.vocabulary], np.uint8)[loci.codes]
     if rows.j_call is not None and rows.j_call.vocabulary:
         stored = genes["j_call"].stored
         letter_of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
@@ -321,48 +308,44 @@ def _complete_junctions(
     letters[from_file] = rows.sequences.letters
     letters[first] = _C
     letters[last] = ends[is_cdr3]
-    return replace(rows, sequences=RawTexts(letters, offsets)), names
+    return replace(rows, sequences=RawTexts(letters, offsets))
 
 
-def _merge_equal_rows(
-    rows: RawRows, encoded: Sequences, index: NDArray[np.int64], genes: dict[str, GeneMapping], merge: Merge
-) -> tuple[Sequences, int]:
-    """Return the kept rows as sequences, and the number of those whose sum of counts is too large to be stored.
-
-    `encoded` has all rows; `index` holds the indices of the kept ones, (n,).
-    """
-    counts: NDArray[Any] = rows.counts[index]
-    calls_or_none = {
-        name: _normalise_gene_calls(column, genes[name], index) for name, column in _collect_gene_columns(rows).items()
-    }
-    calls = {name: gene_calls for name, gene_calls in calls_or_none.items() if gene_calls is not None}
-    if rows.cell is not None:
-        counts = np.ones(len(index), np.int64)
-    chosen: NDArray[np.int64] | slice = slice(None)
-    if merge != "none" and len(index):
-        by: list[NDArray[Any]] = [call.codes for call in calls.values()] if merge == "genes" else []
+def _merge_equal_rows(examined: _ExaminedRows, merge: Merge) -> tuple[Sequences, int]:
+    """Return the kept rows as sequences, and the number of those whose sum of counts is too large to be stored."""
+    rows, kept = examined.rows, examined.kept
+    all_sequences = Sequences(examined.residues, rows.sequences.offsets, rows.counts)
+    genes = {}
+    for name, column in rows.genes.items():
+        calls = _normalise_gene_calls(column, examined.genes[name], kept)
+        if calls is not None:
+            genes[name] = calls
+    counts: NDArray[Any] = rows.counts[kept] if rows.cell is None else np.ones(len(kept), np.int64)
+    first = np.arange(len(kept))  # of the rows of each sequence, as an index in `kept`
+    if merge != "none" and len(kept):
+        by: list[NDArray[Any]] = [calls.codes for calls in genes.values()] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
-            first, _ = group_rows(encoded, index, [*by, _encode_cells(rows.cell, index)], counts)
-            counts = np.zeros(len(index), np.int64)
-            counts[first] = 1
-        chosen, counts = group_rows(encoded, index, by, counts)
-    merged = replace(encoded.take(index[chosen]), counts=np.minimum(counts, _MAX_COUNT).astype(np.uint32))
-    sequences = merged.with_genes({name: call.take(chosen) for name, call in calls.items()})
+            first_in_cell, _ = group_rows(all_sequences, kept, [*by, _encode_cells(rows.cell, kept)], counts)
+            counts = np.zeros(len(kept), np.int64)
+            counts[first_in_cell] = 1
+        first, counts = group_rows(all_sequences, kept, by, counts)
+    merged = replace(all_sequences.take(kept[first]), counts=np.minimum(counts, _MAX_COUNT).astype(np.uint32))
+    sequences = merged.with_genes({name: calls.take(first) for name, calls in genes.items()})
     return sequences, int((counts > _MAX_COUNT).sum())
 
 
-def _encode_cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a code of each row's cell, (n,), not negative; a row without a name of a cell is a cell of its own."""
-    codes = column.codes[index].astype(np.int64)
+def _encode_cells(column: Categorical, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a code of each kept row's cell, (n,), not negative; a row without a name of a cell is one of its own."""
+    codes = column.codes[kept].astype(np.int64)
     unnamed = np.array([not name for name in column.vocabulary], bool)[codes]
     return np.where(unnamed, len(column.vocabulary) + np.arange(len(codes)), codes)
 
 
-def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int64]) -> Categorical | None:
+def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, kept: NDArray[np.int64]) -> Categorical | None:
     """Return the gene names of the kept rows; None if none of them has a name."""
     if not mapping.stored.vocabulary:
         return None
-    calls = mapping.stored.take(column.codes[index]).drop_unused()
+    calls = mapping.stored.take(column.codes[kept]).drop_unused()
     if not any(calls.vocabulary):
         return None
     if len(calls.vocabulary) > _MAX_GENES:

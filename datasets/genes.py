@@ -21,11 +21,10 @@ The genes are those of `deeprc.datasets.gene_list`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -34,11 +33,9 @@ from deeprc.datasets.gene_list import GENE_LIST, RENAMED
 from deeprc.datasets.missing import MISSING_GENES, is_missing
 
 __all__ = [
-    "LEVELS",
     "LOCI",
     "GeneMapping",
     "GeneName",
-    "GeneRow",
     "Level",
     "find_mouse_genes",
     "infer_locus",
@@ -50,8 +47,6 @@ __all__ = [
 
 Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
 """Level of a name: one gene, one family, several of these (a tie), no gene, or a name that is not recognised."""
-
-LEVELS: tuple[Level, ...] = get_args(Level)
 
 LOCI = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL")
 
@@ -67,19 +62,11 @@ class GeneName(NamedTuple):
     locus
         One of `LOCI`, or "" if it is unknown or the names of a tie are of two loci.
     level
-        One of `LEVELS`.
+        What kind of name it is, see `Level`.
     """
 
     name: str
     locus: str
-    level: Level
-
-
-class GeneRow(NamedTuple):
-    """One row of the table of translated gene names."""
-
-    found: str
-    stored: str
     level: Level
 
 
@@ -91,24 +78,15 @@ class GeneMapping:
     ----------
     stored
         Name to store for each found name, (N,).
-    levels
-        Level of each found name, (N,).
-    rows
-        Table of the translation for people: each spelling once, without scores.
+    renamed
+        Names that are stored under another name: this one, by the found name without scores.
     mouse
         Found names that only mouse genes have: a sign that the file is not human.
     """
 
     stored: Categorical
-    levels: tuple[Level, ...]
-    rows: tuple[GeneRow, ...]
+    renamed: dict[str, str]
     mouse: tuple[str, ...]
-
-    @property
-    def counts(self) -> dict[Level, int]:
-        """The number of found names at each level."""
-        counts = Counter(self.levels)
-        return {level: counts[level] for level in LEVELS}
 
 
 @lru_cache(maxsize=1 << 14)  # the repertoires of a cohort share their names
@@ -150,12 +128,11 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
         ]
     vocabulary = tuple(sorted({gene.name for gene in genes}, key=_make_sort_key))
     position = {name: code for code, name in enumerate(vocabulary)}
-    spellings = (_SCORE.sub("", name.strip()) for name in names)
-    rows = {GeneRow(spelling, gene.name, gene.level) for spelling, gene in zip(spellings, genes, strict=True)}
+    found_and_stored = {(_SCORE.sub("", name.strip()), gene.name) for name, gene in zip(names, genes, strict=True)}
+    in_order = sorted(found_and_stored, key=lambda pair: (_make_sort_key(pair[0]), pair))
     return GeneMapping(
         stored=Categorical(np.array([position[gene.name] for gene in genes], np.int32), vocabulary),
-        levels=tuple(gene.level for gene in genes),
-        rows=tuple(sorted(rows, key=lambda row: (_make_sort_key(row.found), row))),
+        renamed={found: stored for found, stored in in_order if found != stored},
         mouse=mouse,
     )
 

@@ -71,10 +71,7 @@ class RepertoireReport:
             cleaned.sequences_from,
             cleaned.loci,
             locus,
-            {
-                name: {row.found: row.stored for row in mapping.rows if row.found != row.stored}
-                for name, mapping in cleaned.genes.items()
-            },
+            {name: mapping.renamed for name, mapping in cleaned.genes.items()},
         )
 
     @classmethod

@@ -134,11 +134,15 @@ class Layout:
         return {kind: name for kind, name in zip(SequenceKind, columns, strict=True) if name is not None}
 
     @property
+    def coded_columns(self) -> tuple[str, ...]:
+        """The columns whose values repeat, which are read as codes: all but the sequences."""
+        several = (*self.counts, *self.v_call, *self.j_call, *self.status, *self.repertoire)
+        return (*several, *(column for column in (self.locus, self.cell) if column is not None))
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are needed, each once."""
-        single_columns = (self.locus, self.cell)
-        lists = (self.sequences.values(), self.counts, self.v_call, self.j_call, self.status, self.repertoire)
-        return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, single_columns)]))
+        return tuple(dict.fromkeys((*self.sequences.values(), *self.coded_columns)))
 
     @property
     def kinds(self) -> tuple[str, ...]:

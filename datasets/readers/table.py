@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,9 @@ from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.columns import factorize, find_first_rows, read_columns
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
-from deeprc.datasets.readers.text import decode_name, find_decimal_comma, find_row_number
+from deeprc.datasets.readers.row_search import find_decimal_comma, find_row_number
+from deeprc.datasets.readers.text import decode_name
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
@@ -30,7 +33,6 @@ __all__ = [
     "Locate",
     "RawRows",
     "find_repertoire_names",
-    "list_coded_columns",
     "make_rows",
     "read_rows",
 ]
@@ -106,6 +108,21 @@ class RawRows:
     def __len__(self) -> int:
         return len(self.sequences)
 
+    @property
+    def genes(self) -> dict[str, Categorical]:
+        """The columns of genes that the file has, by field: `v_call`, `j_call`."""
+        return {name: calls for name in GENE_FIELDS if (calls := getattr(self, name)) is not None}
+
+    def take(self, index: NDArray[np.int64]) -> RawRows:
+        """Return some of the rows, (n,), in this order; the vocabularies of the columns have only names that occur."""
+        changed: dict[str, Any] = {"sequences": self.sequences.take(index)}
+        for name in ("kinds", "counts", "count_source", "count_rounded", "status"):
+            changed[name] = getattr(self, name)[index]
+        for name in (*GENE_FIELDS, "repertoire", "locus", "cell"):
+            column = getattr(self, name)
+            changed[name] = None if column is None else column.take(index).drop_unused()
+        return replace(self, **changed)
+
 
 def read_rows(header: Header, layout: Layout) -> RawRows:
     """Read the rows of one file, all of them, in the file's order.
@@ -115,7 +132,7 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
-    texts, coded = read_columns(header, list(layout.sequences.values()), list_coded_columns(layout))
+    texts, coded = read_columns(header, list(layout.sequences.values()), layout.coded_columns)
 
     def locate(row: int) -> str:
         return f"{header.path}: row {find_row_number(header, row)}"
@@ -152,13 +169,6 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
             )
 
 
-def list_coded_columns(layout: Layout) -> list[str]:
-    """Return the columns of a layout whose values repeat, which are all but the sequences."""
-    single_columns = [column for column in (layout.locus, layout.cell) if column is not None]
-    lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
-    return [*(column for columns in lists for column in columns), *single_columns]
-
-
 def make_rows(
     texts: Mapping[str, RawTexts], coded: Mapping[str, Categorical], layout: Layout, locate: Locate
 ) -> RawRows:
@@ -170,28 +180,35 @@ def make_rows(
         If a value cannot be used; the message names the row as `locate` does, and the column.
     """
     layout = _choose_counts_or_cells(coded, layout)
-    single_columns = {name: getattr(layout, name) for name in ("locus", "cell")}
-    columns = {name: (column,) for name, column in single_columns.items() if column is not None}
-    columns |= {name: listed for name in ("v_call", "j_call") if (listed := getattr(layout, name))}
-    n = len(next(iter(texts.values())))
     sequences, kinds = _select_sequences({kind: texts[column] for kind, column in layout.sequences.items()})
-    counts, source, rounded = _parse_counts(coded, layout, n, locate)
+    counts, count_source, count_rounded = _parse_counts(coded, layout, len(sequences), locate)
+    locus, cell = (
+        None if column is None else _choose_names([coded[column]], _clean_name)
+        for column in (layout.locus, layout.cell)
+    )
+    v_call, j_call = (
+        _choose_names([coded[column] for column in columns], _clean_gene) if columns else None
+        for columns in (layout.v_call, layout.j_call)
+    )
     repertoire_column, repertoire = find_repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
-    names = {name: _choose_names([coded[column] for column in names], name) for name, names in columns.items()}
-    for name, calls in {**names, "repertoire": repertoire}.items():
-        if calls is not None and name != "cell":
-            _check_names(calls, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
+    _check_names(locus, locate, layout.locus or "")
+    _check_names(v_call, locate, " or ".join(layout.v_call))
+    _check_names(j_call, locate, " or ".join(layout.j_call))
+    _check_names(repertoire, locate, repertoire_column)
     return RawRows(
-        sequences,
-        kinds,
-        counts,
-        (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
-        source,
-        rounded,
-        _choose_statuses(coded, layout, n, locate),
+        sequences=sequences,
+        kinds=kinds,
+        counts=counts,
+        count_sources=(*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
+        count_source=count_source,
+        count_rounded=count_rounded,
+        status=_choose_statuses(coded, layout, len(sequences), locate),
+        v_call=v_call,
+        j_call=j_call,
         repertoire=repertoire,
         repertoire_column=repertoire_column,
-        **names,
+        locus=locus,
+        cell=cell,
     )
 
 
@@ -199,12 +216,14 @@ def _choose_counts_or_cells(coded: Mapping[str, Categorical], layout: Layout) ->
     """Return a layout with a cell column without its counts if a row names a cell, otherwise without this column."""
     if layout.cell is None:
         return layout
-    cells = _choose_names([coded[layout.cell]], "cell")
-    is_named = any(cells.vocabulary[code] for code in np.unique(cells.codes).tolist())
-    return replace(layout, counts=()) if is_named else replace(layout, cell=None)
+    names_of_cells = _choose_names([coded[layout.cell]], _clean_name).vocabulary
+    return replace(layout, counts=()) if any(names_of_cells) else replace(layout, cell=None)
 
 
-def _check_names(names: Categorical, locate: Locate, column: str) -> None:
+def _check_names(names: Categorical | None, locate: Locate, column: str) -> None:
+    """Raise InputError if a name of a row, in the column that a message calls `column`, cannot be stored."""
+    if names is None:
+        return
     for code, name in enumerate(names.vocabulary):
         if len(name) > _MAX_LETTERS or CONTROL_CHARACTERS.search(name):
             expected = f"at most {_MAX_LETTERS:,} letters, and no control characters"
@@ -278,24 +297,21 @@ def find_repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[st
     It is the first column that is not empty, otherwise the first. No word means a missing name: `NA` is a name.
     """
     column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
-    return column, _choose_names([coded[column]], "repertoire")
+    return column, _choose_names([coded[column]], str.strip)
 
 
-def _choose_names(columns: Sequence[Categorical], field: str) -> Categorical:
-    """Return the name of each row: the first of the columns that is not missing, otherwise "".
+def _clean_name(value: str) -> str:
+    return "" if is_missing(value, MISSING_IN_TABLES) else value.strip()
 
-    `field` is the field of `RawRows`. If genes have scores, the name is that of the best genes, without scores.
-    """
 
-    def clean(value: str) -> str:
-        return "" if field != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
+def _clean_gene(value: str) -> str:
+    """Return the name of a gene; of genes with scores, those of the best ones, without scores."""
+    return select_best_hits(_clean_name(value))
 
-    def clean_gene(value: str) -> str:
-        return select_best_hits(clean(value))
 
-    cleaned = [
-        list(map(clean_gene if field in ("v_call", "j_call") else clean, column.vocabulary)) for column in columns
-    ]
+def _choose_names(columns: Sequence[Categorical], clean: Callable[[str], str]) -> Categorical:
+    """Return the name of each row: the first value of the columns that `clean` does not make empty, otherwise ""."""
+    cleaned = [list(map(clean, column.vocabulary)) for column in columns]
     vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
     position = {name: code for code, name in enumerate(vocabulary)}
     codes = np.zeros(len(columns[0]), np.int32)

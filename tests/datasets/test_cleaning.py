@@ -198,7 +198,7 @@ def test_gene_names_are_those_of_imgt():
     rows = rows_of(["CA", "CW"], v_call=["TCRBV06-02*01", "TCRBV06-02/06-03*01"])
     cleaned = clean(rows)
     assert cleaned.sequences.v_call.names().tolist() == ["TRBV6-2", "TRBV6-2,TRBV6-3"]
-    assert {row.found: row.stored for row in cleaned.genes["v_call"].rows} == {
+    assert cleaned.genes["v_call"].renamed == {
         "TCRBV06-02*01": "TRBV6-2",
         "TCRBV06-02/06-03*01": "TRBV6-2,TRBV6-3",
     }

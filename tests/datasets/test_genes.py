@@ -3,6 +3,8 @@
 import csv
 import gzip
 import io
+from collections import Counter
+from typing import get_args
 
 import numpy as np
 import openpyxl
@@ -13,10 +15,9 @@ from hypothesis import strategies as st
 from deeprc.datasets import genes
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.genes import (
-    LEVELS,
     LOCI,
     GeneName,
-    GeneRow,
+    Level,
     infer_locus,
     normalise_gene,
     normalise_genes,
@@ -179,6 +180,11 @@ CASES = [
 ]
 
 
+def count_levels(names):
+    """Return the number of names at each level that occurs."""
+    return Counter(normalise_gene(name).level for name in names)
+
+
 @pytest.mark.parametrize(("found", "stored", "level"), CASES)
 def test_a_name_becomes_what_was_written_by_hand(found, stored, level):
     name = normalise_gene(found)
@@ -231,7 +237,7 @@ def test_the_list_has_one_spelling_per_gene_and_no_gene_of_mice():
 @given(st.one_of(st.text(max_size=20), st.text("TCRIGBV0123456789-/*,()_ \u00b2", max_size=20)))
 def test_any_text_is_named_or_kept(text):
     name = normalise_gene(text)
-    assert name.level in LEVELS
+    assert name.level in get_args(Level)
     assert name.locus in ("", *LOCI)
     assert normalise_gene(name.name) == name
     if name.level == "unrecognised":
@@ -239,7 +245,7 @@ def test_any_text_is_named_or_kept(text):
 
 
 def test_a_number_of_any_length_is_no_error():
-    assert normalise_genes(["TRBV" + "9" * 5000, f"TRBV9({'9' * 5000})"]).counts["unrecognised"] == 1
+    assert count_levels(["TRBV" + "9" * 5000, f"TRBV9({'9' * 5000})"]) == {"gene": 1, "unrecognised": 1}
 
 
 @pytest.mark.parametrize(
@@ -299,32 +305,30 @@ def test_a_vocabulary_is_mapped_and_reported():
     found = ("", "TCRBV06-02*01", "TRBV6-2", "TCRBV10-01", "TCRBV06-02/06-03", "TRBV6", "unresolved", "mine")
     mapping = normalise_genes(found)
     assert mapping.stored.vocabulary == ("", "TRBV6", "TRBV6-2", "TRBV6-2,TRBV6-3", "TRBV10-1", "mine")
-    assert mapping.counts == {"gene": 3, "family": 1, "tie": 1, "unknown": 2, "unrecognised": 1}
-    assert list(mapping.counts) == list(LEVELS)
-    assert mapping.levels == ("unknown", "gene", "gene", "gene", "tie", "family", "unknown", "unrecognised")
+    assert count_levels(found) == {"gene": 3, "family": 1, "tie": 1, "unknown": 2, "unrecognised": 1}
     assert mapping.mouse == ()
-    assert set(mapping.rows) == {
-        GeneRow(name, normalise_gene(name).name, level) for name, level in zip(found, mapping.levels, strict=True)
+    assert mapping.renamed == {
+        "TCRBV06-02*01": "TRBV6-2",
+        "TCRBV06-02/06-03": "TRBV6-2,TRBV6-3",
+        "TCRBV10-01": "TRBV10-1",
+        "unresolved": "",
     }
+    assert list(mapping.renamed) == ["TCRBV06-02*01", "TCRBV06-02/06-03", "TCRBV10-01", "unresolved"]
     calls = Categorical(np.array([1, 2, 0, 6, 7], np.uint16), found)
     mapped = mapping.stored.take(calls.codes)
     assert mapped.names().tolist() == ["TRBV6-2", "TRBV6-2", "", "", "mine"]
 
 
-def test_the_table_of_what_was_mapped_leaves_scores_out():
+def test_the_renamed_genes_are_without_scores():
     mapping = normalise_genes(["TRBV9*00(20)", "TRBV9*00(30.5)", "TRBV9*00(20),TRBV2*00(20)"])
     assert mapping.stored.vocabulary == ("TRBV2,TRBV9", "TRBV9")
     assert mapping.stored.codes.tolist() == [1, 1, 0]
-    assert mapping.rows == (
-        GeneRow("TRBV9*00", "TRBV9", "gene"),
-        GeneRow("TRBV9*00,TRBV2*00", "TRBV2,TRBV9", "tie"),
-    )
+    assert mapping.renamed == {"TRBV9*00": "TRBV9", "TRBV9*00,TRBV2*00": "TRBV2,TRBV9"}
 
 
 def test_an_empty_vocabulary():
     mapping = normalise_genes([])
-    assert (mapping.stored.vocabulary, mapping.stored.codes.tolist(), mapping.rows) == ((), [], ())
-    assert set(mapping.counts.values()) == {0}
+    assert (mapping.stored.vocabulary, mapping.stored.codes.tolist(), mapping.renamed) == ((), [], {})
 
 
 def test_a_vocabulary_with_genes_of_mice_is_not_read_as_human():
@@ -333,7 +337,7 @@ def test_a_vocabulary_with_genes_of_mice_is_not_read_as_human():
     mouse = normalise_genes(["TCRBV13-01", "TCRBV13-02*01", "TCRBV20-01", "TRBV19", "unresolved"])
     assert mouse.stored.vocabulary == ("", "TCRBV13-01", "TCRBV13-02*01", "TCRBV20-01", "TRBV19")
     assert mouse.mouse == ("TCRBV13-02*01",)
-    assert mouse.counts["unrecognised"] == 3
+    assert mouse.renamed == {"unresolved": ""}
 
 
 def names_of(path, columns):
@@ -373,8 +377,9 @@ def test_every_name_of_real_exports_is_recognised(real_data, name):
     columns, levels = REAL[name]
     names = names_of(real_data / name, columns.split("," if "," in columns else " "))
     mapping = normalise_genes(sorted(names))
-    assert [row for row in mapping.rows if row.level == "unrecognised"] == []
-    assert tuple(mapping.counts[level] for level in LEVELS[:4]) == levels
+    counts = count_levels(names)
+    assert counts["unrecognised"] == 0
+    assert tuple(counts[level] for level in ("gene", "family", "tie", "unknown")) == levels
     assert mapping.mouse == ()
 
 
@@ -383,14 +388,14 @@ def test_names_that_a_test_file_made_up_are_kept(real_data):
     assert names == {"TRAV1-69*10", "TRAV3-33*06", "TRAV3-49*03", "TRAV5-51*01"}  # genes of IGH, renamed
     mapping = normalise_genes(sorted(names))
     assert set(mapping.stored.vocabulary) == names
-    assert mapping.counts["unrecognised"] == 4
+    assert count_levels(names) == {"unrecognised": 4}
 
 
 def test_the_genes_of_the_cmv_associated_sequences(real_data):
     sheet = openpyxl.load_workbook(real_data / "emerson2017" / "ng.3822-S3.xlsx").worksheets[0]
     rows = [row for row in sheet.iter_rows(min_row=2, values_only=True) if row[0]]
-    v_calls = normalise_genes(sorted({row[0] for row in rows}))
-    assert v_calls.counts == {"gene": 34, "family": 4, "tie": 0, "unknown": 0, "unrecognised": 0}
-    families = [row.stored for row in v_calls.rows if row.level == "family"]
-    assert families == ["TRBV3", "TRBV12", "TRBV20", "TRBV24"]
+    v_calls = {row[0] for row in rows}
+    assert count_levels(v_calls) == {"gene": 34, "family": 4}
+    families = {gene.name for gene in map(normalise_gene, v_calls) if gene.level == "family"}
+    assert families == {"TRBV3", "TRBV12", "TRBV20", "TRBV24"}
     assert {infer_locus(gene) for row in rows for gene in (row[0], row[2])} == {"TRB"}
