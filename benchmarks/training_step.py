@@ -60,7 +60,7 @@ def main(
                 runs = {name: make_update(one, dense=name == "dense") for name, one in trainers.items()}
                 runs["published"] = make_published_update(dataset, encode_status(dataset), n_kernels, where)
                 median = alternate(runs, where, seconds=seconds)
-                drawn = trainers["ours"].draw_batch(0).sequences.n_sequences
+                drawn = trainers["ours"].batches.draw(0).sequences.n_sequences
                 rows.append(
                     {
                         "kernels": n_kernels,
@@ -103,9 +103,9 @@ def time_parts(one: Trainer) -> dict[str, float]:
     """Return the milliseconds of the parts of an update, measured separately."""
     network, settings = one.network, one.config.training
     numbers = count()
-    batch = one.draw_batch(0)
+    batch = one.batches.draw(0)
     functions = {
-        "draw_ms": lambda: one.draw_batch(next(numbers)),
+        "draw_ms": lambda: one.batches.draw(next(numbers)),
         "convolve_ms": torch.no_grad()(lambda: network.embedding(batch.sequences)),
         "score_ms": lambda: network.compute_logits(batch),
         "optimiser_ms": lambda: one.step.optimizer.step(),

@@ -31,7 +31,7 @@ from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_r
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
-from deeprc.evaluation.strata import compute_auc_within_strata
+from deeprc.evaluation.strata import compute_stratified_auc
 from deeprc.files import write_text
 from deeprc.notebook_html import render_details, render_interval, render_table
 
@@ -148,9 +148,7 @@ class BenchmarkResult:
                 values = [value_of.get(name) for name in ids]
                 donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
                 label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
-                aucs_within = compute_auc_within_strata(
-                    column, values, label, score, donors, folds=rows["fold"].tolist()
-                )
+                aucs_within = compute_stratified_auc(column, values, label, score, donors, folds=rows["fold"].tolist())
                 if aucs_within is not None:
                     method_texts.append(f"{method.label} {aucs_within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
                     details[method.name] = aucs_within.to_dict()

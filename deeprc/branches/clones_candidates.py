@@ -33,9 +33,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [
     "NO_MATCH",
-    "CandidatesByFold",
     "ChosenMatches",
     "CloneCandidates",
+    "SearchCandidates",
     "choose_final_matches",
     "compute_content_order",
     "count_held_out_matches",
@@ -100,14 +100,34 @@ class CloneCandidates:
     neighbours: Integers
 
 
-@dataclass(frozen=True)
-class CandidatesByFold:
-    """The candidates with the data of one search, by fold.
+class CarrierSums(NamedTuple):
+    """Sums over the carriers of each candidate, by match and fold, (2, J, F) each.
 
     Attributes
     ----------
-    candidates, search
-        Candidates, and one of their searches.
+    label_sums
+        Sum of the labels of the carriers.
+    n_carriers, n_different
+        Number of carriers: as often as each counts (`CountedUnits.weight`), and each once.
+    """
+
+    label_sums: Integers
+    n_carriers: Integers
+    n_different: Integers
+
+    def sum_folds(self, is_summed: NDArray[np.bool_]) -> CarrierSums:
+        """Return the sums over some of the folds, (2, J) each."""
+        return CarrierSums(*(by_fold[..., is_summed].sum(axis=2) for by_fold in self))
+
+
+@dataclass(frozen=True)
+class SearchCandidates:
+    """The candidates with the data of one search.
+
+    Attributes
+    ----------
+    all_searches, search
+        Candidates of all searches, and one of these.
     levels
         Levels of the search, see `CloneCandidates.levels`, (S + 1,).
     left_out
@@ -117,25 +137,24 @@ class CandidatesByFold:
     carried
         Candidates that each of these repertoires carries.
     sums
-        Sums over the carriers of each candidate, by match and fold: sum of labels, number of all and of different
-        carriers, (2, 3, J, F).
+        Sums over the carriers of each candidate, by match and fold.
     """
 
-    candidates: CloneCandidates
+    all_searches: CloneCandidates
     search: CloneSearch
     levels: Floats
     left_out: NDArray[np.bool_]
     repertoires: FoldedRepertoires
     carried: CarriedCandidates
-    sums: Integers
+    sums: CarrierSums
 
     @classmethod
-    def of(cls, candidates: CloneCandidates, search: CloneSearch, levels: Floats) -> CandidatesByFold:
+    def of(cls, candidates: CloneCandidates, search: CloneSearch, levels: Floats) -> SearchCandidates:
         """Return the candidates with the data of one of their searches."""
         repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
         rows = np.unique(search.dataset.repertoire_indices)  # of the D different repertoires
         carried = candidates.carried.of_repertoires(np.searchsorted(candidates.rows, rows))
-        sums = np.zeros((2, 3, len(candidates.clones), search.n_folds), np.int64)
+        sums = CarrierSums(*np.zeros((3, 2, len(candidates.clones), search.n_folds), np.int64))
         _sum_by_fold(carried, np.argsort(repertoires.unit, kind="stable"), repertoires, sums)
         return cls(candidates, search, levels, _mark_left_out(search), repertoires, carried, sums)
 
@@ -238,64 +257,72 @@ def _list_neighbours(clones: CloneSet) -> tuple[Integers, Integers]:
     return compute_offsets(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
 
 
-def count_held_out_matches(by_fold: CandidatesByFold, thresholds: Sequence[float]) -> Integers:
+def count_held_out_matches(candidates: SearchCandidates, thresholds: Sequence[float]) -> Integers:
     """Return the number of retrieved candidates in each repertoire, (T, B, F + 1).
 
     The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
 
     Parameters
     ----------
-    by_fold
+    candidates
         Candidates with the data of one search.
     thresholds
         Largest p-values of a candidate, descending, (T,).
     """
-    repertoires, selections = by_fold.repertoires, Selections.of(by_fold.search.n_folds)
-    counts = np.zeros((len(repertoires.fold), by_fold.search.n_folds + 1, len(thresholds)), np.int64)
+    repertoires, selections = candidates.repertoires, Selections.of(candidates.search.n_folds)
+    counts = np.zeros((len(repertoires.fold), candidates.search.n_folds + 1, len(thresholds)), np.int64)
     for selection in range(len(selections.left_out)):
-        chosen = _choose_matches(by_fold, selection)
-        passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
-        for held_out, fold in np.argwhere(selections.selection_of == selection).tolist():
-            held_out_rows = np.flatnonzero(repertoires.fold == fold)
-            _count_candidates(by_fold.carried, held_out_rows, chosen.matches, passed, counts[:, held_out])
-    return count_by_threshold(counts, repertoires, by_fold.search.dataset)
+        chosen = _choose_matches(candidates, selection)
+        n_passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)  # thresholds that each passes, (J,)
+        for held_out, own_fold in np.argwhere(selections.selection_of == selection).tolist():
+            rows = np.flatnonzero(repertoires.fold == own_fold)
+            _count_candidates(candidates.carried, rows, chosen.matches, n_passed, counts[:, held_out])
+    return count_by_threshold(counts, repertoires, candidates.search.dataset)
 
 
-def choose_final_matches(by_fold: CandidatesByFold) -> ChosenMatches:
+def choose_final_matches(candidates: SearchCandidates) -> ChosenMatches:
     """Return the matches that are chosen on all folds."""
-    return _choose_matches(by_fold, len(by_fold.left_out) - 1)
+    return _choose_matches(candidates, len(candidates.left_out) - 1)
 
 
-def _choose_matches(by_fold: CandidatesByFold, selection: int) -> ChosenMatches:
+def _choose_matches(candidates: SearchCandidates, selection: int) -> ChosenMatches:
     """Return the matches that are chosen in the selection with this index."""
-    search, candidates, left_out = by_fold.search, by_fold.candidates, by_fold.left_out[selection]
-    kept_labels = by_fold.repertoires.labels[~left_out[by_fold.repertoires.label_folds]]
-    label_sums, n_carriers, n_different = np.moveaxis(by_fold.sums[..., ~left_out].sum(axis=3), 1, 0)  # (2, J) each
-    exact, substituted = (
-        search.test.p_values(label_sums[match], n_carriers[match], kept_labels) for match in (EXACT, ONE_SUBSTITUTION)
-    )
-    is_eligible = (exact < by_fold.levels[selection]) & (n_different[EXACT] >= MIN_CARRIERS)
-    p_values = np.where(is_eligible, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)  # (2, J)
-    order = np.argsort(p_values, axis=None, kind="stable")  # among equal p-values, exact matches are first
-    order = order[p_values.ravel()[order] < 1]
-    matches = np.full(len(is_eligible), NO_MATCH, np.int64)
-    _assign_matches(order, candidates.neighbour_offsets, candidates.neighbours, matches)
+    sums = candidates.sums.sum_folds(~candidates.left_out[selection])
+    p_values = _compute_p_values(candidates, selection, sums)
+    best_first = np.argsort(p_values, axis=None, kind="stable")  # among equal p-values, exact matches are first
+    best_first = best_first[p_values.ravel()[best_first] < 1]
+    matches = np.full(p_values.shape[1], NO_MATCH, np.int64)
+    _assign_matches(best_first, candidates.all_searches.neighbour_offsets, candidates.all_searches.neighbours, matches)
     cells = matches.clip(EXACT), np.arange(len(matches))  # of the match of each candidate in arrays (2, J)
-    return ChosenMatches(
-        matches, np.where(matches == NO_MATCH, 1.0, p_values[cells]), label_sums[cells], n_carriers[cells]
+    chosen_p_values = np.where(matches == NO_MATCH, 1.0, p_values[cells])
+    return ChosenMatches(matches, chosen_p_values, sums.label_sums[cells], sums.n_carriers[cells])
+
+
+def _compute_p_values(candidates: SearchCandidates, selection: int, sums: CarrierSums) -> Floats:
+    """Return the p-value of each candidate with each match in a selection, (2, J); 1 if it must not be retrieved."""
+    is_label_left_out = candidates.left_out[selection][candidates.repertoires.label_folds]
+    exact, substituted = (
+        candidates.search.test.p_values(
+            sums.label_sums[match], sums.n_carriers[match], candidates.repertoires.labels[~is_label_left_out]
+        )
+        for match in (EXACT, ONE_SUBSTITUTION)
     )
+    is_candidate = (exact < candidates.levels[selection]) & (
+        sums.n_different[EXACT] >= MIN_CARRIERS
+    )  # see the top of this module
+    return np.where(is_candidate, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)
 
 
 @njit(nogil=True)
-def _assign_matches(order: Integers, neighbour_offsets: Integers, neighbours: Integers, matches: Integers) -> None:
+def _assign_matches(best_first: Integers, neighbour_offsets: Integers, neighbours: Integers, matches: Integers) -> None:
     """Write the match of each candidate, (J,), so that no candidate counts twice.
 
-    `order` has the indices of exact matches, j, and of matches with one substitution, J + j, best first. A candidate is
+    `best_first` has the indices of exact matches, j, and of matches with one substitution, J + j. A candidate is
     not matched with one substitution if a neighbour is retrieved, and it is not retrieved if a neighbour is matched
     with one substitution. A sequence may still match two candidates that differ by two substitutions.
     """
     n = len(matches)
-    for item in order:
+    for item in best_first:
         candidate, match = item % n, item // n
         if matches[candidate] != NO_MATCH:
             continue
@@ -309,12 +336,14 @@ def _assign_matches(order: Integers, neighbour_offsets: Integers, neighbours: In
 
 
 @njit(nogil=True)
-def _sum_by_fold(carried: CarriedCandidates, order: Integers, repertoires: FoldedRepertoires, sums: Integers) -> None:
-    """Add to the sums of `CandidatesByFold`, (2, 3, J, F).
+def _sum_by_fold(
+    carried: CarriedCandidates, order: Integers, repertoires: FoldedRepertoires, sums: CarrierSums
+) -> None:
+    """Add each candidate that a repertoire carries to the sums.
 
     `order` lists the D repertoires carrier by carrier, because each carrier counts once for a candidate.
     """
-    last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # last carrier that was counted for each match and candidate
+    last_seen = np.full(sums.label_sums.shape[:2], -1, np.int64)  # last carrier, by match and candidate
     for d in order:
         fold, carrier = repertoires.fold[d], repertoires.unit[d]
         for i in range(carried.starts[d], carried.stops[d]):
@@ -323,18 +352,18 @@ def _sum_by_fold(carried: CarriedCandidates, order: Integers, repertoires: Folde
             for match in range(EXACT if carried.is_exact[i] else ONE_SUBSTITUTION, ONE_SUBSTITUTION + 1):
                 if last_seen[match, candidate] != carrier:
                     last_seen[match, candidate] = carrier
-                    sums[match, 0, candidate, fold] += repertoires.label_sum[carrier]
-                    sums[match, 1, candidate, fold] += repertoires.weight[carrier]
-                    sums[match, 2, candidate, fold] += 1
+                    sums.label_sums[match, candidate, fold] += repertoires.label_sum[carrier]
+                    sums.n_carriers[match, candidate, fold] += repertoires.weight[carrier]
+                    sums.n_different[match, candidate, fold] += 1
 
 
 @njit(nogil=True)
 def _count_candidates(
-    carried: CarriedCandidates, repertoires: Integers, matches: Integers, passed: Integers, counts: Integers
+    carried: CarriedCandidates, repertoires: Integers, matches: Integers, n_passed: Integers, counts: Integers
 ) -> None:
     """Count the retrieved candidates of some repertoires, by the strictest threshold that each passes, (D, T)."""
     for d in repertoires:
         for i in range(carried.starts[d], carried.stops[d]):
             candidate = carried.clones[i]
-            if passed[candidate] > 0 and (carried.is_exact[i] or matches[candidate] == ONE_SUBSTITUTION):
-                counts[d, passed[candidate] - 1] += 1
+            if n_passed[candidate] > 0 and (carried.is_exact[i] or matches[candidate] == ONE_SUBSTITUTION):
+                counts[d, n_passed[candidate] - 1] += 1

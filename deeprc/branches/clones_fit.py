@@ -28,9 +28,9 @@ from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_candidates import (
-    CandidatesByFold,
     ChosenMatches,
     CloneCandidates,
+    SearchCandidates,
     choose_final_matches,
     compute_content_order,
     count_held_out_matches,
@@ -161,10 +161,10 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
     clones = _CohortClones(shared, candidates, fields)
-    wildcards = _find_wildcards(searches, fields)
+    each_search = zip(searches, candidates.levels, _find_wildcards(searches, fields), strict=True)
     results = [
-        _run_search(CandidatesByFold.of(candidates, search, levels), shared, next(wildcards), n_clones[search.rows])
-        for search, levels in zip(searches, candidates.levels, strict=True)
+        _run_search(SearchCandidates.of(candidates, search, levels), shared, wildcards, n_clones[search.rows])
+        for search, levels, wildcards in each_search
     ]
     kept = _select_results(results, clones)
     memories = [_make_memory(result, clones, n_clones) for result in kept]
@@ -190,26 +190,27 @@ def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> I
 
 
 def _run_search(
-    by_fold: CandidatesByFold, clones: SharedClones, wildcards: WildcardClones | None, n: Integers
+    candidates: SearchCandidates, clones: SharedClones, wildcards: WildcardClones | None, n_clones: Integers
 ) -> _SearchResult:
-    """Return the best way to match clones and the best p-value, with the held-out evidence of each repertoire.
+    """Return the best alternative of a search, with the held-out evidence of each repertoire.
 
-    `n` is the number of different clones in each repertoire, (B,).
+    `n_clones` is the number of different clones in each repertoire, (n,).
     """
-    search = by_fold.search
-    counts_by_kind = [_count_out_of_fold(clones, search), count_held_out_matches(by_fold, THRESHOLDS)]
+    search = candidates.search
+    counts_by_matching = [_count_out_of_fold(clones, search), count_held_out_matches(candidates, THRESHOLDS)]
     if wildcards is not None:
-        counts_by_kind.append(_count_out_of_fold(wildcards, search, wildcards.residues))
-    counts = np.concatenate([counts_of_kind[::-1] for counts_of_kind in counts_by_kind])
-    held_out = compute_held_out_evidence(search.kind, counts, n, search.values, search.folds)
+        counts_by_matching.append(_count_out_of_fold(wildcards, search, wildcards.residues))
+    counts = np.concatenate([by_threshold[::-1] for by_threshold in counts_by_matching])  # strictest threshold first
+    held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
-    scores, donors = np.zeros(len(n)), renumber_donors(search.groups, len(n))
+    scores, donors = np.zeros(len(n_clones)), renumber_donors(search.groups, len(n_clones))
     for fold in range(search.n_folds):
-        out = search.folds == fold
-        scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out], donors[~out]), out]
-    final, best = choose_final_matches(by_fold), _find_best_alternative(losses, donors)
+        is_held_out = search.folds == fold
+        best_elsewhere = _find_best_alternative(losses[:, ~is_held_out], donors[~is_held_out])
+        scores[is_held_out] = held_out.scores[best_elsewhere, is_held_out]
+    best = _find_best_alternative(losses, donors)
     chosen_wildcards = wildcards if _get_alternative(best).matching == "wildcard" else None
-    return _SearchResult(search, counts, final, held_out, best, chosen_wildcards, scores)
+    return _SearchResult(search, counts, choose_final_matches(candidates), held_out, best, chosen_wildcards, scores)
 
 
 def _count_out_of_fold(clones: CloneCarriers, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
@@ -231,11 +232,11 @@ def _find_best_alternative(losses: Floats, donors: Integers) -> int:
     donors
         Donor of each repertoire, (n,). Those of one donor are not independent.
     """
-    n_others = 2 * len(THRESHOLDS)
+    first_wildcard = _MATCHINGS.index("wildcard") * len(THRESHOLDS)
     means = losses.mean(axis=1)
-    best = int(np.argmin(means[:n_others]))
-    if len(losses) > n_others:
-        with_wildcards = n_others + int(np.argmin(means[n_others:]))
+    best = int(np.argmin(means[:first_wildcard]))
+    if len(losses) > first_wildcard:
+        with_wildcards = first_wildcard + int(np.argmin(means[first_wildcard:]))
         gains = losses[best] - losses[with_wildcards]
         of_donors = renumber_donors(donors, len(gains))
         deviations = np.bincount(of_donors, gains - gains.mean())  # of each donor, summed

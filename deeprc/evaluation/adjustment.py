@@ -71,7 +71,7 @@ def check_adjusted_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks
 def choose_comparable_rows(
     parts: Mapping[str, NDArray[np.int64]],
     metadata: pd.DataFrame,
-    strata: NDArray[np.int64],
+    label_strata: NDArray[np.int64],
     donors: NDArray[np.int64],
     columns: Sequence[str],
     *,
@@ -91,7 +91,7 @@ def choose_comparable_rows(
         too.
     metadata
         The metadata, with one row per repertoire of the cohort.
-    strata
+    label_strata
         Index of the class of each repertoire (regression: of the quarter of its number), (B,); -1 if the label is
         missing.
     donors
@@ -112,22 +112,22 @@ def choose_comparable_rows(
     InputError
         If the columns are so strongly associated with the label that too few repertoires of a class are left.
     """
-    parts = {name: rows[strata[rows] >= 0] for name, rows in parts.items()}
+    parts = {name: rows[label_strata[rows] >= 0] for name, rows in parts.items()}
     rows_of_parts = np.concatenate([*parts.values()])
-    if columns and len(np.unique(strata[rows_of_parts])) == 1:
+    if columns and len(np.unique(label_strata[rows_of_parts])) == 1:
         raise InputError(
             f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
             "which at most three quarters are equal; found one class"
         )
     features = _encode_columns(metadata.iloc[rows_of_parts], columns, _find_numeric_columns(metadata, columns, donors))
-    unit_of, first = _index_units(features, strata[rows_of_parts], donors[rows_of_parts])
-    share = _compute_kept_shares(features[first], strata[rows_of_parts][first])[unit_of]
+    unit_of, first = _index_units(features, label_strata[rows_of_parts], donors[rows_of_parts])
+    share = _compute_kept_shares(features[first], label_strata[rows_of_parts][first])[unit_of]
     kept_rows, start = {}, 0
     for name, rows in parts.items():
         in_part = slice(start, start + len(rows))
         for _ in range(_DRAWS):
-            kept = rows[_sample_units(unit_of[in_part], share[in_part], strata[rows], rng)]
-            missing = _find_missing(kept, rows, strata, min_kept[name])
+            kept = rows[_sample_units(unit_of[in_part], share[in_part], label_strata[rows], rng)]
+            missing = _find_missing(kept, rows, label_strata, min_kept[name])
             if missing is None:
                 break
         if missing is not None:
@@ -144,11 +144,11 @@ def choose_comparable_rows(
 
 
 def _find_missing(
-    kept: NDArray[np.int64], rows: NDArray[np.int64], strata: NDArray[np.int64], min_kept: int
+    kept: NDArray[np.int64], rows: NDArray[np.int64], label_strata: NDArray[np.int64], min_kept: int
 ) -> tuple[int, int] | None:
     """Return how many repertoires of a class are kept and how many must be, if they are too few; otherwise None."""
-    for stratum, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
-        n, required = int((strata[kept] == stratum).sum()), min(min_kept, int(size))
+    for stratum, size in zip(*np.unique(label_strata[rows], return_counts=True), strict=True):
+        n, required = int((label_strata[kept] == stratum).sum()), min(min_kept, int(size))
         if n < required:
             return n, required
     return None
@@ -190,19 +190,19 @@ def find_adjustment_cautions(
 
 
 def _index_units(
-    features: Floats, strata: NDArray[np.int64], donors: NDArray[np.int64]
+    features: Floats, label_strata: NDArray[np.int64], donors: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the index of the unit of each repertoire, (B,), and the first repertoire of each unit, (U,).
 
     Repertoires of one donor that have the same label and the same features are one unit.
     """
-    keys = pd.DataFrame(features).assign(stratum=strata, donor=donors)
+    keys = pd.DataFrame(features).assign(stratum=label_strata, donor=donors)
     unit_of = np.asarray(keys.groupby(list(keys.columns), sort=False).ngroup(), np.int64)
     return unit_of, np.asarray(np.unique(unit_of, return_index=True)[1], np.int64)
 
 
 def _sample_units(
-    unit_of: NDArray[np.int64], share: Floats, strata: NDArray[np.int64], rng: np.random.Generator
+    unit_of: NDArray[np.int64], share: Floats, label_strata: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Return whether each repertoire of one part is kept, with the probability `share`; units are kept as a whole.
 
@@ -210,19 +210,19 @@ def _sample_units(
     chance.
     """
     _, first, index_of_unit = np.unique(unit_of, return_index=True, return_inverse=True)
-    share, strata = share[first], strata[first]
-    order = np.lexsort((rng.random(len(share)), share.round(9), strata))
+    share, label_strata = share[first], label_strata[first]
+    order = np.lexsort((rng.random(len(share)), share.round(9), label_strata))
     total = np.cumsum(share[order]) + rng.random()
     kept = np.zeros(len(share), np.bool_)
     kept[order] = np.floor(total) > np.floor(total - share[order])
     return kept[index_of_unit]
 
 
-def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
+def _compute_kept_shares(features: Floats, label_strata: NDArray[np.int64]) -> Floats:
     """Return the probability with which each unit is kept, (U,), from its features, (U, P), and class, (U,)."""
-    classes, class_of = np.unique(strata, return_inverse=True)
+    classes, class_of = np.unique(label_strata, return_inverse=True)
     if len(classes) < 2 or features.shape[1] == 0:
-        return np.ones(len(strata))
+        return np.ones(len(label_strata))
     model = LogisticRegression(C=_C, max_iter=1000).fit(features, class_of)
     relative = model.predict_proba(features) / (np.bincount(class_of) / len(class_of))  # (U, C)
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(class_of)), class_of])

@@ -169,26 +169,27 @@ def make_split(
     fold_of[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )
-    strata, groups = assign_label_strata(tasks[0], metadata), DonorColumn.require(metadata, group_by, source).index()
+    label_strata = assign_label_strata(tasks[0], metadata)
+    groups = DonorColumn.require(metadata, group_by, source).index()
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
-    test = np.flatnonzero(fold_of == fold if options.test is None else is_test & (strata >= 0))
+    test = np.flatnonzero(fold_of == fold if options.test is None else is_test & (label_strata >= 0))
     validation = np.flatnonzero(fold_of == validation_fold)
     others = np.setdiff1d(rest, np.concatenate([test, validation]))
     groups_held_out = set(groups[test]) | set(groups[validation]) if group_by is not None else set()
-    train = _drop_unlabelled(others, strata, groups, groups_held_out)
+    train = _drop_unlabelled(others, label_strata, groups, groups_held_out)
     split = Split(train, validation, test)
-    _warn_of_single_class_parts(split, strata, tasks[0], options.test)
+    _warn_of_single_class_parts(split, label_strata, tasks[0], options.test)
     return adjust_split(
         split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source
     )
 
 
 def _drop_unlabelled(
-    rows: NDArray[np.int64], strata: NDArray[np.int64], groups: NDArray[np.int64], groups_held_out: set[int]
+    rows: NDArray[np.int64], label_strata: NDArray[np.int64], groups: NDArray[np.int64], groups_held_out: set[int]
 ) -> NDArray[np.int64]:
     """Return the rows for training without those that have no label and whose group is for testing or validation."""
-    train = np.array([i for i in rows if strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
+    train = np.array([i for i in rows if label_strata[i] >= 0 or groups[i] not in groups_held_out], np.int64)
     if len(train) < len(rows):
         left_out = format_count(len(rows) - len(train), "repertoire")
         _logger.warning(
@@ -197,10 +198,10 @@ def _drop_unlabelled(
     return train
 
 
-def _warn_of_single_class_parts(split: Split, strata: NDArray[np.int64], task: Task, test: str | None) -> None:
+def _warn_of_single_class_parts(split: Split, label_strata: NDArray[np.int64], task: Task, test: str | None) -> None:
     """Log a warning for each part of a split that has one class only, or no label at all in the test part."""
     for part, rows in (("test", split.test), ("validation", split.validation), ("training", split.train)):
-        n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
+        n_classes = len(np.unique(label_strata[rows][label_strata[rows] >= 0]))
         if n_classes == 0 and part == "test":
             _logger.warning("no test repertoire has a label of %r", task.name)
         elif task.kind != "regression" and n_classes < 2:
@@ -315,9 +316,9 @@ def assign_folds(
         raise InputError(f"`seed={seed}`: expected 0 to {2**32 - 1}")
     if n_folds < 3:
         raise InputError(f"`folds={n_folds}`: expected at least 3")
-    strata = assign_label_strata(tasks[0], metadata)
-    labelled = np.flatnonzero(strata >= 0)
-    smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
+    label_strata = assign_label_strata(tasks[0], metadata)
+    labelled = np.flatnonzero(label_strata >= 0)
+    smallest = int(np.bincount(label_strata[labelled]).min()) if len(labelled) else 0
     if smallest < n_folds:
         raise InputError(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
@@ -326,7 +327,7 @@ def assign_folds(
     groups = DonorColumn.require(metadata, group_by, source).index()
     fold_of = np.full(len(metadata), -1)
     fold_of[labelled] = _assign_folds(
-        strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source
+        label_strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source
     )
     return fold_of
 
@@ -341,7 +342,7 @@ def assign_label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]
 
 
 def _assign_folds(
-    strata: NDArray[np.int64], groups: NDArray[np.int64] | None, n_folds: int, seed: int, source: str
+    label_strata: NDArray[np.int64], groups: NDArray[np.int64] | None, n_folds: int, seed: int, source: str
 ) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,), stratified; repertoires of one group are in the same fold."""
     if groups is not None and len(np.unique(groups)) < n_folds:
@@ -349,10 +350,10 @@ def _assign_folds(
             f"{source}: `group_by` makes {len(np.unique(groups))} groups; expected at least `folds={n_folds}`"
         )
     if groups is None:
-        folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(strata, strata)
+        folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(label_strata, label_strata)
     else:
-        folds = StratifiedGroupKFold(n_folds).split(strata, strata, shuffle_groups(groups, seed))
-    fold_of = np.zeros(len(strata), np.int64)
+        folds = StratifiedGroupKFold(n_folds).split(label_strata, label_strata, shuffle_groups(groups, seed))
+    fold_of = np.zeros(len(label_strata), np.int64)
     for fold, (_, rows) in enumerate(folds):
         fold_of[rows] = fold
     return fold_of

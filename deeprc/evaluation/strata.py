@@ -25,7 +25,7 @@ from deeprc.evaluation.auc_intervals import (
 from deeprc.evaluation.sheet_control import find_categories, select_control_columns
 from deeprc.tasks import Task
 
-__all__ = ["StratifiedAuc", "compute_auc_within_strata", "find_strata_columns"]
+__all__ = ["StratifiedAuc", "compute_stratified_auc", "find_strata_columns"]
 
 _MAX_VALUES = 20  # largest number of strata in a column
 _NOTABLE = 0.1  # difference of the AUC over all repertoires to that within strata
@@ -72,7 +72,7 @@ def find_strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     return [name for name in columns if 2 <= metadata[name].nunique() <= _MAX_VALUES]
 
 
-def compute_auc_within_strata(
+def compute_stratified_auc(
     column: str,
     values: Sequence[object],
     label: NDArray[np.float64],

@@ -18,7 +18,7 @@ from deeprc.evaluation.adjustment import find_adjustment_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.evaluation.splits import NEW
-from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata, find_strata_columns
+from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
@@ -47,7 +47,7 @@ class Assessment:
     variation
         Shares of the variance of the outputs that come through attention and branches, on the held-out repertoires;
         empty if the model has no branches.
-    within
+    stratified_aucs
         AUC of each binary target within the values of each categorical column of the metadata sheet, on the held-out
         repertoires, by the name of the target.
     """
@@ -56,7 +56,7 @@ class Assessment:
     controls: Sequence[Controls]
     cautions: Sequence[Caution]
     variation: Sequence[VarianceShares] = ()
-    within: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
+    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
 
     @property
     def metrics(self) -> Metrics:
@@ -76,8 +76,8 @@ class Assessment:
             values = held_out.get(contrast_controls.contrast.target)
             if values is not None:
                 values["controls"] = [*values.get("controls", []), *contrast_controls.to_list()]
-        for target, strata in self.within.items():
-            held_out[target]["within"] = [stratified.to_dict() for stratified in strata]
+        for target, aucs in self.stratified_aucs.items():
+            held_out[target]["within"] = [stratified.to_dict() for stratified in aucs]
         for variation in self.variation:
             entry = {"output": variation.output, "shares": dict(variation.shares)}
             held_out[variation.target]["variation"] = [*held_out[variation.target].get("variation", []), entry]
@@ -145,10 +145,10 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
-    stratified_aucs = _measure_within_strata(predictor, dataset, performance)
+    stratified_aucs = _measure_stratified_aucs(predictor, dataset, performance)
     cautions = [
         *find_packed_cautions(predictor.runs, performance.parts.tolist()),
-        *find_run_cautions(performance, controls, metadata=dataset.metadata, within=stratified_aucs),
+        *find_run_cautions(performance, controls, metadata=dataset.metadata, stratified_aucs=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
         *(find_target_like_cautions(columns) if any(control.measures for control in controls) else []),
@@ -161,7 +161,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 
-def _measure_within_strata(
+def _measure_stratified_aucs(
     predictor: Predictor, dataset: RepertoireDataset, performance: Performance
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
@@ -173,9 +173,9 @@ def _measure_within_strata(
             contrast = contrast_of[task.name]
             donors = None if contrast.donors is None else contrast.donors[rows]
             label, score = contrast.label[rows], contrast.score[rows]
-            strata = [
-                compute_auc_within_strata(column, metadata[column].iloc[rows].tolist(), label, score, donors)
+            aucs = [
+                compute_stratified_auc(column, metadata[column].iloc[rows].tolist(), label, score, donors)
                 for column in find_strata_columns(metadata, task)
             ]
-            stratified_aucs[task.name] = [stratified for stratified in strata if stratified is not None]
-    return {target: strata for target, strata in stratified_aucs.items() if strata}
+            stratified_aucs[task.name] = [stratified for stratified in aucs if stratified is not None]
+    return {target: aucs for target, aucs in stratified_aucs.items() if aucs}

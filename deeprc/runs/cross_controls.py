@@ -16,7 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
-from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata, find_strata_columns
+from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.outputs import get_output_slices
 from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
 from deeprc.runs.cross_metrics import measure_folds
@@ -29,7 +29,7 @@ from deeprc.runs.run_cautions import (
 )
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["compare_with_controls", "judge_folds", "measure_within"]
+__all__ = ["compare_with_controls", "judge_folds", "measure_stratified_aucs"]
 
 
 def judge_folds(
@@ -60,9 +60,9 @@ def judge_folds(
     donor_column = DonorColumn.choose(metadata, group_by)
     donors = donor_column.index()
     metrics = measure_folds(folds, donors)
-    stratified_aucs = measure_within(folds, metadata, donors)
-    for target, strata in stratified_aucs.items():
-        metrics[target]["within"] = [stratified.to_dict() for stratified in strata]
+    stratified_aucs = measure_stratified_aucs(folds, metadata, donors)
+    for target, aucs in stratified_aucs.items():
+        metrics[target]["within"] = [stratified.to_dict() for stratified in aucs]
     columns = select_control_columns(metadata, tasks)
     donors_by_id = donor_column.index_by_id(dataset.repertoire_ids)
     controls = compare_with_controls(folds, dataset, donors_by_id, columns=columns.read)
@@ -77,7 +77,7 @@ def judge_folds(
     ]
 
 
-def measure_within(
+def measure_stratified_aucs(
     folds: Sequence[FoldPrediction], metadata: pd.DataFrame, donors: NDArray[np.int64]
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, by the target's name.
@@ -103,7 +103,7 @@ def measure_within(
         score = np.concatenate([fold.log_odds()[:, output] for fold in folds])
         for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows].tolist()
-            stratified = compute_auc_within_strata(
+            stratified = compute_stratified_auc(
                 name, values, label, score, donors[rows], folds=fold_names, repertoires=rows, repeats=repeats
             )
             if stratified is not None:

@@ -34,7 +34,7 @@ def find_run_cautions(
     controls: Sequence[Controls],
     *,
     metadata: pd.DataFrame,
-    within: Mapping[str, Sequence[StratifiedAuc]] | None = None,
+    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] | None = None,
 ) -> list[Caution]:
     """Return the warnings about the performance of a run, most important first.
 
@@ -44,14 +44,14 @@ def find_run_cautions(
         Performance of the run, and its controls.
     metadata
         Metadata sheet of the cohort, one row per repertoire.
-    within
+    stratified_aucs
         AUCs within the values of columns, by target.
     """
     return [
         *_find_no_held_out_cautions(performance),
         *_find_chance_cautions(performance),
         *_find_shared_donor_cautions(metadata, performance),
-        *find_control_cautions(controls, within or {}),
+        *find_control_cautions(controls, stratified_aucs or {}),
         *_find_few_repertoires_cautions(performance),
         *_find_overfitting_cautions(performance),
     ]
@@ -181,7 +181,7 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
 
 
 def find_control_cautions(
-    controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]
+    controls: Sequence[Controls], stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]
 ) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if no control was compared.
 
@@ -189,7 +189,8 @@ def find_control_cautions(
     is better than chance is better than the network.
 
     If the control reads columns of the sheet, and the network is better than chance within the values of each of them
-    (`within`, by target), the warning also says so: then none of these columns alone explains what it has learned.
+    (`stratified_aucs`, by target), the warning also says so: then none of these columns alone explains what it has
+    learned.
     """
     for contrast_controls in controls:
         if contrast_controls.is_of_class:
@@ -202,7 +203,7 @@ def find_control_cautions(
                 text = contrast_controls.sentence(name)
                 if name == "sheet" and is_control_above_chance:
                     text += _describe_auc_within(
-                        within.get(contrast_controls.contrast.target, []), contrast_controls.columns
+                        stratified_aucs.get(contrast_controls.contrast.target, []), contrast_controls.columns
                     )
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
         if contrast_controls.comparison.empty:
@@ -211,20 +212,20 @@ def find_control_cautions(
             yield Caution("note", text, "controls", "no-control")
 
 
-def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]) -> str:
+def _describe_auc_within(aucs: Sequence[StratifiedAuc], columns: Sequence[str]) -> str:
     """Return a sentence if the AUC within the values of each column is known and above chance, else ""."""
-    if {stratified.column for stratified in strata} != set(columns) or not all(
-        stratified.low > 0.5 for stratified in strata
+    if {stratified.column for stratified in aucs} != set(columns) or not all(
+        stratified.low > 0.5 for stratified in aucs
     ):
         return ""
-    aucs = ", ".join(
+    auc_texts = ", ".join(
         f"{stratified.column!r} ({stratified.auc:.3f}, {stratified.low:.3f} to {stratified.high:.3f})"
-        for stratified in strata
+        for stratified in aucs
     )
-    alone = "this column alone does not explain" if len(strata) == 1 else "none of these columns alone explains"
+    alone = "this column alone does not explain" if len(aucs) == 1 else "none of these columns alone explains"
     return (
-        f" But the network also separates the classes among repertoires with the same value of {aucs}. So {alone} what "
-        "the network has learned."
+        f" But the network also separates the classes among repertoires with the same value of {auc_texts}. So {alone} "
+        "what the network has learned."
     )
 
 
@@ -307,13 +308,13 @@ def _name_these_classes(names: Sequence[str]) -> str:
 
 
 def find_strata_cautions(
-    within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance, adjust_for: Sequence[str]
+    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]], performance: Performance, adjust_for: Sequence[str]
 ) -> Iterator[Caution]:
     """Yield a warning for each column within whose values the AUC is not better than chance.
 
     Parameters
     ----------
-    within
+    stratified_aucs
         AUCs within the values of columns, by target.
     performance
         Performance of the run.
@@ -324,7 +325,7 @@ def find_strata_cautions(
         auc = contrast.auc(performance.rows(performance.held_out))
         if auc is None:
             continue
-        for stratified in within.get(contrast.target, ()):
+        for stratified in stratified_aucs.get(contrast.target, ()):
             if stratified.explains(auc.value, auc.low):
                 auc_text = _describe_lower_auc(stratified, contrast.for_target, auc.value)
                 text = f"Among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
@@ -363,15 +364,15 @@ def find_cross_validated_chance_cautions(metrics: Mapping[str, Mapping[str, Any]
 
 
 def find_cross_validated_strata_cautions(
-    within: Mapping[str, Sequence[StratifiedAuc]],
+    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]],
     metrics: Mapping[str, Mapping[str, Any]],
     adjust_for: Sequence[str],
 ) -> list[Caution]:
     """Return a warning for each column within whose values the cross-validated AUC is not better than chance."""
     cautions = []
-    for target, strata in within.items():
+    for target, aucs in stratified_aucs.items():
         auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
-        for stratified in strata:
+        for stratified in aucs:
             if auc is not None and limits is not None and stratified.explains(auc, limits[0]):
                 auc_text = _describe_lower_auc(stratified, "", auc)
                 text = f"{target}: among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"

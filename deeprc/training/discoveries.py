@@ -72,17 +72,19 @@ class FalseDiscoveryTest:
         correlation
             Correlations in the tested direction, (m,), for example `strength`.
         """
-        abs_r = np.abs(correlation)
-        n_by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
-        n_observed = len(abs_r) - np.searchsorted(np.sort(abs_r), abs_r - _ROUNDING)
-        weakest_first = np.argsort(abs_r, kind="stable")
-        q_values, n_significant = np.ones(len(abs_r)), 0
+        strength = np.abs(correlation)
+        # numbers of k-mers that are at least as strong as each one: in all permutations together, and with true labels
+        n_permuted = len(self._permuted) - np.searchsorted(self._permuted, strength - _ROUNDING)
+        n_observed = len(strength) - np.searchsorted(np.sort(strength), strength - _ROUNDING)
+        weakest_first = np.argsort(strength, kind="stable")
+        q_values, n_significant = np.ones(len(strength)), 0
         while True:
             share_of_others = 1 - n_significant / len(self.correlation)
-            of_round = (1 + share_of_others * n_by_chance) / self._n_labels / n_observed
-            of_round[weakest_first] = np.minimum.accumulate(of_round[weakest_first])
-            of_round[~(abs_r > 0)] = 1
-            q_values = np.where(q_values > self._level, np.minimum(of_round, 1), q_values)
+            round_q_values = (1 + share_of_others * n_permuted) / self._n_labels / n_observed
+            # a stronger k-mer has no larger q-value than a weaker one
+            round_q_values[weakest_first] = np.minimum.accumulate(round_q_values[weakest_first])
+            round_q_values[~(strength > 0)] = 1
+            q_values = np.where(q_values > self._level, np.minimum(round_q_values, 1), q_values)
             n_before, n_significant = n_significant, int((q_values <= self._level).sum())
             if n_significant == n_before:
                 return q_values

@@ -1,5 +1,12 @@
 """Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
 
+These modules divide the search, in this order: `search_outputs` has the labels of the outputs; `kmer_summaries` passes
+over the repertoires and keeps the k-mers that are most correlated with a label; `kmer_dispersion` finds k-mers that
+vary more between repertoires than counting explains, whatever the labels are; `output_search` tests both
+(`permutation_null`, `discoveries`) and chooses motifs among them; `motif_variants` searches variants of these. A
+training calls all this from `motif_start`, tests doubtful motifs in the validation fold (`confirmation`), and weighs
+residues at gaps (`gap_weights`).
+
 Letters: B repertoires, T' outputs of one task, P permutations.
 """
 
@@ -95,23 +102,22 @@ def find_enriched_motifs(
     rng, variant_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     all_search_outputs = list(iterate_search_outputs(repertoires, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(search_outputs.outputs) for search_outputs in all_search_outputs)
-    by_output: list[list[EnrichedMotif]] = []
+    motifs_by_output: list[list[EnrichedMotif]] = []
     variants_by_output: list[list[EnrichedMotif]] = []
-    best_by_output: list[EnrichedMotif] = []
+    best_by_output: list[EnrichedMotif] = []  # the best k-mer of each output, significant or not
     for search_outputs in all_search_outputs:
         for search in _start_searches(search_outputs, spacings, limits.level / n_outputs, rng):
             best_by_output.append(search.find_best_motif())
             motifs, has_motif = search.choose_motifs(limits.max_motifs)
-            by_output.append(motifs)
+            motifs_by_output.append(motifs)
             if 0 < len(motifs) < limits.max_motifs:
                 room = limits.max_motifs - len(motifs)
                 variants_by_output.append(search.find_variants(motifs, has_motif, room, variant_rng))
-    if not any(by_output):
-        is_doubtful = [motif.p_value <= limits.doubtful_level / n_outputs for motif in best_by_output]
-        by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]
+    if not any(motifs_by_output):
+        motifs_by_output = [[motif] for motif in best_by_output if motif.p_value <= limits.doubtful_level / n_outputs]
     chosen: dict[tuple[int, ...], EnrichedMotif] = {}
-    for motifs_of_outputs in (by_output, variants_by_output):
-        add_in_turn(chosen, motifs_of_outputs, limits.max_motifs)
+    add_in_turn(chosen, motifs_by_output, limits.max_motifs)
+    add_in_turn(chosen, variants_by_output, limits.max_motifs)
     return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
 
 

@@ -33,19 +33,19 @@ _MAX_COMPARISONS = 10  # in one round, each of other candidates, until a motif i
 
 @dataclass(frozen=True)
 class _KmerTest:
-    """p-values of k-mers of one output.
+    """p-values of k-mers of one output by one or two tests.
 
     Attributes
     ----------
-    null
-        Null distribution of the strongest of all k-mers.
-    discoveries
-        False discovery rates of overdispersed k-mers; None if there are no such k-mers. If there are, each of the two
-        tests has half of the level.
+    strongest_null
+        Null distribution of the strongest of all k-mers, for the test of all k-mers.
+    overdispersed_test
+        Test of the overdispersed k-mers alone; None if there are none. If there are, each of the two tests has half of
+        the level, so p-values are doubled (Bonferroni).
     """
 
-    null: PermutationNull
-    discoveries: FalseDiscoveryTest | None
+    strongest_null: PermutationNull
+    overdispersed_test: FalseDiscoveryTest | None
 
     def compute_p_values(self, candidates: KmerCandidates, correlation: Floats) -> Floats:
         """Return the p-values that candidates have with these correlations, (n,)."""
@@ -53,12 +53,12 @@ class _KmerTest:
         k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
         p = np.ones(len(kmers))
         for k in np.unique(k_of):
-            p[k_of == k] = self.null.compute_p_values(int(k), correlation[k_of == k])
-        if self.discoveries is None:
+            p[k_of == k] = self.strongest_null.compute_p_values(int(k), correlation[k_of == k])
+        if self.overdispersed_test is None:
             return p
         is_overdispersed = candidates.overdispersed
         p[is_overdispersed] = np.minimum(
-            p[is_overdispersed], self.discoveries.compute_q_values(correlation[is_overdispersed])
+            p[is_overdispersed], self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
         )
         return np.asarray(np.minimum(2 * p, 1))
 
@@ -98,13 +98,13 @@ class OutputSearch:
         null = PermutationNull({len(spacing) for spacing in spacings}, search_output.n_donors)
         for spacing_index, kmers in strongest:
             null.add_strongest(len(spacings[spacing_index]), kmers.max_permuted_correlation)
-        discoveries, correlation = None, np.zeros(0)
+        overdispersed_test, correlation = None, np.zeros(0)
         if len(overdispersed):
             labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
             weights = search_output.compute_weights()
-            discoveries = FalseDiscoveryTest(overdispersed.frequencies, labels, weights, level / 2)
-            correlation = discoveries.correlation
-        self._test = _KmerTest(null, discoveries)
+            overdispersed_test = FalseDiscoveryTest(overdispersed.frequencies, labels, weights, level / 2)
+            correlation = overdispersed_test.correlation
+        self._test = _KmerTest(null, overdispersed_test)
         order = np.argsort(-np.abs(correlation), kind="stable")
         all_overdispersed = KmerCandidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_))
         self._overdispersed = all_overdispersed.take(order)
@@ -126,9 +126,9 @@ class OutputSearch:
         chosen: list[EnrichedMotif] = []
         candidates = self._first_candidates
         while True:
-            new_motifs, complete = self._choose_round(candidates, has_motif, max_motifs - len(chosen))
+            new_motifs, is_complete = self._choose_round(candidates, has_motif, max_motifs - len(chosen))
             chosen += new_motifs
-            if not new_motifs or len(chosen) == max_motifs or complete:
+            if not new_motifs or len(chosen) == max_motifs or is_complete:
                 return chosen, has_motif
             weights = self._search_output.compute_weights(self._count_free(has_motif))
             if not weights.any():
@@ -188,11 +188,12 @@ class OutputSearch:
         waiting = candidates.take(self._test.compute_p_values(candidates, candidates.correlation) <= self._level)
         for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
-            motifs, left = self._choose_among(compared, has_motif, max_motifs)
+            motifs, too_frequent = self._choose_among(compared, has_motif, max_motifs)
             later = waiting.take(waiting.kmers.find_missing(compared.kmers))
-            waiting = KmerCandidates.concatenate([left.take(~left.overdispersed), later]).sort()
+            # overdispersed k-mers are added to every comparison again
+            waiting = KmerCandidates.concatenate([too_frequent.take(~too_frequent.overdispersed), later]).sort()
             if motifs or len(waiting) == 0:
-                return motifs, comparison == 0 and len(left) == len(waiting) == 0
+                return motifs, comparison == 0 and len(too_frequent) == len(waiting) == 0
         return [], False
 
     def _choose_among(

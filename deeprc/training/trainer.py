@@ -1,5 +1,12 @@
 """The training loop: sampled updates, early stopping on the validation loss, checkpoints.
 
+A training has four phases: `__init__` builds the network, or restores it from a checkpoint; `initialise_network` learns
+the start, which are branches and motifs; the loop in `fit` makes updates and evaluates them; at the end,
+`_choose_final_weights` decides which weights are kept. Two things concern all phases, so they are not in a module of
+their own. A training may be interrupted between any two updates: what later phases need is in `TrainingState` and in
+the tensors of `collect_tensors`. Several processes (ranks) may train together: all make the same calls in the same
+order, and only rank 0 writes files.
+
 Every random choice of an update is a hash of the seed and the index of the update, so an interrupted and resumed run
 makes the same choices as an uninterrupted one. Letters: B repertoires, T outputs, H heads.
 """
@@ -26,7 +33,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
 from deeprc.labels import validate_sequences
-from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
+from deeprc.nn.batch import Collator, choose_cache_device
 from deeprc.nn.branches import BranchScores
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
@@ -35,11 +42,11 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.progress import open_step
 from deeprc.tasks import Task
-from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from deeprc.training.batches import TrainingBatches, is_augmented
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.checkpoint_tensors import collect_tensors, make_expected_tensors, restore_tensors
-from deeprc.training.draws import Draws, Purpose, make_generator
+from deeprc.training.draws import Draws
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
@@ -56,8 +63,6 @@ _logger = logging.getLogger(__name__)
 SAVE_SECONDS = 60.0
 """Time after which a checkpoint is written between evaluations, in seconds; each evaluation writes one, too."""
 
-_UPDATES_AHEAD = 2  # number of later updates whose sequences are already read from the disk
-
 
 class Trainer:
     """The training of a DeepRC network on some repertoires, with early stopping on others.
@@ -65,6 +70,10 @@ class Trainer:
     The content of the repertoires determines their order in training. So neither the order in which they are given nor
     repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
     benchmark` train the same network, except that the benchmark switches `branches_use_validation` off.
+
+    A training has up to four sets of weights: those of `network`, which the updates change; their moving average
+    (`step.average`), which is evaluated; the best ones of all evaluations (`_best_weights`); and those of the start
+    (`_start_weights`), if they are compared with the best ones again at the end, see `WeightChoice`.
 
     Parameters
     ----------
@@ -102,12 +111,13 @@ class Trainer:
         self.checkpoint = checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         resumes = checkpoint is not None and ranks.compute_once(checkpoint.exists)
-        self.network = self._make_network(load_weights=not resumes)
+        self.network = self._make_network(load_weights=not resumes)  # a checkpoint has the loaded weights, too
         self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best_weights = copy_state(self.network)
-        self._start_weights: StateDict = {}
+        self._start_weights: StateDict = {}  # empty if they are not compared again
         self._train_collator = self._make_collator(self.train.dataset)
+        self.batches = TrainingBatches(self._train_collator, self.train.labels, config.training, self.draws)
         self._pooled_value_cache = PooledValueCache()
         self._evaluator = Evaluator(
             self.validation,
@@ -119,7 +129,7 @@ class Trainer:
             pooled_value_cache=self._pooled_value_cache,
         )
         self._recent_losses: list[Tensor] = []  # of the updates since the last evaluation
-        self._start_time: float | None = None  # set by the first call of `initialise_network`
+        self._start_time: float | None = None  # as if never interrupted; set by the first `initialise_network`
         self._last_save = time.monotonic()
         self._has_final_weights = False  # whether `fit` has put the best weights into the network
         if checkpoint is not None and resumes:
@@ -149,15 +159,10 @@ class Trainer:
         return network
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
-        choice = "never" if self._changes_batches else self.config.training.device_cache
+        choice = "never" if is_augmented(self.config.training) else self.config.training.device_cache
         gene_names = self.network.gene_names
         device = choose_cache_device(dataset, choice, self.device, with_genes=gene_names is not None)
         return Collator(dataset, self.config.network.abundance, gene_names=gene_names, device=device)
-
-    @property
-    def _changes_batches(self) -> bool:
-        """Whether batches are changed after they were drawn (augmentation), which needs the CPU."""
-        return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
     def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
@@ -173,17 +178,19 @@ class Trainer:
         if self._has_final_weights:
             return self.state
         self.initialise_network()
-        self._evaluate_start()
+        if self._has_learned_start and not self.state.history:
+            self._evaluate_start()
+            self._restart_without_gap_weights()
         update = self.make_update_function()
-        with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
+        with open_step("training", self.config.training.n_updates, done=self.state.update) as shown_step:
             while not self.state.finished:
                 self.network.train()
                 loss = update(self.state.update)
                 self.state.update += 1
                 self._recent_losses.append(loss)
                 self._evaluate_if_due()
-                step.note = self.state.describe_last_evaluation()
-                step.advance()
+                shown_step.note = self.state.describe_last_evaluation()
+                shown_step.advance()
                 if progress is not None:
                     progress(self.state, loss)
         self._choose_final_weights()
@@ -197,7 +204,7 @@ class Trainer:
         """
         if self._start_time is None:
             self._start_time = time.monotonic() - self.state.seconds
-        if self.state.started or self.state.update > 0:
+        if self.state.started or self.state.update > 0:  # checkpoints of earlier versions lack `started`
             return
         motifs = fit_branches_and_find_motifs(
             self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed
@@ -229,22 +236,27 @@ class Trainer:
         self._train_collator.branches = BranchScores(self.network.branches, self.train.dataset)
         self._evaluator.attach_branches(self.network.branches)
 
+    @property
+    def _has_learned_start(self) -> bool:
+        """Whether the network starts from branches or motifs, not from random weights alone."""
+        return bool(self.state.start_motifs or self.state.branches)
+
     def _evaluate_start(self) -> None:
-        """Evaluate what was learned before the first update, because it may be better than every update."""
-        if self.state.history or not (self.state.start_motifs or self.state.branches):
-            return
+        """Evaluate the network before its first update, because the start may be better than every update.
+
+        A sample of the sequences misleads about the start, see `Evaluator`. So with samples, `best_loss` only compares
+        updates with each other, and `WeightChoice` compares the best one with the start.
+        """
         self._evaluate()
         if self._evaluator.reads_samples or self._evaluator.has_few_donors:
-            self._start_weights = copy_state(self.network)  # `WeightChoice` will compare them with the best update's
+            self._start_weights = copy_state(self.network)
         if self._evaluator.reads_samples:
             self.state.best_loss = float("inf")
-        self._restart_without_gap_weights()
 
     def _restart_without_gap_weights(self) -> None:
-        """Replace the start by one without gap weights.
+        """Let the updates begin from a start without gap weights; the evaluated one, if it has some, stays a candidate.
 
-        Updates after a start with gap weights ended worse on one cohort. The first start stays the best network until
-        an update is better.
+        Updates after a start with gap weights ended worse on one cohort.
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
@@ -261,7 +273,7 @@ class Trainer:
         if capture and self._is_capturable():
             step = CapturedStep(self.step, self._train_collator, self.train.labels, self.config.training.batch_size)
             return lambda update: step(self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update))
-        return partial(self._make_update, Prefetcher(self.draw_batch, self.device))
+        return partial(self._make_update, Prefetcher(self.batches.draw, self.device))
 
     def _is_capturable(self) -> bool:
         if self._train_collator.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
@@ -276,46 +288,24 @@ class Trainer:
             noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(labels))]
         return self.step(batch, labels, noise)
 
-    def draw_batch(self, update: int) -> RepertoireBatch:
-        """Return this rank's share of the batch of an update, on the device from which sequences are read.
-
-        Augmentation may exchange sequences between repertoires of a batch. So with it, every rank draws all of them.
-        """
-        settings, collator = self.config.training, self._train_collator
-        repertoires, keys = self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update)
-        rank_share = ranks.take_share(len(repertoires))
-        drawn_slice = slice(None) if self._changes_batches else rank_share
-        collator.prefetch(self.draws.choose_repertoires(update + _UPDATES_AHEAD)[drawn_slice])
-        batch = collator.draw(
-            torch.from_numpy(repertoires[drawn_slice]).to(collator.device),
-            settings.n_sequences or int(collator.dataset.n_sequences.max()),
-            torch.from_numpy(keys[drawn_slice]).to(collator.device),
-        )
-        rng = make_generator(self.seed, Purpose.AUGMENTATION, update)
-        if settings.shuffle_negatives:
-            batch = shuffle_negatives(batch, self.train.labels[repertoires, 0] == 0, rng)
-        if settings.residue_permutation:
-            batch = permute_residues(batch, settings.residue_permutation, rng)
-        return batch.take_repertoires(rank_share) if self._changes_batches else batch
-
     def _evaluate_if_due(self) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
         settings = self.config.training
         is_last = self.state.update >= settings.n_updates
         if self.state.update % settings.evaluate_every == 0 or is_last:
             self._evaluate()
-            self.state.finished = is_last or self._is_out_of_patience()
+            self.state.finished = is_last or self._stops_early()
             self._save_checkpoint()
         elif time.monotonic() - self._last_save >= SAVE_SECONDS:
             self._save_checkpoint()
 
-    def _is_out_of_patience(self) -> bool:
-        """Return whether the loss has not improved for `patience` evaluations, or cannot improve any more."""
+    def _stops_early(self) -> bool:
+        """Return whether the loss has not improved for `patience` evaluations, or cannot improve by `least_gain`."""
         settings = self.config.training
         if settings.patience is None:
             return False
-        waited = (self.state.update - self.state.best_update) // settings.evaluate_every
-        return waited >= settings.patience or self.state.best_loss <= settings.least_gain
+        n_without_gain = (self.state.update - self.state.best_update) // settings.evaluate_every  # evaluations
+        return n_without_gain >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def _evaluate(self) -> None:
         """Compute the validation loss of the averaged weights, add it to the history, and keep the best weights."""
@@ -375,14 +365,14 @@ class Trainer:
         self._last_save = time.monotonic()
 
     def _restore_checkpoint(self, path: Path) -> None:
-        """Continue from a checkpoint; its branches are attached before the shapes of its tensors are checked."""
+        """Continue from a checkpoint, which rank 0 alone reads."""
 
-        def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
-            self._attach_branches(path, state)
+        def make_expected(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
+            self._attach_branches(path, state)  # a checkpoint has tensors for them
             return make_expected_tensors(self.network, self.step, names)
 
-        tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
-        self._attach_branches(path, state)
+        tensors, state = ranks.compute_once(lambda: load_tensors(path, make_expected))
+        self._attach_branches(path, state)  # on the other ranks
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
         restored = restore_tensors(tensors, self.network, self.step, self.device)
         self._best_weights, self._start_weights, self._recent_losses = restored

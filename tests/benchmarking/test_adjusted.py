@@ -21,7 +21,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.evaluation.strata import compute_auc_within_strata
+from deeprc.evaluation.strata import compute_stratified_auc
 from deeprc.interpretation.report.origin import format_adjust_options, format_train_command
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
@@ -88,7 +88,7 @@ def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     assert auc(found[1]) == pytest.approx(0.5, abs=0.06)
     assert auc(found[2]) == pytest.approx(0.5, abs=0.08)
     score = compare(dataset, 5, "site").predictions.set_index("repertoire_id")["score"]
-    within = compute_auc_within_strata(
+    within = compute_stratified_auc(
         "site", dataset.metadata["site"].tolist(), label, score[dataset.repertoire_ids].to_numpy()
     )
     assert within is not None

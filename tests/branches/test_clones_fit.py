@@ -364,8 +364,8 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
         candidates = clones_candidates.find_candidates(
             cohort.dataset, find_shared_clones(cohort.dataset, fields), searches, fields
         )
-        by_fold = clones_candidates.CandidatesByFold.of(candidates, searches[0], candidates.levels[0])
-        chosen = clones_candidates.choose_final_matches(by_fold)
+        given = clones_candidates.SearchCandidates.of(candidates, searches[0], candidates.levels[0])
+        chosen = clones_candidates.choose_final_matches(given)
         frame = candidates.clones.to_frame().assign(**chosen._asdict())
         found.append(frame[frame["matches"] != NO_MATCH].reset_index(drop=True))
     assert set(found[0]["matches"]) == {EXACT, ONE_SUBSTITUTION}

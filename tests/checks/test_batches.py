@@ -25,7 +25,7 @@ from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.evaluation.strata import compute_auc_within_strata
+from deeprc.evaluation.strata import compute_stratified_auc
 from deeprc.interpretation.report.number_tables import make_within_table
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess_predictor
@@ -152,14 +152,14 @@ def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -
     (within,) = metrics["test"]["status=sick"]["within"]
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t").query("split == 'test'")
     batch = cohort.select(table["repertoire_id"].tolist()).metadata["batch"].tolist()
-    expected = compute_auc_within_strata(
+    expected = compute_stratified_auc(
         "batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float)
     )
     assert expected is not None
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
     assert "among test repertoires with the same batch: 0." in format_metrics(metrics)
     assert "within" not in metrics["train"]["status=sick"]
-    shown = make_within_table(assess_predictor(run, cohort).within)
+    shown = make_within_table(assess_predictor(run, cohort).stratified_aucs)
     assert shown is not None
     assert [cell.text for cell in shown.rows[0]][:2] == ["batch", f"{within['auc']:.3f}"]
 
@@ -170,7 +170,7 @@ def test_a_batch_that_may_explain_an_auc_is_a_warning(score: str, *, is_told: bo
     label = np.tile([0.0, 1.0], 100)
     batch = np.where(rng.random(200) < 0.9, label, 1 - label)
     scores = {"batch": batch, "label": label}[score] + 0.5 * rng.normal(size=200)
-    within = compute_auc_within_strata("batch", batch.tolist(), label, scores)
+    within = compute_stratified_auc("batch", batch.tolist(), label, scores)
     whole = compute_fold_aucs_interval([label.astype(np.int64)], [scores])
     assert within is not None
     assert within.explains(float(whole.aucs[0]), whole.low) == is_told

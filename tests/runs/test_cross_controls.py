@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.evaluation.stored_tables import read_fold_metrics
-from deeprc.evaluation.strata import StratifiedAuc, compute_auc_within_strata
+from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc
 from deeprc.interpretation.report import write_any_report
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
@@ -102,7 +102,7 @@ def test_the_auc_within_sites(at_random: CrossValidation, cohort: RepertoireData
     table = at_random.predictions
     site = cohort.metadata["site"]
     label, score = table["label"].to_numpy(float), table["log_odds"].to_numpy(float)
-    expected = compute_auc_within_strata("site", site.tolist(), label, score, folds=table["fold"].tolist())
+    expected = compute_stratified_auc("site", site.tolist(), label, score, folds=table["fold"].tolist())
     assert expected is not None
     assert within == {**expected.to_dict(), "n_strata": 4, "auc_ci": pytest.approx(expected.to_dict()["auc_ci"])}
     assert json.loads((at_random.path / "metrics.json").read_text())["status=sick"]["within"] == [within]

@@ -445,7 +445,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     settings = config(n_sequences=None, top_number=20, unattended="constant", patience=None)
     whole = make(cohort, settings)
     sizes = whole._train_collator.dataset.n_sequences[whole.draws.choose_repertoires(0)]
-    assert whole.draw_batch(0).offsets.diff().tolist() == sizes.tolist()
+    assert whole.batches.draw(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 
     with pytest.raises(Killed):

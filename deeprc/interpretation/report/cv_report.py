@@ -148,14 +148,14 @@ def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: i
 
 def _make_within_table(result: StoredCrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
-    strata = {
+    stratified_aucs = {
         name: [
-            StratifiedAuc(stratum.column, stratum.auc, *stratum.auc_ci, stratum.n, stratum.n_strata)
-            for stratum in metrics.within
+            StratifiedAuc(stored.column, stored.auc, *stored.auc_ci, stored.n, stored.n_strata)
+            for stored in metrics.within
         ]
         for name, metrics in result.metrics.items()
     }
-    return make_within_table({name: aucs for name, aucs in strata.items() if aucs})
+    return make_within_table({name: aucs for name, aucs in stratified_aucs.items() if aucs})
 
 
 def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:

@@ -22,7 +22,7 @@ __all__ = ["StoredCrossValidation", "TargetMetrics", "list_classes", "read_cross
 
 
 @dataclass(frozen=True)
-class WithinStrata:
+class StoredStratifiedAuc:
     """The AUC within the values of a column, from `metrics.json`; see `StratifiedAuc`."""
 
     column: str
@@ -76,7 +76,7 @@ class TargetMetrics:
     spearman_ci: tuple[float, float] | None = None
     mae: float | None = None
     mae_ci: tuple[float, float] | None = None
-    within: tuple[WithinStrata, ...] = ()
+    within: tuple[StoredStratifiedAuc, ...] = ()
     controls: tuple[ControlMetrics, ...] = ()
 
 

@@ -121,9 +121,10 @@ def _make_interval_cells(metrics: Mapping[str, Any], name: str, form: str) -> li
     return [make_number_cell(metrics.get(name), form), make_interval_cell(metrics.get(f"{name}_ci"), form)]
 
 
-def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
+def make_within_table(stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
-    columns = [Column("Column of the sheet", is_number=False)] + [Column("Target", is_number=False)] * (len(within) > 1)
+    has_targets = len(stratified_aucs) > 1
+    columns = [Column("Column of the sheet", is_number=False)] + [Column("Target", is_number=False)] * has_targets
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
     columns += [
         Column("Repertoires", note="number of repertoires with a value that occurs in both classes"),
@@ -132,14 +133,14 @@ def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | 
     rows = [
         [
             make_text_cell(stratified.column),
-            *([make_text_cell(target)] if len(within) > 1 else []),
+            *([make_text_cell(target)] if has_targets else []),
             make_number_cell(stratified.auc),
             make_interval_cell((stratified.low, stratified.high)),
             make_number_cell(stratified.n, ",d"),
             make_number_cell(stratified.n_strata, ",d"),
         ]
-        for target, strata in within.items()
-        for stratified in strata
+        for target, aucs in stratified_aucs.items()
+        for stratified in aucs
     ]
     return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 

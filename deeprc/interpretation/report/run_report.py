@@ -313,7 +313,7 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
             for figure in page_figures.make_history_figures(history, name if len(histories) > 1 else "")
         ],
         "controls": [(control, _make_control_table(control, i)) for i, control in controls],
-        "within": make_within_table(results.assessment.within),
+        "within": make_within_table(results.assessment.stratified_aucs),
     }
 
 
