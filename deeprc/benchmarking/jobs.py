@@ -91,6 +91,8 @@ class Job:
         donor.
     content
         Digest of what the job reads of a container, see `digest_read_content`; "" if it is not checked.
+    refits
+        Whether a final job also measures a fit to the training and validation folds together.
     """
 
     key: str
@@ -105,6 +107,7 @@ class Job:
     task: Task
     groups: NDArray[np.int64] | None = None
     content: str = ""
+    refits: bool = True
 
 
 def run_job(job: Job) -> Outcome:
@@ -176,9 +179,10 @@ def _predict_test_fold(job: Job) -> Outcome:
 def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     """Return the measure on the test fold after a fit to training and validation folds together, with the same setting.
 
-    An estimator that stops early then divides these repertoires itself. The result is None if it cannot.
+    An estimator that stops early then divides these repertoires itself. The result is None if it cannot, or if the job
+    does not ask for it.
     """
-    if not can_be_refitted(job.estimator):
+    if not (job.refits and can_be_refitted(job.estimator)):
         return None
     learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
     split = replace(job.split, train=learned, validation=np.zeros(0, np.int64))

@@ -56,6 +56,8 @@ class NestedPlan:
         Donor of each repertoire as an index, (B,) int64; None if every repertoire is from a different donor.
     adjust_for
         Metadata columns for which every fold is adjusted, see `adjust_split`.
+    refits
+        Whether a method is also fitted to the training and validation folds together.
     """
 
     dataset: RepertoireDataset
@@ -65,6 +67,7 @@ class NestedPlan:
     methods: tuple[Method, ...]
     groups: NDArray[np.int64] | None = None
     adjust_for: tuple[str, ...] = ()
+    refits: bool = True
 
     @property
     def n_folds(self) -> int:
@@ -142,7 +145,9 @@ class NestedPlan:
         division += (split.train, split.validation) if self.adjust_for else ()
         read = collect_read_columns(method.estimator, self.dataset.metadata)
         division += (read,) if read else ()
-        outcome = _name_outcome(method.estimator) if kind == "final" else kind
+        outcome = kind if kind == "search" else "with cutoff"  # older versions had no cutoff
+        if kind == "final" and self.refits and _was_not_refitted(method.estimator):
+            outcome = "with cutoff and refit"
         key = digest_values(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
@@ -158,13 +163,13 @@ class NestedPlan:
             task=folds.task,
             groups=self.groups,
             content=digest_read_content(self.dataset, method.estimator) if is_whole_file else "",
+            refits=self.refits,
         )
 
 
-def _name_outcome(estimator: BaseEstimator) -> str:
-    """Return a name for what a final job measures: older versions had no cutoff, and did not refit what stops early."""
-    was_not_refitted = getattr(estimator, "uses_validation", False) and can_be_refitted(estimator)
-    return "with cutoff and refit" if was_not_refitted else "with cutoff"
+def _was_not_refitted(estimator: BaseEstimator) -> bool:
+    """Return whether older versions did not refit an estimator, because it stops early."""
+    return getattr(estimator, "uses_validation", False) and can_be_refitted(estimator)
 
 
 def _get_source_code(estimator_class: type) -> str:

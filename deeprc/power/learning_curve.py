@@ -229,6 +229,7 @@ def _make_full_plan(
         content=digest_cohort(dataset),
         methods=seeded,
         groups=groups,
+        refits=False,
         known_donors=known_donors,
     )
 

@@ -371,6 +371,7 @@ def _make_plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions
         seed=options.seed,
         content=digest_cohort(dataset),
         methods=seeded,
+        refits=False,
     )
 
 

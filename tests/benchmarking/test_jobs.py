@@ -138,6 +138,13 @@ def test_the_refit_learns_from_the_training_and_validation_sides(toys: ModuleTyp
     assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it needs the validation side
 
 
+def test_a_job_may_leave_out_the_refit(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = replace(make(toys.Noise(log=str(log)), {}, kind="final"), refits=False)
+    assert run_job(job)["refit_auc"] is None
+    assert len(toys.read_log(log)) == 1
+
+
 @pytest.mark.parametrize("donors", [None, np.arange(N) // 2], ids=["no donors", "donors"])
 def test_the_refit_of_deeprc_divides_both_sides_itself(
     toys: ModuleType, make: Callable[..., Job], tmp_path: Path, donors: NDArray[np.int64] | None
