@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from deeprc.datasets.matching import list_stems
@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 
 def find_id_column(
     path: Path,
-    text: dict[str, list[str]],
+    columns: Mapping[str, Sequence[str]],
     requested: str | None,
     file_column: str | None,
     possible_ids: Set[str],
@@ -52,8 +52,8 @@ def find_id_column(
     ----------
     path
         Path of the sheet, for messages.
-    text
-        Cells of each column.
+    columns
+        Cells of each column, by its name.
     requested
         Column that the user chose; None chooses by names and values, see `read_metadata`.
     file_column
@@ -67,42 +67,65 @@ def find_id_column(
         If there is no such column, or its name is an id, too, as in a sheet without a header.
     """
     if requested is not None:
-        column = requested if requested in text else find_column(text, [requested])
+        column = requested if requested in columns else find_column(columns, [requested])
         if column is None:
-            raise InputError(f"{path}: {describe_missing_column(requested, text, 'for `id_column`')}")
+            raise InputError(f"{path}: {describe_missing_column(requested, columns, 'for `id_column`')}")
         return column
-    candidates = [name for name in (find_column(text, [usual_name]) for usual_name in _ID_COLUMNS) if name is not None]
-    unique = {name: len(set(values)) == len(values) for name, values in text.items()}
-    matches = {name: len(set(values).intersection(possible_ids)) for name, values in text.items()}
-    best = max(candidates, key=lambda name: (matches[name], unique[name]), default=file_column)
-    others = [name for name, values in text.items() if unique[name] and 2 * matches[name] > len(values)]
-    other = max(others, key=matches.__getitem__, default=None)
-    if _names_most_files(text, file_column, possible_ids):
-        other = None
-    if best is not None and best == file_column:
-        matches[best] = len({list_stems(value)[-1] for value in text[best]}.intersection(possible_ids))
-    if other is not None and _are_plain_numbers(text[other]) and best is not None:
-        other = None if matches[best] or file_column is not None else other
-    if other is not None and (best is None or matches[other] > matches[best]) and not _are_file_names(text[other]):
+    n_matches = {name: len(possible_ids & set(values)) for name, values in columns.items()}
+    usual = _find_usual_column(columns, n_matches)
+    if usual is None and file_column is not None:
+        usual = file_column
+        n_matches[usual] = len(possible_ids & {list_stems(value)[-1] for value in columns[usual]})
+    other = None
+    if file_column is None or not _names_most_files(columns[file_column], possible_ids):
+        other = _find_other_column(columns, n_matches, usual, has_files=file_column is not None)
+    if other is not None:
         if other in possible_ids:
             raise InputError(f"{path}: expected the names of the columns in row 1, found {other!r}, an id")
         _logger.info("%s: the ids are those of column %r, because most of its values match", path, other)
         return other
-    if best is not None:
-        return best
-    remark = ". Is there a title above the header?" if is_title([*text]) else ""
+    if usual is not None:
+        return usual
+    remark = ". Is there a title above the header?" if is_title([*columns]) else ""
     raise InputError(
-        f"{path}: no column of repertoire ids among {_list_columns(text)}; looked for {', '.join(_ID_COLUMNS)}. "
+        f"{path}: no column of repertoire ids among {_list_columns(columns)}; looked for {', '.join(_ID_COLUMNS)}. "
         f"Name it with `id_column`{remark}"
     )
 
 
-def _names_most_files(text: dict[str, list[str]], file_column: str | None, possible_ids: Set[str]) -> bool:
-    """Return whether the column of file names has the names of known files in most rows."""
-    if file_column is None:
-        return False
-    known = [not possible_ids.isdisjoint(list_stems(value)) for value in text[file_column]]
+def _find_usual_column(columns: Mapping[str, Sequence[str]], n_matches: Mapping[str, int]) -> str | None:
+    """Return the column with a usual name whose values match best; of several, the first without repeated values."""
+    usual = [name for name in (find_column(columns, [usual_name]) for usual_name in _ID_COLUMNS) if name is not None]
+    return max(usual, key=lambda name: (n_matches[name], _are_unique(columns[name])), default=None)
+
+
+def _find_other_column(
+    columns: Mapping[str, Sequence[str]], n_matches: Mapping[str, int], usual: str | None, *, has_files: bool
+) -> str | None:
+    """Return a column of any name whose values match better than those of the usual column; None if there is none.
+
+    Most of its values must match, and none may repeat. Plain numbers, which may number the rows, are taken only if no
+    value of the usual column matches and the sheet names no files.
+    """
+    fitting = [name for name, cells in columns.items() if _are_unique(cells) and 2 * n_matches[name] > len(cells)]
+    other = max(fitting, key=n_matches.__getitem__, default=None)
+    if other is None or _are_file_names(columns[other]):
+        return None
+    if usual is None:
+        return other
+    if _are_plain_numbers(columns[other]) and (n_matches[usual] > 0 or has_files):
+        return None
+    return other if n_matches[other] > n_matches[usual] else None
+
+
+def _names_most_files(cells: Sequence[str], possible_ids: Set[str]) -> bool:
+    """Return whether most cells of the column of file names have the name of a known file."""
+    known = [not possible_ids.isdisjoint(list_stems(cell)) for cell in cells]
     return 2 * sum(known) > len(known)
+
+
+def _are_unique(cells: Sequence[str]) -> bool:
+    return len(set(cells)) == len(cells)
 
 
 def _are_plain_numbers(values: Iterable[str]) -> bool:

@@ -40,6 +40,9 @@ _MAX_LETTERS = 32_767
 """Letters of the longest cell, as in a spreadsheet: in a container, all cells of a column take as many bytes as the
 longest."""
 
+_Row = tuple[int, list[str]]
+"""The number of a row, as a spreadsheet counts it, and its cells."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -148,35 +151,35 @@ def make_metadata(
 
 def _parse_sheet(
     path: Path,
-    rows: Sequence[tuple[int, list[str]]],
+    rows: Sequence[_Row],
     id_column: str | None,
     possible_ids: Set[str],
     *,
     decimal_commas: bool = False,
 ) -> Metadata:
-    """Return a sheet from its rows and their numbers, the header first."""
+    """Return a sheet from its rows, the header first."""
     names, cells, numbers = _separate_header(path, rows)
     check_unnamed_columns(path, names, dict(zip(numbers, cells, strict=True)))
-    text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
+    columns = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
-    file_column = find_column(text, _FILE_COLUMNS)
-    chosen = find_id_column(path, text, id_column, file_column, possible_ids)
-    ids = text[chosen]
+    file_column = find_column(columns, _FILE_COLUMNS)
+    chosen = find_id_column(path, columns, id_column, file_column, possible_ids)
+    ids = columns[chosen]
     if id_column is None and chosen == file_column:
         ids = [list_stems(value)[-1] for value in ids]
     _check_ids(path, chosen, ids, numbers)
-    if is_sample_overview(text):
-        text = add_tag_columns(path, text, numbers)
+    if is_sample_overview(columns):
+        columns = add_tag_columns(path, columns, numbers)
     if decimal_commas:
-        text = _replace_decimal_commas(path, text, (chosen, file_column))
+        columns = _replace_decimal_commas(path, columns, (chosen, file_column))
     table = pd.DataFrame(
         {
             name: pd.Series(values, dtype=object) if name == chosen else parse_column(values)
-            for name, values in text.items()
+            for name, values in columns.items()
         },
         index=pd.RangeIndex(len(ids)),
     )
-    paths = [""] * len(ids) if file_column is None else text[file_column]
+    paths = [""] * len(ids) if file_column is None else columns[file_column]
     file_names = tuple("" if is_missing(value, MISSING_IN_SHEETS) else value for value in paths)
     return Metadata(path, chosen, tuple(ids), table, file_names, file_column)
 
@@ -186,8 +189,8 @@ def find_file_column(columns: Iterable[str]) -> str | None:
     return find_column(columns, _FILE_COLUMNS)
 
 
-def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]]], str | None]:
-    """Return the rows that are not blank as text without blanks around the cells, the header first, with their numbers.
+def _read_rows(path: Path, sheet: str | None) -> tuple[list[_Row], str | None]:
+    """Return the rows that are not blank as text without blanks around the cells, the header first.
 
     The second value is the character between columns; None for a workbook. Comments before the header, which begin with
     `#`, are left out.
@@ -201,10 +204,10 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]
     header, text = read_text(path, MAX_SHEET_BYTES)
     if "\0" in text:
         raise InputError(f"{path}: not a text table (it holds binary data)")
-    rows: list[tuple[int, list[str]]] = []
+    rows: list[_Row] = []
     n_cells = 0
     try:
-        for row_number, line in enumerate(_iterate_cells(path, text, header), header.n_comments + 1):
+        for row_number, line in enumerate(_parse_rows(path, text, header), header.n_comments + 1):
             n_cells += len(line)
             if len(rows) > MAX_ROWS or n_cells > MAX_CELLS or len(line) > MAX_COLUMNS:
                 limits = f"{MAX_ROWS:,} rows of {MAX_COLUMNS:,} columns and {MAX_CELLS:,} cells"
@@ -218,20 +221,20 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]
 
 
 def _replace_decimal_commas(
-    path: Path, text: Mapping[str, list[str]], kept: Collection[str | None]
+    path: Path, columns: Mapping[str, list[str]], kept: Collection[str | None]
 ) -> dict[str, list[str]]:
     """Return the columns of a sheet with decimal points in numbers with decimal commas; `kept` ones do not change."""
-    with_commas = [name for name, values in text.items() if name not in kept and has_decimal_commas(values)]
+    with_commas = [name for name, values in columns.items() if name not in kept and has_decimal_commas(values)]
     if with_commas:
         _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(with_commas, SHOWN_COLUMNS))
     return {
         name: [replace_decimal_comma(value) for value in values] if name in with_commas else values
-        for name, values in text.items()
+        for name, values in columns.items()
     }
 
 
-def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:
-    """Return the cells of each row, one row after the other, so that a sheet that is too large is refused early.
+def _parse_rows(path: Path, text: str, header: Header) -> Iterator[list[str]]:
+    """Return the cells of each row of a text, one after the other, so that a sheet that is too large is refused early.
 
     A stray quote mark would join lines to one cell. So if each line has as many cells as the header, and quotes would
     make fewer rows of them, quotes are ordinary characters, except around a whole cell. But if quotes make the header
@@ -269,7 +272,7 @@ def _unquote(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
-def _drop_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+def _drop_comments(rows: Iterable[_Row]) -> list[_Row]:
     """Leave out the first rows of a workbook that are comments: one cell that begins with `#` above longer rows."""
     kept = [(number, row) for number, row in rows if any(row)]
     start = 0
@@ -303,7 +306,7 @@ def _format_value(value: Any) -> str:
     return _LINES.sub(" ", str(value).strip())
 
 
-def _separate_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[list[str]], list[int]]:
+def _separate_header(path: Path, rows: Sequence[_Row]) -> tuple[list[str], list[list[str]], list[int]]:
     """Return the header, the other rows, as long as the header, and their numbers as a spreadsheet counts them."""
     if not rows:
         raise InputError(f"{path}: the file is empty")

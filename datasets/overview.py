@@ -75,7 +75,9 @@ def is_sample_overview(columns: Iterable[str]) -> bool:
     return "samplename" in names and not names.isdisjoint(_TAG_COLUMNS)
 
 
-def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequence[int]) -> dict[str, list[str]]:
+def add_tag_columns(
+    path: Path, columns: Mapping[str, Sequence[str]], row_numbers: Sequence[int]
+) -> dict[str, list[str]]:
     """Return the columns of an overview, and new columns from its tags; the tags stay as they are.
 
     `cohort`, `age` (years), `sex`, `race`, `ethnicity`, one column of `+` and `-` per tested state (`cmv`;
@@ -86,9 +88,9 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     ----------
     path
         Path of the overview, for messages.
-    text
-        Columns of the overview as text.
-    numbers
+    columns
+        Cells of each column of the overview, by its name.
+    row_numbers
         Numbers of the rows as a spreadsheet counts them, for messages.
 
     Returns
@@ -97,14 +99,13 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
         The sheet's columns as text, then the new ones; "" is missing. If a row's tags contradict each other (`cmv` both
         + and -), the value is missing, and one warning names all such rows.
     """
-    columns = {name: list(values) for name, values in text.items()}
-    tagged = [columns[name] for name in columns if normalise_column_name(name) in _TAG_COLUMNS]
+    tagged = [values for name, values in columns.items() if normalise_column_name(name) in _TAG_COLUMNS]
     rows = [[_parse_tag(tag) for cell in cells for tag in _split_tags(cell)] for cells in zip(*tagged, strict=True)]
     tagged_columns = {tag.column for row in rows for tag in row}
     ordered = [name for name in _FIRST if name in tagged_columns]
     ordered += sorted(tagged_columns.difference(_FIRST, [_OTHER])) + sorted(tagged_columns.intersection([_OTHER]))
     added = {name: [_join_values(name, row) for row in rows] for name in ordered}
-    _warn_of_contradictions(path, rows, numbers)
+    _warn_of_contradictions(path, rows, row_numbers)
     existing = {normalise_column_name(name) for name in columns}
     alleles = _make_allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
     added = {
@@ -114,7 +115,7 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
         shown = [name for name in added if name not in alleles]
         shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
         _logger.info("%s: an immunoSEQ sample overview; columns from its tags: %s", path, ", ".join(shown))
-    return {**columns, **added}
+    return {**{name: list(values) for name, values in columns.items()}, **added}
 
 
 def normalise_column_name(name: str) -> str:
@@ -229,11 +230,11 @@ def _join_values(column: str, row: Sequence[_Tag]) -> str:
     return "" if _has_contradictions(column, row) else ", ".join(_list_values(column, row))
 
 
-def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers: Sequence[int]) -> None:
+def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], row_numbers: Sequence[int]) -> None:
     """Log a warning for samples with two different values in a column that allows one."""
     contradictions = [
         f"row {number} ({column}: {', '.join(_list_values(column, row))})"
-        for number, row in zip(numbers, rows, strict=True)
+        for number, row in zip(row_numbers, rows, strict=True)
         for column in dict.fromkeys(tag.column for tag in row)
         if _has_contradictions(column, row)
     ]
