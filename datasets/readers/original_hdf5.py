@@ -79,7 +79,7 @@ def read_original_ids(path: Path) -> tuple[str, ...]:
         If the file is damaged or lacks the ids.
     """
     with _open_original(path) as file:
-        return _read_repertoire_ids(path, file)
+        return _read_repertoire_ids(file)
 
 
 def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, RawRows]]:
@@ -95,24 +95,24 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
         If the file is damaged or is not laid out as expected; the message names the dataset.
     """
     with _open_original(path) as file:
-        ids = _read_repertoire_ids(path, file)
-        sequences, lengths = _get_dataset(path, file, *_SEQUENCES), _find_dataset(file, _LENGTHS)
+        ids = _read_repertoire_ids(file)
+        sequences, lengths = _get_dataset(file, *_SEQUENCES), _find_dataset(file, _LENGTHS)
         counts = _find_dataset(file, *_COUNTS)
-        bounds = _read_bounds(path, file, len(ids), len(sequences))
+        bounds = _read_bounds(file, len(ids), len(sequences))
         for dataset in (lengths, counts):
             if dataset is not None and dataset.shape != sequences.shape[:1]:
                 raise _make_error(
-                    path, dataset, f"expected {len(sequences)} values, one for each sequence, found {dataset.shape}"
+                    dataset, f"expected {len(sequences)} values, one for each sequence, found {dataset.shape}"
                 )
-        alphabet = _read_alphabet(path, file) if sequences.dtype.kind in "iu" else None
+        alphabet = _read_alphabet(file) if sequences.dtype.kind in "iu" else None
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
             if only is not None and name not in only:
                 continue
             try:
-                texts = _convert_to_raw_texts(path, sequences, _read_values(path, sequences, start, stop), alphabet)
-                if lengths is not None and not np.array_equal(_read_values(path, lengths, start, stop), texts.lengths):
-                    raise _make_error(path, lengths, "does not fit the sequences")
-                rows = _make_rows(path, texts, counts, start, stop)
+                texts = _convert_to_raw_texts(sequences, _read_values(sequences, start, stop), alphabet)
+                if lengths is not None and not np.array_equal(_read_values(lengths, start, stop), texts.lengths):
+                    raise _make_error(lengths, "does not fit the sequences")
+                rows = _make_rows(texts, counts, start, stop)
             except InputError as error:
                 raise InputError(f"{error}; repertoire {quote(name)}") from error
             yield name, rows
@@ -147,14 +147,16 @@ def _find_dataset(file: h5py.File, *names: str) -> Any:
     return None
 
 
-def _get_dataset(path: Path, file: h5py.File, *names: str) -> Any:
+def _get_dataset(file: h5py.File, *names: str) -> Any:
     dataset = _find_dataset(file, *names)
     if dataset is None:
-        raise InputError(f"{path}: no dataset /{' or /'.join(names)}; is this a container of the original DeepRC?")
+        raise InputError(
+            f"{file.filename}: no dataset /{' or /'.join(names)}; is this a container of the original DeepRC?"
+        )
     return dataset
 
 
-def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
+def _read_values(dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
     """Return rows of a dataset, or all of it if there are no bounds.
 
     Text of variable length is read by another process, because the HDF5 library does not check it.
@@ -162,31 +164,32 @@ def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int |
     if _is_variable_text(dataset):
         name = dataset.name.strip("/")
         rows = None if start is None or stop is None else (start, stop)
-        read = read_texts_in_subprocess(path, {name: rows}) if rows else _read_small_texts(path, dataset.file)
+        path = Path(dataset.file.filename)
+        read = read_texts_in_subprocess(path, {name: rows}) if rows else _read_small_texts(dataset.file)
         return np.array(read[name], object)
     if dataset.dtype.hasobject:
-        raise _make_error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
-    _check_size(path, dataset, start, stop)
+        raise _make_error(dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
+    _check_size(dataset, start, stop)
     try:
         return dataset[()] if start is None else dataset[start:stop]
     except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
-        raise _make_error(path, dataset, f"cannot be read: {error}") from error
+        raise _make_error(dataset, f"cannot be read: {error}") from error
 
 
-def _check_size(path: Path, dataset: Any, start: int | None, stop: int | None) -> None:
+def _check_size(dataset: Any, start: int | None, stop: int | None) -> None:
     """Raise InputError if rows of a dataset do not lie in the file, or are too many or too long to be read."""
     if dataset.is_virtual or dataset.external:
-        raise _make_error(path, dataset, "expected values in this file, found those of another one")
+        raise _make_error(dataset, "expected values in this file, found those of another one")
     stored = dataset.id.get_storage_size()
     if dataset.nbytes > _MAX_RATIO * stored:
-        raise _make_error(path, dataset, f"expected {dataset.nbytes:,} bytes of values in the file, found {stored:,}")
+        raise _make_error(dataset, f"expected {dataset.nbytes:,} bytes of values in the file, found {stored:,}")
     n_bytes = dataset.nbytes
     if start is not None and stop is not None:
         n_bytes = (stop - start) * max(n_bytes // max(len(dataset), 1), _MIN_ROW_BYTES)
     if dataset.chunks is not None:  # a block is read as a whole
         n_bytes = max(n_bytes, math.prod(dataset.chunks) * dataset.dtype.itemsize)
     if n_bytes > _MAX_BYTES:
-        raise _make_error(path, dataset, f"expected at most {_MAX_BYTES:,} bytes at once, found {n_bytes:,}")
+        raise _make_error(dataset, f"expected at most {_MAX_BYTES:,} bytes at once, found {n_bytes:,}")
 
 
 def _is_variable_text(dataset: Any) -> bool:
@@ -194,10 +197,11 @@ def _is_variable_text(dataset: Any) -> bool:
     return kind is not None and kind.length is None
 
 
-def _read_small_texts(path: Path, file: h5py.File) -> dict[str, list[str]]:
+def _read_small_texts(file: h5py.File) -> dict[str, list[str]]:
     """Return the ids and the amino acids, as far as they are text of variable length."""
     datasets = {name: _find_dataset(file, name) for name in (_KEYS, _AMINO_ACIDS)}
     names = tuple(name for name, dataset in datasets.items() if dataset is not None and _is_variable_text(dataset))
+    path = Path(file.filename)
     return _read_once(path, FileStamp.of(path), names)
 
 
@@ -211,73 +215,73 @@ def _read_once(path: Path, stamp: FileStamp, names: tuple[str, ...]) -> dict[str
     return read_texts_in_subprocess(path, dict.fromkeys(names))
 
 
-def _read_repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
-    dataset = _get_dataset(path, file, _KEYS)
+def _read_repertoire_ids(file: h5py.File) -> tuple[str, ...]:
+    dataset = _get_dataset(file, _KEYS)
     if dataset.size > _MAX_REPERTOIRES:
-        raise _make_error(path, dataset, f"expected at most {_MAX_REPERTOIRES:,} ids, found {dataset.size:,}")
-    values = np.ravel(_read_values(path, dataset)).tolist()
-    ids = tuple(_decode_text(path, dataset, value) for value in values)
+        raise _make_error(dataset, f"expected at most {_MAX_REPERTOIRES:,} ids, found {dataset.size:,}")
+    values = np.ravel(_read_values(dataset)).tolist()
+    ids = tuple(_decode_text(dataset, value) for value in values)
     if not ids:
-        raise _make_error(path, dataset, "names no repertoire")
+        raise _make_error(dataset, "names no repertoire")
     if len(set(ids)) < len(ids):
         double = next(name for name, n in Counter(ids).items() if n > 1)
-        raise _make_error(path, dataset, f"names {quote(double)} twice")
+        raise _make_error(dataset, f"names {quote(double)} twice")
     return ids
 
 
-def _read_alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
+def _read_alphabet(file: h5py.File) -> NDArray[np.uint8]:
     """Return the amino acid, as ASCII code, of each index that the file uses."""
-    dataset = _get_dataset(path, file, _AMINO_ACIDS)
-    value = _read_values(path, dataset)
-    text = "".join(_decode_text(path, dataset, text) for text in np.ravel(value).tolist())
+    dataset = _get_dataset(file, _AMINO_ACIDS)
+    value = _read_values(dataset)
+    text = "".join(_decode_text(dataset, text) for text in np.ravel(value).tolist())
     if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
-        raise _make_error(path, dataset, f"expected the amino acids in the order of their indices, found {quote(text)}")
+        raise _make_error(dataset, f"expected the amino acids in the order of their indices, found {quote(text)}")
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def _decode_text(path: Path, dataset: Any, value: object) -> str:
+def _decode_text(dataset: Any, value: object) -> str:
     try:
         text = value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         text = None
     if not isinstance(text, str):
-        raise _make_error(path, dataset, f"expected text, found {abbreviate(value)}")
+        raise _make_error(dataset, f"expected text, found {abbreviate(value)}")
     return text
 
 
-def _read_bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
+def _read_bounds(file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
     """Return the first sequence of each repertoire and the one after its last, (B, 2)."""
-    dataset = _get_dataset(path, file, _BOUNDS)
+    dataset = _get_dataset(file, _BOUNDS)
     if dataset.shape != (n_repertoires, 2) or dataset.dtype.kind not in "iu":
         expected = f"expected integers of shape ({n_repertoires}, 2), first and last + 1 of each repertoire"
-        raise _make_error(path, dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
-    bounds: NDArray[np.int64] = _read_values(path, dataset).astype(np.int64)
+        raise _make_error(dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
+    bounds: NDArray[np.int64] = _read_values(dataset).astype(np.int64)
     wrong = (bounds[:, 0] < 0) | (bounds[:, 0] > bounds[:, 1]) | (bounds[:, 1] > n_sequences)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise _make_error(path, dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
+        raise _make_error(dataset, f"row {row} is {bounds[row].tolist()}, but there are {n_sequences} sequences")
     total = int((bounds[:, 1] - bounds[:, 0]).sum())
     if total > n_sequences:
-        raise _make_error(path, dataset, f"gives {total:,} sequences to repertoires, but there are {n_sequences:,}")
+        raise _make_error(dataset, f"gives {total:,} sequences to repertoires, but there are {n_sequences:,}")
     return bounds
 
 
-def _convert_to_raw_texts(path: Path, dataset: Any, cells: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
+def _convert_to_raw_texts(dataset: Any, cells: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
     """Return sequences as ASCII texts."""
     if alphabet is None:
-        return _convert_texts(path, dataset, cells)
+        return _convert_texts(dataset, cells)
     if cells.ndim != 2:
-        raise _make_error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
+        raise _make_error(dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
     is_residue = cells != -1  # (n, L)
     lengths = is_residue.sum(axis=1)
     behind = np.arange(cells.shape[1]) >= lengths[:, None]  # (n, L)
     values = cells[is_residue]
     if (is_residue & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
-        raise _make_error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
+        raise _make_error(dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
     return RawTexts(alphabet[values], compute_offsets(lengths))
 
 
-def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
+def _convert_texts(dataset: Any, cells: Any) -> RawTexts:
     """Return the cells of a dataset as texts, which may be stored as bytes of fixed or variable length."""
     if cells.dtype.kind == "S" and len(cells):
         width = cells.dtype.itemsize * int(np.prod(cells.shape[1:]))
@@ -285,35 +289,35 @@ def _convert_texts(path: Path, dataset: Any, cells: Any) -> RawTexts:
         is_letter = letters != 0
         return RawTexts(letters[is_letter], compute_offsets(is_letter.sum(axis=1)))
     if cells.dtype.kind not in "SO" or dataset.ndim != 1:
-        raise _make_error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
-    texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in cells.tolist()]
+        raise _make_error(dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
+    texts = [_decode_text(dataset, value).encode("ascii", "replace") for value in cells.tolist()]
     offsets = compute_offsets(np.array([len(text) for text in texts], np.int64))
     return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
 
 
-def _make_rows(path: Path, sequences: RawTexts, count_dataset: Any, start: int, stop: int) -> RawRows:
+def _make_rows(sequences: RawTexts, count_dataset: Any, start: int, stop: int) -> RawRows:
     """Return the rows of one repertoire, with its counts as whole numbers; a missing count is 1."""
     n = stop - start
     sources: Sequence[str] = () if count_dataset is None else (count_dataset.name.rpartition("/")[2],)
-    given = np.zeros(n) if count_dataset is None else _read_values(path, count_dataset, start, stop)
+    given = np.zeros(n) if count_dataset is None else _read_values(count_dataset, start, stop)
     if given.dtype.kind not in "iuf":
-        raise _make_error(path, count_dataset, f"expected numbers, found {count_dataset.dtype}")
+        raise _make_error(count_dataset, f"expected numbers, found {count_dataset.dtype}")
     exact = given.astype(np.float64)
     if n and np.nanmax(exact, initial=0) > _MAX_COUNT:
-        raise _make_error(path, count_dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.10g}")
+        raise _make_error(count_dataset, f"expected counts up to {_MAX_COUNT}, found {np.nanmax(exact):.10g}")
     missing = ~(exact >= 0) if sources else np.ones(n, bool)  # NaN is missing too
     exact[missing] = 1
     counts = np.maximum(np.rint(exact), 1)
     return RawRows(
-        sequences,
-        np.full(n, SequenceKind.JUNCTION_AA, np.uint8),
-        counts.astype(np.uint32),
-        (*sources, COUNT_ONE),
-        np.where(missing, len(sources), 0).astype(np.int8),
-        counts != exact,
-        np.full(n, Status.UNKNOWN, np.uint8),
+        sequences=sequences,
+        kinds=np.full(n, SequenceKind.JUNCTION_AA, np.uint8),
+        counts=counts.astype(np.uint32),
+        count_sources=(*sources, COUNT_ONE),
+        count_source=np.where(missing, len(sources), 0).astype(np.int8),
+        count_rounded=counts != exact,
+        status=np.full(n, Status.UNKNOWN, np.uint8),
     )
 
 
-def _make_error(path: Path, dataset: Any, problem: str) -> InputError:
-    return InputError(f"{path}: dataset {dataset.name}: {problem}")
+def _make_error(dataset: Any, problem: str) -> InputError:
+    return InputError(f"{dataset.file.filename}: dataset {dataset.name}: {problem}")
