@@ -202,8 +202,6 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[_Row], str | None]:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
     header, text = read_text(path, MAX_SHEET_BYTES)
-    if "\0" in text:
-        raise InputError(f"{path}: not a text table (it holds binary data)")
     rows: list[_Row] = []
     n_cells = 0
     try:

@@ -14,7 +14,8 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import decode_name, find_ragged_row, read_line_blocks
+from deeprc.datasets.readers.row_search import find_ragged_row
+from deeprc.datasets.readers.text import decode_name, read_line_blocks
 from deeprc.errors import InputError, format_count
 
 if TYPE_CHECKING:

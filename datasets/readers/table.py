@@ -21,7 +21,8 @@ from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.columns import factorize, find_first_rows, read_columns
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
-from deeprc.datasets.readers.text import decode_name, find_decimal_comma, find_row_number
+from deeprc.datasets.readers.row_search import find_decimal_comma, find_row_number
+from deeprc.datasets.readers.text import decode_name
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError

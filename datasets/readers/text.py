@@ -7,14 +7,13 @@ import codecs
 import contextlib
 import csv
 import gzip
-import io
 import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain, count, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -30,9 +29,7 @@ __all__ = [
     "MAX_LINE_BYTES",
     "PACKED",
     "decode_name",
-    "find_decimal_comma",
-    "find_ragged_row",
-    "find_row_number",
+    "make_too_long_error",
     "open_text",
     "read_header",
     "read_line_blocks",
@@ -55,11 +52,8 @@ _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
-_DECIMAL_COMMA = re.compile(r"[+-]?(0|[1-9]\d*),\d+([eE][+-]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_SEARCHED_ROWS = 1000
 _MAX_REASON = 200
-_MAX_DOUBT_BYTES = MAX_LINE_BYTES >> 1
+_MAX_KEPT_BACK_BYTES = MAX_LINE_BYTES >> 1
 csv.field_size_limit(MAX_LINE_BYTES)
 _MARKED = re.compile(rb'#|"##')
 _COMMENT = re.compile(rb'"?##')
@@ -133,22 +127,22 @@ def read_header(path: Path) -> Header:
     InputError
         If the file is missing, no regular file, empty, damaged or no text, or the header is too long.
     """
-    start, number = b"", None
+    start, n_before = b"", None
     with open_text(path) as stream:
         for block in _normalise_newlines(stream):
             start += block
             if start.startswith(_OLD_EXCEL):
                 kind = "an Excel file" if path.suffix.lower() == ".xls" else "an Excel or another Office file"
                 raise NoTableError(f"{path}: {kind}, which is not read; save it as tab-separated text")
-            number = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
-            if number is not None:
+            n_before = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
+            if n_before is not None:
                 break
             if len(start) > _HEADER_BYTES:
                 raise NoTableError(f"{path}: not a text table (no header in its first {_HEADER_BYTES >> 20} MiB)")
     lines = start.split(b"\n")
-    if number is None:
-        number = _count_lines_before_header(lines, at_end=True) or 0
-    return _split_header(path, decode_name(lines[number]), number, is_empty=not start.strip())
+    if n_before is None:
+        n_before = _count_lines_before_header(lines, at_end=True) or 0
+    return _split_header(path, decode_name(lines[n_before]), n_before, is_empty=not start.strip())
 
 
 def _count_lines_before_header(lines: Sequence[bytes], *, at_end: bool) -> int | None:
@@ -216,7 +210,7 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
                 raise InputError(f"{path}: more than {max_bytes >> 20} MiB of text; is this the metadata sheet?")
             open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
             if open_line > MAX_LINE_BYTES:
-                raise _make_too_long_error(path)
+                raise make_too_long_error(path)
     if b"\0" in data:
         raise InputError(f"{path}: not a text table (it holds binary data)")
     start, n_missing = _find_line(data, header.n_comments)
@@ -255,7 +249,8 @@ def _find_line_number(path: Path, n_before: int) -> int:
     return line_number
 
 
-def _make_too_long_error(path: Path, begins: str = "") -> InputError:
+def make_too_long_error(path: Path, begins: str = "") -> InputError:
+    """Return the error for a line that is longer than `MAX_LINE_BYTES`; `begins` says where it begins, if known."""
     return InputError(
         f"{path}: a line or a field in quotes{begins} is longer than {MAX_LINE_BYTES >> 20} MiB; is this a table?"
     )
@@ -274,32 +269,49 @@ def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """
     path = header.path
     with open_text(path) as stream:
-        rest, to_skip, quotes_matter, enough, n_before = b"", header.n_comments + 1, False, 0, 0
-        for block in _normalise_newlines(stream):
-            if b"\0" in block:
-                raise InputError(f"{path}: not a text table (it holds binary data)")
+        blocks = _refuse_binary_data(path, _normalise_newlines(stream))
+        rest, n_before = _skip_lines(path, blocks, header.n_comments + 1)
+        quotes_matter, min_size = False, 0
+        for block in chain([b""], blocks):
             rest += block
-            if to_skip:
-                start, to_skip = _find_line(rest, to_skip)
-                rest = rest[start:]
-                n_before += start
-            if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
+            if len(rest) < min_size:
                 continue
             n_complete, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
             if n_complete:
                 yield rest[:n_complete], quotes_matter
                 rest = rest[n_complete:]
                 n_before += n_complete
-            enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
+            min_size = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
                 line_number = _find_line_number(path, n_before)
-                raise _make_too_long_error(path, f" that begins in line {line_number}" if quotes_matter else "")
-        if rest and not to_skip:
+                raise make_too_long_error(path, f" that begins in line {line_number}" if quotes_matter else "")
+        if rest:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
             n_complete, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)
             if n_complete != len(rest):
                 raise _make_open_quote_error(header, rest[n_complete:], n_before + n_complete)
             yield rest, quotes_matter
+
+
+def _refuse_binary_data(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if b"\0" in block:
+            raise InputError(f"{path}: not a text table (it holds binary data)")
+        yield block
+
+
+def _skip_lines(path: Path, blocks: Iterable[bytes], n_lines: int) -> tuple[bytes, int]:
+    """Read some lines; return what follows them in the last block that was read, and how many bytes come before it."""
+    rest, n_before = b"", 0
+    for block in blocks:
+        rest += block
+        start, n_lines = _find_line(rest, n_lines)
+        rest, n_before = rest[start:], n_before + start
+        if n_lines == 0:
+            return rest, n_before
+        if len(rest) > MAX_LINE_BYTES:
+            raise make_too_long_error(path)
+    return b"", n_before
 
 
 def _normalise_newlines(stream: IO[bytes]) -> Iterator[bytes]:
@@ -318,10 +330,11 @@ def _normalise_newlines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_end: bool) -> tuple[int, bool]:
-    """Return where the last whole line ends, 0 if there is none, and whether quotes matter from here on.
+    """Return where the last line ends that can be parsed now (0: none can), and whether quotes matter from here on.
 
-    Quotes matter in all that follows a field with quotes. Before it, lines with a quote that has no partner are kept
-    back until the next lines tell whether the field goes on there, or until enough lines are kept.
+    Quotes matter from the first block on in which a line, taken without them, has too many or too few fields. Before
+    it, a quote without a partner may begin a field that goes on in the next block. So its line, and all after it, are
+    kept back until the next block shows this, or until too much is kept back.
     """
     end = data.rfind(b"\n") + 1
     if b'"' not in data and not quotes_matter:
@@ -329,13 +342,13 @@ def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_
     letters = np.frombuffer(data, np.uint8)[:end]
     quotes = np.flatnonzero(letters == ord('"'))
     ends = np.flatnonzero(letters == ord("\n"))
-    before = np.searchsorted(quotes, ends)  # quotes before the end of each line
+    n_quotes = np.searchsorted(quotes, ends)  # before the end of each line
     if not quotes_matter and _are_regular(letters, ends, header):
-        odd = np.flatnonzero(np.diff(before, prepend=0) % 2)
-        if at_end or end > _MAX_DOUBT_BYTES or not len(odd) or len(quotes) % 2 == 0:
+        if len(quotes) % 2 == 0 or at_end or end > _MAX_KEPT_BACK_BYTES:
             return end, False
-        return (int(ends[odd[-1] - 1]) + 1 if odd[-1] else 0), False
-    outside = ends[before % 2 == 0]
+        unpaired = np.flatnonzero(np.diff(n_quotes, prepend=0) % 2)[-1]  # the last line with an odd number of quotes
+        return (int(ends[unpaired - 1]) + 1 if unpaired else 0), False
+    outside = ends[n_quotes % 2 == 0]  # ends of lines that are in no field
     return (int(outside[-1]) + 1 if len(outside) else 0), True
 
 
@@ -346,50 +359,6 @@ def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: He
     widths = np.diff(ends, prepend=-1)
     blank = (widths == 1) | ((widths == 2) & (letters[ends - 1] == ord("\r")))
     return bool(((fields == len(header.columns)) | blank).all())
-
-
-def find_ragged_row(header: Header) -> tuple[int, int] | None:
-    """Return the number of the first row with more or fewer fields than the header, and how many it has."""
-    rows = ((number, len(fields)) for number, fields in _number_rows(header))
-    return next((row for row in rows if row[1] != len(header.columns)), None)
-
-
-def find_row_number(header: Header, index: int) -> int:
-    """Return the number that a row of data, by its index from 0, has in a spreadsheet, where the header is row 1."""
-    return next(islice(_number_rows(header), index, None))[0]
-
-
-def find_decimal_comma(header: Header, ignored: str) -> tuple[str, str] | None:
-    """Return a column of numbers with decimal commas, such as 0,0074, and the first of these; None without any.
-
-    It looks at the first thousand rows, in which every value of the column must be such a number, an integer or empty.
-    The column `ignored` is not searched.
-    """
-    first: dict[int, str] = {}
-    excluded = {index for index, name in enumerate(header.columns) if name == ignored}
-    for _, fields in islice(_number_rows(header), _SEARCHED_ROWS):
-        for index, value in enumerate(map(str.strip, fields[: len(header.columns)])):
-            if _DECIMAL_COMMA.fullmatch(value):
-                first.setdefault(index, value)
-            elif value and not _INTEGER.fullmatch(value):
-                excluded.add(index)
-    return next(((header.columns[index], value) for index, value in first.items() if index not in excluded), None)
-
-
-def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
-    """Yield all rows that are not blank, with their numbers. This is slow, and used to name a row in a message."""
-    numbers = count(2 + header.n_comments)
-    for block, quoted in read_line_blocks(header):
-        lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
-        try:
-            for fields in csv.reader(
-                lines, delimiter=header.delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-            ):
-                number = next(numbers)
-                if fields:
-                    yield number, fields
-        except csv.Error as error:  # a field is longer than the csv module's limit, which is set above
-            raise _make_too_long_error(header.path) from error
 
 
 def decode_name(data: bytes | bytearray) -> str:

@@ -11,7 +11,7 @@ from deeprc.datasets.cleaning import Cleaning, clean, examine_file
 from deeprc.datasets.readers import NoTableError, match_reader, read_header, read_rows
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import find_row_number
+from deeprc.datasets.readers.row_search import find_row_number
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
