@@ -30,16 +30,16 @@ _Result = TypeVar("_Result")
 ORIGINAL = "deeprc-hdf5"
 """The name of the format of the original DeepRC's containers."""
 
-_TOGETHER_FILES, _TOGETHER_BYTES = 32, 1 << 20
+_MAX_BATCH_FILES, _MAX_BATCH_BYTES = 32, 1 << 20
 """The largest number of small files, and of bytes of text, that a worker reads for one message."""
 
-_WORTH_A_WORKER = 1 << 26
+_BYTES_WORTH_A_WORKER = 1 << 26
 """Bytes of text from which another process is worth its start."""
 
 _FILES_WORTH_A_WORKER = 1000
 """Number of files, of any size, from which another process is worth its start."""
 
-_PACKED = 8
+_UNPACKING_FACTOR = 8
 """Bytes of text per byte of a packed file, roughly."""
 
 
@@ -152,12 +152,12 @@ def read_files(
 def _count_useful_workers(files: Sequence[FileToRead]) -> int:
     """Return the number of processes that are worth their start: at most one per core."""
     sizes = {file.path: _count_text_bytes(file.path) for file in files if file.path.exists()}
-    return min(count_cores(), sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
+    return min(count_cores(), sum(sizes.values()) // _BYTES_WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
 
 
 def _count_text_bytes(path: Path) -> int:
     """Return roughly how many bytes of text a file holds."""
-    return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
+    return path.stat().st_size * (_UNPACKING_FACTOR if path.suffix.lower() in PACKED else 1)
 
 
 def _batch_files(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
@@ -166,7 +166,7 @@ def _batch_files(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
     size = 0
     for file in files:
         n_bytes = _count_text_bytes(file.path) if file.path.exists() else 0
-        if batch and (size + n_bytes > _TOGETHER_BYTES or len(batch) == _TOGETHER_FILES):
+        if batch and (size + n_bytes > _MAX_BATCH_BYTES or len(batch) == _MAX_BATCH_FILES):
             yield batch
             batch, size = [], 0
         batch.append(file)

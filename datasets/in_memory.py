@@ -26,7 +26,7 @@ from deeprc.datasets.frames import extract_categorical, extract_texts, find_cons
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import SingleStoreContainer
-from deeprc.datasets.plan import NEVER, raise_or_warn_of_unmatched
+from deeprc.datasets.plan import NO_SPLIT, raise_or_warn_of_unmatched
 from deeprc.datasets.preprocessing import check_container_output
 from deeprc.datasets.readers import Header, Layout, RawRows, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
@@ -164,7 +164,7 @@ def from_frame(
         raise InputError(f"the table has {describe_missing_column(repertoire, header.columns, 'for `repertoire`')}")
     matched = match_reader(header, options.reader())
     split_by = repertoire
-    if options.split_by not in (None, NEVER):
+    if options.split_by not in (None, NO_SPLIT):
         split_by = header.find(options.split_by)
         if split_by is None:
             missing = describe_missing_column(options.split_by, header.columns, "to split by")
@@ -266,7 +266,14 @@ def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
     row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
     metadata = sheet.table.iloc[[row_of[name] for name in kept]].reset_index(drop=True)
     without_row = {table.source: tuple(unknown)} if unknown else {}
-    report_of_all = PreprocessingReport(tuple(reports), tuple(missing), (), without_row, {}, options.cleaning())
+    report_of_all = PreprocessingReport(
+        repertoires=tuple(reports),
+        rows_without_file=tuple(missing),
+        files_without_row=(),
+        repertoires_without_row=without_row,
+        skipped_files={},
+        cleaning=options.cleaning(),
+    )
     sequences_of = {name: cleaned[name].sequences for name in kept}
     numbers = sum(map(count_numbers_as_genes, sequences_of.values()), Counter[str]())
     warn_of_numbers_as_genes({table.source: numbers})

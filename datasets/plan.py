@@ -41,7 +41,7 @@ from deeprc.errors import (
 
 __all__ = [
     "BAD_FILES_ADVICE",
-    "NEVER",
+    "NO_SPLIT",
     "SKIP_ADVICE",
     "Plan",
     "describe_missing",
@@ -51,7 +51,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-NEVER = "none"
+NO_SPLIT = "none"
 """The value of `split_by` that makes each file one repertoire, whatever its columns say."""
 
 SKIP_ADVICE = "`skip_bad_files` leaves out files with faults"
@@ -119,7 +119,7 @@ def plan_files(
 
     A file belongs to the row of the sheet that names it; see `match_files`. If a file belongs to no row, but has a
     column that names repertoires, it holds those of its values that are ids of the sheet. With `split_by`, this holds
-    for every file, or for no file if it is `NEVER`.
+    for every file, or for no file if it is `NO_SPLIT`.
 
     Raises
     ------
@@ -127,41 +127,48 @@ def plan_files(
         If headers cannot be used, with a line for each fault, unless these files are skipped; or if two files hold one
         repertoire.
     """
-    original = {file: None for file in files if is_original_container(file)}
-    tables = [file for file in files if file not in original]
-    by_column = options.split_by not in (None, NEVER)
-    names = [""] * len(sheet.repertoire_ids) if by_column else sheet.files
-    matched, unmatched = match_files(sheet.repertoire_ids, names, [] if by_column else tables)
+    is_original = {file: is_original_container(file) for file in files}
+    tables = [file for file in files if not is_original[file]]
+    file_of_row: list[Path | None] = [None] * len(sheet.repertoire_ids)
+    unmatched = tables
+    if options.split_by in (None, NO_SPLIT):
+        file_of_row, unmatched = match_files(sheet.repertoire_ids, sheet.files, tables)
     planner = _Planner(sheet, options)
-    for name, file in zip(sheet.repertoire_ids, matched, strict=True):
+    for repertoire_id, file in zip(sheet.repertoire_ids, file_of_row, strict=True):
         if file is not None:
-            planner.add_table(file, {"": name})
-    for file in tables if by_column else unmatched:
+            planner.add_table(file, {"": repertoire_id})
+    for file in unmatched:
         planner.add_split_table(file)
-    for file in original:
-        planner.add_original(file)
+    for file in files:
+        if is_original[file]:
+            planner.add_original(file)
     for remark in group_errors(planner.remarks):
         _logger.warning("%s", remark.describe())
-    errors = planner.errors
-    if errors and not skip_bad_files:
-        faults = [group.describe() for group in group_errors({str(file): text for file, text in errors.items()})]
-        lines = number_faults(f"{len(errors):,} files cannot be read", faults)
-        if planner.sort_files():  # otherwise no file would be left
-            lines = add_advice(lines, BAD_FILES_ADVICE)
-        raise SeveralErrors((*lines[:-1], lines[-1].removesuffix(".")))
     files_to_read = planner.sort_files()
-    bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
-    planned = _map_owners(files_to_read).keys() | bad
-    missing = [name for name in sheet.repertoire_ids if name not in planned]
-    skipped = {str(file): text for file, text in errors.items()}
+    if planner.errors and not skip_bad_files:
+        raise _make_header_errors(planner.errors, has_other_files=bool(files_to_read))
+    has_file = _find_owners(files_to_read).keys() | {
+        repertoire_id
+        for repertoire_id, file in zip(sheet.repertoire_ids, file_of_row, strict=True)
+        if file is not None and str(file) in planner.errors
+    }
     return Plan(
-        files_to_read,
-        tuple(missing),
-        tuple(planner.files_without_row),
-        planner.repertoires_without_row,
-        skipped,
-        name_files(files),
+        files_to_read=files_to_read,
+        rows_without_file=tuple(name for name in sheet.repertoire_ids if name not in has_file),
+        files_without_row=tuple(planner.files_without_row),
+        repertoires_without_row=planner.repertoires_without_row,
+        skipped=planner.errors,
+        names=name_files(files),
     )
+
+
+def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> SeveralErrors:
+    """Return the error about files whose headers cannot be used, by their paths, with an advice if others can."""
+    faults = [group.describe() for group in group_errors(errors)]
+    lines = number_faults(f"{len(errors):,} files cannot be read", faults)
+    if has_other_files:
+        lines = add_advice(lines, BAD_FILES_ADVICE)
+    return SeveralErrors((*lines[:-1], lines[-1].removesuffix(".")))
 
 
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
@@ -220,7 +227,7 @@ class _Planner:
     def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         self.reader, self.cleaning, self.split_by = options.reader(), options.cleaning(), options.split_by
-        self.errors: dict[Path, str] = {}
+        self.errors: dict[str, str] = {}  # by the file's path, as the remarks
         self.remarks: dict[str, str] = {}
         self.files_without_row: list[Path] = []
         self.repertoires_without_row: dict[Path, tuple[str, ...]] = {}
@@ -237,11 +244,11 @@ class _Planner:
             header = read_header(file)
             matched, layout, remark = self._match_reader(header)
             if self.split_by is not None:
-                column = None if self.split_by == NEVER else header.find(self.split_by)
+                column = None if self.split_by == NO_SPLIT else header.find(self.split_by)
                 layout = replace(layout, repertoire=() if column is None else (column,))
             check_column_names(header, layout.columns)
         except InputError as error:
-            self.errors[file] = str(error)
+            self.errors[str(file)] = str(error)
             return
         if remark:
             self.remarks[str(file)] = f"{file}: {remark}"
@@ -249,7 +256,7 @@ class _Planner:
 
     def add_split_table(self, file: Path) -> None:
         """Plan to read the repertoires that a table's column names, if the sheet has them."""
-        if self.split_by == NEVER:
+        if self.split_by == NO_SPLIT:
             self.files_without_row.append(file)
             return
         try:
@@ -257,7 +264,7 @@ class _Planner:
             with_row = sorted((name for name in repertoire_names if name in self.row_of), key=self.row_of.__getitem__)
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
-                self.errors[file] = str(error)
+                self.errors[str(file)] = str(error)
                 return
             repertoire_names, with_row = (), []  # a file of another kind, which nobody has asked for
         if with_row:
@@ -275,7 +282,7 @@ class _Planner:
         try:
             keys = read_original_ids(file)
         except InputError as error:
-            self.errors[file] = str(error)
+            self.errors[str(file)] = str(error)
             return
         for key in keys:
             name = next((stem for stem in list_stems(key) if stem in self.row_of), None)
@@ -321,7 +328,8 @@ class _Planner:
         return find_repertoire_names(coded, columns)[1].vocabulary
 
 
-def _map_owners(files_to_read: Sequence[FileToRead]) -> dict[str, Path]:
+def _find_owners(files_to_read: Sequence[FileToRead]) -> dict[str, Path]:
+    """Return the file of each repertoire, by its id; raise InputError if there are two."""
     owners: dict[str, Path] = {}
     for file in files_to_read:
         for name in file.repertoires.values():

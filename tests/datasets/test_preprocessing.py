@@ -940,8 +940,8 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
 
 
 def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_reading, "_TOGETHER_FILES", 3)
-    monkeypatch.setattr(file_reading, "_TOGETHER_BYTES", 100)
+    monkeypatch.setattr(file_reading, "_MAX_BATCH_FILES", 3)
+    monkeypatch.setattr(file_reading, "_MAX_BATCH_BYTES", 100)
     branches = []
     for number, size in enumerate((10, 10, 10, 10, 95, 10, 300, 10)):
         path = tmp_path / f"{number}.tsv"
