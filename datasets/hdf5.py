@@ -323,29 +323,30 @@ def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockChec
     """
     content = hashlib.blake2b(digest_size=16)
     with open_step("checksum of the container", path.stat().st_size) as step:
-        for name_in_file, member in sorted(_walk_members(file)):
-            content.update(f"\n{name_in_file}\n".encode())
+        for member_path, member in sorted(_walk_members(file)):
+            content.update(f"\n{member_path}\n".encode())
             for name in sorted(_check_names(member, "the name of an attribute", member.attrs)):
-                if (name_in_file, name) == ("", "checksum"):
-                    continue
-                value = _open_attribute(member, name)
-                is_integer = value.get_type().get_class() == h5py.h5t.INTEGER and value.shape == ()
-                text = (
-                    str(read_integer(member, name)).encode()
-                    if is_integer
-                    else _read_attribute_bytes(member, name).tobytes()
-                )
-                content.update(f"\n{name} {len(text)}\n".encode() + text)
+                if (member_path, name) != ("", "checksum"):
+                    value = _convert_attribute_to_bytes(member, name)
+                    content.update(f"\n{name} {len(value)}\n".encode() + value)
             if isinstance(member, h5py.Dataset):
                 values = map_values(path, member)
                 content.update(f"{values.dtype.str} {len(values)}\n".encode())
-                check = (checks or {}).get(name_in_file.strip("/"))
+                check = (checks or {}).get(member_path.strip("/"))
                 for block in iterate_blocks(values):
                     if check is not None:
                         check(block)
                     content.update(_sum_columns(block))
                     step.advance(block.nbytes)
     return content.hexdigest()
+
+
+def _convert_attribute_to_bytes(member: h5py.Group | h5py.Dataset, name: str) -> bytes:
+    """Return an attribute, a whole number or texts of fixed length, as bytes for the checksum."""
+    attribute = _open_attribute(member, name)
+    if attribute.get_type().get_class() == h5py.h5t.INTEGER and attribute.shape == ():
+        return str(read_integer(member, name)).encode()
+    return _read_attribute_bytes(member, name).tobytes()
 
 
 def _sum_columns(block: NDArray[Any]) -> bytes:

@@ -82,6 +82,7 @@ class LinkedContainer:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
             self._read_file(file)
         self._complete_parts()
+        self._join_genes()
 
     def __reduce__(self) -> tuple[type[LinkedContainer], tuple[Path]]:
         """Pickle as the path: a worker process maps the files by itself."""
@@ -122,10 +123,6 @@ class LinkedContainer:
 
     def _complete_parts(self) -> None:
         """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
-        self._first_repertoire = compute_offsets(
-            np.array([len(store.repertoire_ids) for store in self.stores])
-        ).tolist()
-        self._first_sequence = compute_offsets(np.array([len(store.sequences) for store in self.stores]))
         fields = [name for name in GENE_FIELDS if any(name in store.sequences.genes for store in self.stores)]
         self.has_witness = self.simulation is not None and any(
             store.sequences.witness is not None for store in self.stores
@@ -137,13 +134,22 @@ class LinkedContainer:
             if witness is None and self.has_witness:
                 witness = np.zeros(n, np.uint8)
             store.sequences = replace(sequences.with_genes(genes), witness=witness)
+        n_repertoires = np.array([len(store.repertoire_ids) for store in self.stores])
+        self._first_repertoire = compute_offsets(n_repertoires).tolist()
+        self._first_sequence = compute_offsets(np.array([len(store.sequences) for store in self.stores]))
         firsts = zip(self._first_repertoire[:-1], self._first_sequence[:-1].tolist(), strict=True)
         self.parts = tuple(Part(store, *first) for store, first in zip(self.stores, firsts, strict=True))
+
+    def _join_genes(self) -> None:
+        """Set the joint vocabulary of each gene, and the codes that each part's names have in it.
+
+        The vocabulary of each part gets the names of the others behind its own, so no code of the part changes.
+        """
         self.gene_names: dict[str, tuple[str, ...]] = {}
-        self._codes: dict[str, list[NDArray[np.uint16]]] = {}  # of each part's names in `gene_names`
-        for name in fields:
-            self.gene_names[name], self._codes[name] = join_vocabularies(name, self.stores)
-        for store in self.stores:  # each vocabulary gets the names of the others behind its own, so no code changes
+        self._joint_codes: dict[str, list[NDArray[np.uint16]]] = {}  # by field, of the names of each part
+        for name in self.stores[0].sequences.genes:
+            self.gene_names[name], self._joint_codes[name] = join_vocabularies(name, self.stores)
+        for store in self.stores:
             genes = {name: _extend_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
             store.sequences = store.sequences.with_genes(genes)
 
@@ -171,7 +177,7 @@ class LinkedContainer:
 
     def map_to_joint_codes(self, part: int, field: str, codes: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
         """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
-        return np.asarray(self._codes[field][part][codes])
+        return np.asarray(self._joint_codes[field][part][codes])
 
     def get_arrays_at(
         self, rows: NDArray[np.int64], gene_fields: Collection[str]
