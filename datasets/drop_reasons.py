@@ -44,7 +44,9 @@ KEPT = len(DROP_REASONS)
 """Code of a row that is kept; the code of a reason is its index in `DROP_REASONS`."""
 
 OTHER_LOCUS = DROP_REASONS.index("other_locus")
-_IS_EXPLAINED = np.isin(np.arange(256), [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
+_EXPLAINS_UNPRODUCTIVE = np.isin(np.arange(256), [DROP_REASONS.index(name) for name in ("stop_codon", "out_of_frame")])
+"""Whether a reason that residues show says why a row is unproductive, by its index, (256,) bool."""
+
 _MARKS = tuple(
     (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
     for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
@@ -73,6 +75,6 @@ def find_drop_reasons(
     residue_reason = reason.copy()
     for value, name in _STATUS_REASONS.items():
         reason[rows.status == value] = DROP_REASONS.index(name)
-    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[residue_reason]  # the residues say why
-    reason[bare] = residue_reason[bare]
+    is_explained = (rows.status == Status.UNPRODUCTIVE) & _EXPLAINS_UNPRODUCTIVE[residue_reason]
+    reason[is_explained] = residue_reason[is_explained]
     return reason

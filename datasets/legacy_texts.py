@@ -25,18 +25,18 @@ from deeprc.errors import InputError
 
 __all__ = ["read_texts_in_subprocess"]
 
-_SECONDS = 60
-_MAX_BYTES = 64 << 20
+_MAX_SECONDS = 60
+_MAX_TEXT_BYTES = 64 << 20
 """Largest size of all texts in bytes, beside four times the file's size: a text may be stored once and named many
 times."""
 
 _TEXTS_PER_READ = 256
 """The number of texts of a dataset that are read at a time."""
 
-_LAST_WORDS = 4000
-"""Number of bytes of the last output of the process that are read."""
+_MAX_ERROR_BYTES = 4000
+"""Number of bytes of the end of the error output of the process that are read."""
 
-_BYTES = 4 << 30
+_MAX_MEMORY = 4 << 30
 """Address space of the process in bytes, beside the size of the file."""
 
 # `python -c` looks for modules in the working directory first, which may hold a stranger's files.
@@ -77,7 +77,7 @@ def read_texts_in_subprocess(
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_output, env=environment) as process:
             written = _read_output(process, path, name)
         if process.returncode:
-            error_output.seek(max(error_output.tell() - _LAST_WORDS, 0))
+            error_output.seek(max(error_output.tell() - _MAX_ERROR_BYTES, 0))
             lines = error_output.read().decode(errors="replace").split("\n")[:-1]
             reason = lines[-1] if lines else "it crashes the HDF5 library"
             kind = "container" if locations is None else "file"
@@ -95,14 +95,14 @@ def read_texts_in_subprocess(
 def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> bytearray:
     """Return the output of a process until its end, if that comes within the limits; otherwise end the process."""
     assert process.stdout is not None
-    limit = _MAX_BYTES + 4 * path.stat().st_size
+    limit = _MAX_TEXT_BYTES + 4 * path.stat().st_size
     written, expired = bytearray(), threading.Event()
 
     def expire() -> None:
         expired.set()
         process.kill()
 
-    timer = threading.Timer(_SECONDS, expire)
+    timer = threading.Timer(_MAX_SECONDS, expire)
     timer.start()
     try:
         while block := os.read(process.stdout.fileno(), 1 << 20):
@@ -115,7 +115,7 @@ def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> byt
     finally:
         timer.cancel()
     if expired.is_set():
-        raise InputError(f"{path}: reading {name} took more than {_SECONDS} s")
+        raise InputError(f"{path}: reading {name} took more than {_MAX_SECONDS} s")
     return written
 
 
@@ -124,7 +124,7 @@ def _main(path: str, locations: str) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; or a lower limit is set already
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (_BYTES + Path(path).stat().st_size,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY + Path(path).stat().st_size,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r") as file:
         chosen = json.loads(locations)

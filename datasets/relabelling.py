@@ -31,7 +31,7 @@ from deeprc.versions import package_version
 __all__ = ["Relabelling", "relabel"]
 
 _SHOWN_COLUMNS = 20
-_WORDS = "; relabelled with the metadata sheet "
+_RELABELLED = "; relabelled with the metadata sheet "
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _write_container(
         "repertoires_without_row": list(done.repertoires_without_row),
     }
     history = [*source.preprocessing.get("relabelled", []), entry]
-    new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
+    new_source = source.source.partition(_RELABELLED)[0] + _RELABELLED + sheet_name
     provenance = {**source.preprocessing, "relabelled": history}
     if isinstance(source, LinkedContainer):
         write_linked(

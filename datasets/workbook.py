@@ -192,11 +192,11 @@ def _check_parts(path: Path, file: IO[bytes]) -> None:
 
 def _has_doctype(stream: IO[bytes]) -> bool:
     """Return whether an XML file has a document type before its first element."""
-    formatted = []
+    found = []
     parser = expat.ParserCreate()
 
     def note_doctype(*_: object) -> None:
-        formatted.append(True)
+        found.append(True)
         raise _RootReachedError
 
     def stop(*_: object) -> None:
@@ -210,4 +210,4 @@ def _has_doctype(stream: IO[bytes]) -> bool:
         parser.Parse(b"", True)  # newer versions of expat put off parsing after a long comment
     except (_RootReachedError, expat.ExpatError):  # the latter: no XML, such as a picture
         pass
-    return bool(formatted)
+    return bool(found)

@@ -162,7 +162,7 @@ def test_no_module_beside_a_container_is_imported(victim, tmp_path, monkeypatch)
 
 def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
     """An object of a heap whose size is 0: the HDF5 library would look for the next one for ever."""
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 1)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_SECONDS", 1)
     path = as_version_1(victim[0], tmp_path / "old.h5")
     data = bytearray(path.read_bytes())
     start = data.index(b"GCOL")
@@ -174,7 +174,7 @@ def test_a_heap_that_never_ends_is_refused(victim, tmp_path, monkeypatch):
 
 def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch):
     """Many ids that refer to one object of a heap: a small file would become gigabytes of text."""
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_TEXT_BYTES", 1 << 20)
     path = as_version_1(victim[0], tmp_path / "old.h5")
     with h5py.File(path, "r+") as file:
         del file["repertoire_ids"]

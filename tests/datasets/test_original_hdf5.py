@@ -321,7 +321,7 @@ def break_heap(path, start=0):
 
 
 def test_a_heap_that_never_ends_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 0.5)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_SECONDS", 0.5)
     path = write_published(tmp_path / "d.h5")
     break_heap(path)
     assert is_original_container(path)
@@ -330,7 +330,7 @@ def test_a_heap_that_never_ends_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_heap_of_sequences_that_never_ends_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 0.5)
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._MAX_SECONDS", 0.5)
     path = write_texts(tmp_path / "d.h5")
     break_heap(path)
     assert read_original_ids(path) == tuple(REPERTOIRES)
