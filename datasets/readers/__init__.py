@@ -7,7 +7,7 @@ The format is recognised from the header alone. A new format is one module with 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from deeprc.datasets.numeric_text import is_number
@@ -144,22 +144,36 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     if not matching:
         raise _make_unknown_format_error(header, candidates)
     matching.sort(key=lambda pair: -len(pair[1].kinds))  # stable: the order of READERS decides where they read the same
-    (chosen, layout), *others = matching
+    chosen, layout = matching[0]
     if isinstance(chosen, GenericReader):
         return Match(chosen, layout, "")
     completed, filled = fill_missing_columns(header, layout)
+    absent = [] if reader is None else [kind for kind in _FILLED.values() if kind not in completed.kinds]
+    return Match(chosen, completed, _describe_match(matching, filled, absent))
+
+
+def _describe_match(matching: Sequence[tuple[Reader, Layout]], filled: Mapping[str, str], absent: Sequence[str]) -> str:
+    """Return a remark about what a user may not expect of the match of a header; "" without any.
+
+    Parameters
+    ----------
+    matching
+        Readers that know the header, each with its layout; the first one is chosen.
+    filled
+        Columns that were taken from other formats, see `fill_missing_columns`.
+    absent
+        Kinds of values that no column has.
+    """
     remarks = []
-    if others:
-        kinds = "; ".join(
-            f"{reader.name} finds {', '.join(layout_of_other.kinds)}" for reader, layout_of_other in matching
-        )
-        remarks.append(f"the header fits {' and '.join(reader.name for reader, _ in matching)} ({kinds})")
+    if len(matching) > 1:
+        names = " and ".join(reader.name for reader, _ in matching)
+        kinds = "; ".join(f"{reader.name} finds {', '.join(layout.kinds)}" for reader, layout in matching)
+        remarks.append(f"the header fits {names} ({kinds})")
     if filled:
         remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))
-    absent = [kind for kind in _FILLED.values() if kind not in completed.kinds]
-    if reader is not None and absent:
+    if absent:
         remarks.append(f"no column of {', '.join(absent)} was found")
-    return Match(chosen, completed, f"read as {chosen.name}: {'; '.join(remarks)}" if remarks else "")
+    return f"read as {matching[0][0].name}: {'; '.join(remarks)}" if remarks else ""
 
 
 def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> NoTableError:
