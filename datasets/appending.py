@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from deeprc.datasets.cleaning import CleanedTable
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.file_reading import ReadResult, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.plan import BAD_FILES_ADVICE, SKIP_ADVICE, Plan
@@ -144,10 +146,10 @@ class RepertoireAppender:
             else:
                 self._errors[index] = result.error
             return
-        name, locus = self._names[file.path], file.cleaning.locus
+        file_name, locus = self._names[file.path], file.cleaning.locus
         cleaned_of = dict(result.repertoires)
         reports = [
-            RepertoireReport.of(repertoire_id, name, file.format, cleaned_of[repertoire_id], locus)
+            RepertoireReport.of(repertoire_id, file_name, file.format, cleaned_of[repertoire_id], locus)
             for repertoire_id in file.repertoires.values()  # in the order of the sheet, not of the file
             if repertoire_id in cleaned_of
         ]
@@ -164,15 +166,22 @@ class RepertoireAppender:
             return
         for path, report in empty:
             _logger.warning("%s: left out", describe_empty(path, report))
+        self._append_repertoires(index, result.key, reports, cleaned_of)
+
+    def _append_repertoires(
+        self, index: int, key: str, reports: list[RepertoireReport], cleaned_of: Mapping[str, CleanedTable]
+    ) -> None:
+        """Append the repertoires of a file that have a kept row, and remember that this file, with its key, is done."""
         numbers: Counter[str] = Counter()
         for report in reports:
             if report.kept:
-                self._writer.append(report.repertoire_id, cleaned_of[report.repertoire_id].sequences)
-                numbers += count_numbers_as_genes(cleaned_of[report.repertoire_id].sequences)
+                sequences = cleaned_of[report.repertoire_id].sequences
+                self._writer.append(report.repertoire_id, sequences)
+                numbers += count_numbers_as_genes(sequences)
         self._reports[index] = reports
-        self._gene_numbers[str(file.path)] += numbers
-        note = {"reading": result.key, "reports": [report.to_dict() for report in reports], "error": None}
-        self._writer.checkpoint({**note, "gene_numbers": numbers})
+        self._gene_numbers[str(self._files[index].path)] += numbers
+        entries = [report.to_dict() for report in reports]
+        self._writer.checkpoint({"reading": key, "reports": entries, "error": None, "gene_numbers": numbers})
 
     def _skip_file(self, index: int, error: str) -> None:
         if error not in self._errors.values():  # an error of the whole file, which each of its repertoires raises
@@ -191,27 +200,41 @@ class RepertoireAppender:
 
     def _describe_failures(self, was_stopped: bool) -> tuple[str, ...]:
         """Return the lines of a message with the faults of all files, or of those that were read."""
-        bad = {} if self._skip_bad_files else self.skipped
+        unreadable = {} if self._skip_bad_files else self.skipped
         empty = [report for reports in self._empty.values() for report in reports]
-        if self._mixture and not bad and not empty:
+        if self._mixture and not unreadable and not empty:
             return (self._mixture,)
-        n_failed = len(empty) + sum(len(self._files[index].repertoires) for index in self._errors if bad)
+        n_failed = len(empty) + sum(len(self._files[index].repertoires) for index in self._errors if unreadable)
         n_all = f"{self._n_repertoires:,} {self._unit}"
-        which = f"all {n_all}" if n_failed == self._n_repertoires else f"{n_failed:,} of {n_all}"
+        failed = f"all {n_all}" if n_failed == self._n_repertoires else f"{n_failed:,} of {n_all}"
         if was_stopped and not self._mixture:
-            which = f"each of the first {which}"
-        if self._keeps_any and len(bad) + len(empty) <= MAX_FAULTS:
-            faults = [*bad.values(), *(describe_empty(path, report) for path, report in empty)]
-        else:
-            groups = [*group_errors(bad), *group_empty(empty)]
-            is_only_fault = len(groups) == 1 and len(groups[0].members) == n_failed
-            faults = [group.describe(which if is_only_fault else "") for group in groups]
+            failed = f"each of the first {failed}"
+        faults = self._list_faults(unreadable, empty, n_failed, failed)
         not_read = f"The other {self._unit} were not read" if was_stopped else ""
-        advice = [not_read, "`deeprc check` reads all files, and lists their faults"] if was_stopped else []
+        advice = []
         if self._keeps_any:
             file_advice = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
-            advice = [file_advice] * (len(bad) > 0) + [EMPTY_ADVICE] * (len(empty) > 0)
-        lines = add_advice(number_faults(f"{which} cannot be used", faults), "; ".join(advice))
+            advice = [file_advice] * (len(unreadable) > 0) + [EMPTY_ADVICE] * (len(empty) > 0)
+        elif was_stopped:
+            advice = [not_read, "`deeprc check` reads all files, and lists their faults"]
+        lines = add_advice(number_faults(f"{failed} cannot be used", faults), "; ".join(advice))
         if self._mixture:
             lines = (*add_advice([end_sentence(self._mixture)], not_read and f"{not_read}."), *lines)
         return lines
+
+    def _list_faults(
+        self,
+        unreadable: Mapping[str, str],
+        empty: Sequence[tuple[Path, RepertoireReport]],
+        n_failed: int,
+        failed: str,
+    ) -> list[str]:
+        """Return the faults of files as text: each of them, or groups if they are many or if no file can be used.
+
+        `failed` says in words how many files have failed; it is the subject of a fault that all of them have.
+        """
+        if self._keeps_any and len(unreadable) + len(empty) <= MAX_FAULTS:
+            return [*unreadable.values(), *(describe_empty(path, report) for path, report in empty)]
+        groups = [*group_errors(unreadable), *group_empty(empty)]
+        is_only_fault = len(groups) == 1 and len(groups[0].members) == n_failed
+        return [group.describe(failed if is_only_fault else "") for group in groups]
