@@ -18,6 +18,7 @@ import torch
 from common import make_cohort, report
 
 from deeprc.datasets import container_check
+from deeprc.datasets.cache_folder import get_cache_folder
 from deeprc.datasets.container import Container
 
 _PIECE = 1 << 24
@@ -32,7 +33,7 @@ def main(repertoires: int, sequences: int) -> None:
         path = dataset.container.path
         del dataset
         seconds = {"read": _time_reading(path), "read again": _time_reading(path, forget=False)}
-        shutil.rmtree(container_check.cache_folder(path), ignore_errors=True)
+        shutil.rmtree(get_cache_folder(path), ignore_errors=True)
         container_check._CHECKED.clear()
         seconds["check"] = _time_opening(path)
         container_check._CHECKED.clear()

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
+from deeprc.datasets.cache_folder import get_cache_folder, make_cache_folder, read_cached_json
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer
 from deeprc.documents import to_plain
@@ -93,7 +93,7 @@ def _load_or_compute_on_disk(
     try:
         _write_entry(container.path, entry, arrays, text)
     except OSError as error:
-        folder = cache_folder(container.path)
+        folder = get_cache_folder(container.path)
         _logger.warning("%s: results cannot be cached there (%s); they will be computed again", folder, error)
         return arrays
     return _read_entry(container.path, entry) or arrays
@@ -101,7 +101,7 @@ def _load_or_compute_on_disk(
 
 def _read_entry(path: Path, entry: str) -> Arrays | None:
     """Return an entry's arrays; None if there is none, or it is damaged or came from elsewhere."""
-    folder = cache_folder(path) / entry
+    folder = get_cache_folder(path) / entry
     try:
         stamps = read_cached_json(path, f"{entry}/settings.json")["arrays"]
         for name, stamp in stamps.items():

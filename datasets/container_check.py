@@ -5,7 +5,6 @@ Letters: R residues, N sequences, B repertoires.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
+from deeprc.datasets.cache_folder import make_cache_folder, read_cached_json
 from deeprc.datasets.hdf5 import BlockCheck
-from deeprc.documents import parse_json, read_text
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, write_text
 from deeprc.versions import package_version
@@ -24,21 +23,12 @@ from deeprc.versions import package_version
 if TYPE_CHECKING:
     from deeprc.datasets.container import Container
 
-__all__ = [
-    "cache_folder",
-    "is_checked",
-    "make_cache_folder",
-    "make_content_checks",
-    "read_cached_json",
-    "remember_checked",
-    "remember_written",
-]
+__all__ = ["is_checked", "make_content_checks", "remember_checked", "remember_written"]
 
 _WORTH_REMEMBERING = 1 << 26
 """Size in bytes from which a note of the check is kept; a smaller container is checked again in a moment."""
 
 _NOTE = "checked.json"
-_MAX_NOTE_BYTES = 1 << 20
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
 
@@ -137,36 +127,6 @@ def _make_range_check(name: str, lowest: int, highest: int | None) -> BlockCheck
             raise ValueError(f"{name}: expected values of at most {highest}, found {found}")
 
     return check
-
-
-def cache_folder(path: Path) -> Path:
-    """Return the folder beside a container with the results that were computed from it; it may not exist."""
-    return path.with_name(path.name + ".cache")
-
-
-def make_cache_folder(path: Path) -> Path:
-    """Return the folder beside a container; it is made if it does not exist.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made, or a link is in its place: who sends a container must not choose where deeprc writes.
-    """
-    folder = cache_folder(path)
-    if folder.is_symlink():
-        raise OSError(errno.ELOOP, "expected a folder, found a link", str(folder))
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def read_cached_json(path: Path, name: str) -> Any:
-    """Return the content of a JSON file in the folder beside a container; None if there is none that can be used."""
-    folder = cache_folder(path)
-    try:
-        text = "null" if folder.is_symlink() else read_text(folder / name, limit=_MAX_NOTE_BYTES)
-        return parse_json(text, source=name)
-    except InputError:
-        return None
 
 
 def is_checked(path: Path, stamp: FileStamp) -> bool:
