@@ -97,17 +97,17 @@ class ContainerWriter:
 
     def _mark_all_as_journaled(self) -> None:
         """Remember which ids and gene names the journal has already."""
-        self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
-        self._n_noted = len(self._appended)
+        self._n_journaled_genes = {name: len(genes) for name, genes in self._vocabulary.items()}
+        self._n_journaled = len(self._appended)
 
     def _forget_repertoires(self) -> None:
         self._appended: dict[str, _AppendedRepertoire] = {}  # by repertoire, in the order of the temporary files
         self._vocabulary: dict[str, dict[str, int]] = {"v_call": {"": 0}, "j_call": {"": 0}}
-        self._present: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)
+        self._has_column: dict[str, bool] = dict.fromkeys(_OPTIONAL, False)  # whether any repertoire has it
         self._mark_all_as_journaled()
 
     def __enter__(self) -> ContainerWriter:
-        new = not self.kept_in.exists()
+        is_new = not self.kept_in.exists()
         try:
             if self._resumable:
                 self._folder = self.kept_in
@@ -121,7 +121,7 @@ class ContainerWriter:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
-            if new:
+            if is_new:
                 shutil.rmtree(self.kept_in, ignore_errors=True)
             raise
         return self
@@ -137,7 +137,7 @@ class ContainerWriter:
         self._forget_repertoires()
         for entry in self._journal.entries[:n]:
             self._appended |= {name: _AppendedRepertoire(*values) for name, values in entry["appended"].items()}
-            self._present = dict(entry["present"])
+            self._has_column = dict(entry["present"])
             for name, genes in entry["vocabulary"].items():
                 extend_vocabulary(self._vocabulary[name], genes)
         self._mark_all_as_journaled()
@@ -151,11 +151,12 @@ class ContainerWriter:
             {
                 "appended": {
                     name: astuple(repertoire)
-                    for name, repertoire in islice(self._appended.items(), self._n_noted, None)
+                    for name, repertoire in islice(self._appended.items(), self._n_journaled, None)
                 },
-                "present": dict(self._present),
+                "present": dict(self._has_column),
                 "vocabulary": {
-                    name: list(islice(genes, self._noted[name], None)) for name, genes in self._vocabulary.items()
+                    name: list(islice(genes, self._n_journaled_genes[name], None))
+                    for name, genes in self._vocabulary.items()
                 },
                 "note": dict(note),
             }
@@ -206,9 +207,9 @@ class ContainerWriter:
             "j_call": j_call,
             "witness": sequences.witness,
         }
-        self._present["witness"] |= sequences.witness is not None
+        self._has_column["witness"] |= sequences.witness is not None
         for name, values in columns.items():
-            if not self._present.get(name, True):
+            if not self._has_column.get(name, True):
                 continue
             if values is None:
                 values = np.zeros(n, _SEQUENCE_DTYPES[name])
@@ -277,7 +278,7 @@ class ContainerWriter:
             hdf5_file.check()
         assert end == 0, "lengths and residues do not belong together"
         for name in _SEQUENCE_DTYPES:
-            if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
+            if name == "lengths" or (name in _OPTIONAL and not self._has_column[name]):
                 continue
             is_residues, is_gene = name == "residues", name in self._vocabulary
             column = _create_dataset(file, name, total if is_residues else n, _SEQUENCE_DTYPES[name])
@@ -296,7 +297,7 @@ class ContainerWriter:
             return [], None
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
-        self._present[name] = True
+        self._has_column[name] = True
         vocabulary = self._vocabulary[name]
         codes = extend_vocabulary(vocabulary, calls.vocabulary).astype(np.uint16)
         if len(vocabulary) > np.iinfo(np.uint16).max:

@@ -71,11 +71,11 @@ def find_id_column(
         if column is None:
             raise InputError(f"{path}: {describe_missing_column(requested, columns, 'for `id_column`')}")
         return column
-    n_matches = {name: len(possible_ids.intersection(values)) for name, values in columns.items()}
+    n_matches = {name: len(possible_ids & set(values)) for name, values in columns.items()}
     usual = _find_usual_column(columns, n_matches)
     if usual is None and file_column is not None:
         usual = file_column
-        n_matches[usual] = len(possible_ids.intersection(list_stems(value)[-1] for value in columns[usual]))
+        n_matches[usual] = len(possible_ids & {list_stems(value)[-1] for value in columns[usual]})
     other = None
     if file_column is None or not _names_most_files(columns[file_column], possible_ids):
         other = _find_other_column(columns, n_matches, usual, has_files=file_column is not None)

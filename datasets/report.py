@@ -28,13 +28,21 @@ _SEQUENCES_FROM = {
 class RepertoireReport:
     """The report of one repertoire: its rows, how many are kept, and why the others are not.
 
-    `file` is the path of its file below the folder that has all files of the cohort, so mostly the bare name.
-    `dropped` is the number of dropped rows by reason, `merged` that of rows that were added to another row.
-    `counts_from` is the number of kept rows by the column of their count ("(one)": no column had it, so it is 1).
-    `counts_rounded` is the number of counts that were no whole number of at least 1, and `counts_capped` that of sums
-    that are too large to be stored. `sequences_from` is the number of rows by the source of their junction. `loci` is
-    the number of rows by chain ("" is unknown), and `locus` the chain that was asked for. `genes` holds, for v_call and
-    j_call, the names that were changed, as found and as stored.
+    Attributes
+    ----------
+    repertoire_id
+        Id in the metadata sheet.
+    file
+        Path of its file below the folder that has all files of the cohort, so mostly the bare name.
+    format
+        Name of the format of the file.
+    rows_read, kept, merged, dropped, counts_from, counts_rounded, counts_capped, sequences_from, loci
+        As in `CleanedTable`; `kept` is the number of sequences, and `dropped` has only the reasons that occur. In
+        `counts_from`, "(one)" means that no column had the count, so it is 1.
+    locus
+        The chain that was asked for; None if none was.
+    genes
+        Gene names that were changed, for `v_call` and `j_call`: the stored name by the found one.
     """
 
     repertoire_id: str
@@ -58,20 +66,20 @@ class RepertoireReport:
     ) -> RepertoireReport:
         """Return the report of one cleaned repertoire."""
         return cls(
-            repertoire_id,
-            file,
-            reader_format,
-            cleaned.rows_read,
-            cleaned.kept,
-            cleaned.merged,
-            {reason: n for reason, n in cleaned.dropped.items() if n},
-            cleaned.counts_from,
-            cleaned.counts_rounded,
-            cleaned.counts_capped,
-            cleaned.sequences_from,
-            cleaned.loci,
-            locus,
-            {name: mapping.renamed for name, mapping in cleaned.genes.items()},
+            repertoire_id=repertoire_id,
+            file=file,
+            format=reader_format,
+            rows_read=cleaned.rows_read,
+            kept=cleaned.kept,
+            merged=cleaned.merged,
+            dropped={reason: n for reason, n in cleaned.dropped.items() if n},
+            counts_from=cleaned.counts_from,
+            counts_rounded=cleaned.counts_rounded,
+            counts_capped=cleaned.counts_capped,
+            sequences_from=cleaned.sequences_from,
+            loci=cleaned.loci,
+            locus=locus,
+            genes={name: mapping.renamed for name, mapping in cleaned.genes.items()},
         )
 
     @classmethod
