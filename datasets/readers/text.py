@@ -55,6 +55,7 @@ _DELIMITERS = "\t,;"
 _MAX_REASON = 200
 _MAX_KEPT_BACK_BYTES = MAX_LINE_BYTES >> 1
 csv.field_size_limit(MAX_LINE_BYTES)
+_EXCEL_DELIMITER = re.compile(rb'"?sep=."?\s*$', re.IGNORECASE)  # a first line that tells Excel the delimiter
 _MARKED = re.compile(rb'#|"##')
 _COMMENT = re.compile(rb'"?##')
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip", b"PK\x05\x06": "zip"}
@@ -119,7 +120,8 @@ def _refuse_damaged_names() -> Iterator[None]:
 def read_header(path: Path) -> Header:
     """Read only the header of a table: the first line after the comments.
 
-    Lines before the header that begin with `#` are comments. The last of them is the header if it names the columns of
+    A first line such as `sep=;`, which tells Excel the delimiter, is left out. Lines before the header that begin with
+    `#` are comments. The last of them is the header if it names the columns of
     the rows that follow, such as VDJtools' `#count`.
 
     Raises
@@ -147,9 +149,10 @@ def read_header(path: Path) -> Header:
 
 def _count_lines_before_header(lines: Sequence[bytes], *, at_end: bool) -> int | None:
     """Return the number of lines before the header; None if more lines are needed to know it."""
-    n_marked = next((n for n, line in enumerate(lines) if not _MARKED.match(line)), len(lines))
-    if n_marked == 0:
-        return 0 if lines else None
+    n_first = 1 if lines and _EXCEL_DELIMITER.match(lines[0]) else 0
+    n_marked = next((n for n in range(n_first, len(lines)) if not _MARKED.match(lines[n])), len(lines))
+    if n_marked == n_first:
+        return n_first if n_first < len(lines) else None
     following = next((n for n in range(n_marked, len(lines)) if lines[n].strip()), None)
     if following is None:  # no row: the last line may still be a header
         return n_marked - 1 if at_end else None

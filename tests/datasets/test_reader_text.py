@@ -415,6 +415,22 @@ def test_a_ragged_row_longer_than_the_longest_field(tmp_path):
         read_repertoire(path)
 
 
+@pytest.mark.parametrize(("first", "n"), [("sep=;\n", 1), ('"sep=;"\r\n', 1), ("SEP=;\n# made by me\n", 2)])
+def test_a_line_for_excel_before_the_header_is_skipped(tmp_path, first, n):
+    path = tmp_path / "a.csv"
+    path.write_bytes((first + "amino_acid;templates\nCASSF;1\n").encode("utf-8-sig"))
+    header, text = read_text(path, 1 << 20)
+    assert (header.columns, header.delimiter, header.n_comments) == (("amino_acid", "templates"), ";", n)
+    assert text == "amino_acid;templates\nCASSF;1\n"
+
+
+def test_a_file_with_nothing_but_a_line_for_excel_is_no_table(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\n")
+    with pytest.raises(InputError, match="a.csv: the first line is empty"):
+        read_header(path)
+
+
 def test_many_comments_before_the_header(tmp_path):
     path = tmp_path / "r.tsv"
     path.write_bytes(b"#a\n" * 600_000 + b"amino_acid\ttemplates\nCASSF\t1\n")
