@@ -427,7 +427,7 @@ def test_a_line_for_excel_before_the_header_is_skipped(tmp_path, first, n):
 def test_a_file_with_nothing_but_a_line_for_excel_is_no_table(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("sep=;\n")
-    with pytest.raises(InputError, match="a.csv: the first line is empty"):
+    with pytest.raises(InputError, match=r"a\.csv: the first line is empty"):
         read_header(path)
 
 
