@@ -148,8 +148,8 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     InputError
         If there are no chains in scirpy's layout, or no column of donors.
     """
-    holder = _find_annotated(adata)
-    cells, obs = holder.obsm[_KEY], _join_cell_columns(holder, adata)
+    annotated = _find_annotated(adata)
+    cells, obs = annotated.obsm[_KEY], _join_cell_columns(annotated, adata)
     if not isinstance(donor, str):
         raise InputError(f"`donor`: expected the name of a column of obs, found {type(donor).__name__}")
     n_found = list(obs.columns).count(donor)
@@ -169,29 +169,29 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     cell_of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
     positions = np.flatnonzero(has_donor)[cell_of_chain]
     rows = _make_rows(chains, cell_of_chain, donors, obs.index[positions])
-    return CellChains(RowsInMemory(rows, "airr", _SOURCE), positions, donors, known_cells, holder)
+    return CellChains(RowsInMemory(rows, "airr", _SOURCE), positions, donors, known_cells, annotated)
 
 
 def _find_annotated(adata: Any) -> Any:
     """Return the AnnData that holds the chains: a MuData's modality, or the AnnData itself."""
-    holder = adata
+    annotated = adata
     if hasattr(adata, "mod"):
         if _KEY not in adata.mod:
             raise InputError(f"expected a modality {_KEY!r} in the MuData, found {', '.join(adata.mod) or 'none'}")
-        holder = adata.mod[_KEY]
-    if not hasattr(holder, "obsm") or _KEY not in holder.obsm:
+        annotated = adata.mod[_KEY]
+    if not hasattr(annotated, "obsm") or _KEY not in annotated.obsm:
         kind = type(adata).__name__
         raise InputError(f'{kind}: expected scirpy\'s obsm["{_KEY}"] (scirpy 0.13 and later), found none')
-    if not hasattr(holder.obsm[_KEY], "fields"):
-        kind = type(holder.obsm[_KEY]).__name__
+    if not hasattr(annotated.obsm[_KEY], "fields"):
+        kind = type(annotated.obsm[_KEY]).__name__
         raise InputError(f'obsm["{_KEY}"]: expected scirpy\'s ragged array, found {kind}')
-    return holder
+    return annotated
 
 
-def _join_cell_columns(holder: Any, adata: Any) -> pd.DataFrame:
+def _join_cell_columns(annotated: Any, adata: Any) -> pd.DataFrame:
     """Return the table that describes the cells, with the columns of the MuData, if there is one."""
-    described: pd.DataFrame = holder.obs
-    if holder is adata:
+    described: pd.DataFrame = annotated.obs
+    if annotated is adata:
         return described
     obs = adata.obs.loc[described.index]
     return described.assign(**{str(name): obs[name] for name in obs.columns if name not in described.columns})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deeprc.datasets.cleaning import CleanedTable, Cleaning, clean, examine_file, split_by_repertoire
-from deeprc.datasets.readers import Header, Layout, read_rows
+from deeprc.datasets.readers import Header, Layout, RawRows, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.jobs import HERE, Workers, get_result, run_jobs
@@ -196,6 +196,12 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
             if name in file.repertoires:
                 yield name, clean(rows_of_repertoire, file.cleaning, file_facts)
         return
+    _check_one_repertoire(file, rows)
+    yield "", clean(rows, file.cleaning, file_facts)
+
+
+def _check_one_repertoire(file: FileToRead, rows: RawRows) -> None:
+    """Raise InputError if a column of a file that is one repertoire names several."""
     repertoire_ids = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(repertoire_ids) > 1:
         column, listing = rows.repertoire_column, ", ".join(repertoire_ids[:3]) + ", ..." * (len(repertoire_ids) > 3)
@@ -204,4 +210,3 @@ def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
             f"whole file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "
             "keeps them together"
         )
-    yield "", clean(rows, file.cleaning, file_facts)

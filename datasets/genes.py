@@ -15,7 +15,8 @@ The rules for a name:
 - Anything else is kept as it was found, and reported. This includes genes that only mice have, and names like
   `TRBV6S2` that mean different genes in different nomenclatures.
 
-The genes are those of `deeprc.datasets.gene_list`.
+The genes are those of `deeprc.datasets.gene_list`. The tables of names and the patterns stand at the end of this
+module, because its functions make them.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def from_frame(
         One row per sequence: a table of pandas, polars or pyarrow, or a mapping of columns. The columns are recognised
         by the names of AIRR or of any other format that `preprocess` reads.
     repertoire
-        The column that names the repertoire of each row; None: `repertoire_id`, or the `sample_id` of AIRR.
+        The column that names the repertoire of each row; None: `repertoire_id`, or the `sample_id` of AIRR. A
+        `split_by` of the options counts more.
     metadata
         One row per repertoire: such a table, or the path of a sheet. None: the other columns of `table` that have one
         value in each repertoire.
@@ -163,13 +164,9 @@ def from_frame(
     if repertoire is not None and repertoire not in header.columns:
         raise InputError(f"the table has {describe_missing_column(repertoire, header.columns, 'for `repertoire`')}")
     matched = match_reader(header, options.reader())
-    split_by = repertoire
-    if options.split_by not in (None, NO_SPLIT):
-        split_by = header.find(options.split_by)
-        if split_by is None:
-            missing = describe_missing_column(options.split_by, header.columns, "to split by")
-            raise InputError(f"the table has {missing}")
-    layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
+    split_column = _find_split_column(header, options.split_by)
+    column = repertoire if split_column is None else split_column
+    layout = matched.layout if column is None else replace(matched.layout, repertoire=(column,))
     if not layout.repertoire:
         raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
     check_column_names(header, frame.column_names)
@@ -182,6 +179,16 @@ def from_frame(
     else:
         sheet = make_sheet(metadata, options.id_column, rows.repertoire.vocabulary)
     return make_dataset(RowsInMemory(rows, matched.reader.name, "a table"), sheet, options)
+
+
+def _find_split_column(header: Header, split_by: str | None) -> str | None:
+    """Return the column of a table that the option `split_by` names; None if it names none."""
+    if split_by is None or split_by == NO_SPLIT:
+        return None
+    column = header.find(split_by)
+    if column is None:
+        raise InputError(f"the table has {describe_missing_column(split_by, header.columns, 'to split by')}")
+    return column
 
 
 def _collect_sheet(frame: pa.Table, layout: Layout, repertoires: Categorical) -> Metadata:
