@@ -132,25 +132,26 @@ def _train_weights(
     n_columns, n_batches, n = matrix.shape[1], len(batches), batches.shape[1]
     weight, mean, square = state[0], state[1], state[2]
     gradient, residual = np.empty(_BLOCK, state.dtype), np.zeros(n, state.dtype)
-    odds, intercept = np.zeros(n), state[:, n_columns]
+    log_odds, intercept = np.zeros(n), state[:, n_columns]
     for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch
         if update >= 0:
-            constants = _begin_update(odds, target, batches[update], n_updates + update, settings, intercept, residual)
-        odds[:] = intercept[0]
+            rows, index = batches[update], n_updates + update
+            constants = _begin_update(log_odds, target, rows, index, settings, intercept, residual)
+        log_odds[:] = intercept[0]
         for start in range(0, n_columns, _BLOCK):
             columns = slice(start, min(start + _BLOCK, n_columns))
             if update >= 0:
-                slope = gradient[: columns.stop - start]
-                slope[:] = 0
-                _add_rows(matrix, batches[update], columns, residual, slope)
-                _update_weights(slope, weight[columns], mean[columns], square[columns], constants)
+                block_gradient = gradient[: columns.stop - start]
+                block_gradient[:] = 0
+                _add_rows(matrix, batches[update], columns, residual, block_gradient)
+                _update_weights(block_gradient, weight[columns], mean[columns], square[columns], constants)
             if update + 1 < n_batches:
-                _dot_rows(matrix, batches[update + 1], columns, weight[columns], odds)
+                _dot_rows(matrix, batches[update + 1], columns, weight[columns], log_odds)
 
 
 @njit(nogil=True, error_model="numpy")
 def _begin_update(
-    odds: NDArray[np.float64],
+    log_odds: NDArray[np.float64],
     target: NDArray[np.float64],
     rows: NDArray[np.int64],
     update: int,
@@ -160,14 +161,14 @@ def _begin_update(
 ) -> _UpdateConstants:
     """Compute a batch's residuals, (n,), change the intercept, and return the constants of the update."""
     rate, l1, l2, beta_1, beta_2, epsilon = settings
-    slope = 0.0
+    intercept_gradient = 0.0
     for i in range(len(rows)):
-        error = (1 / (1 + np.exp(-odds[i])) - target[rows[i]]) / len(rows)
+        error = (1 / (1 + np.exp(-log_odds[i])) - target[rows[i]]) / len(rows)
         residual[i] = error
-        slope += error
+        intercept_gradient += error
     step, correction = rate / (1 - beta_1 ** (update + 1)), 1 / np.sqrt(1 - beta_2 ** (update + 1))
-    intercept[1] = beta_1 * intercept[1] + (1 - beta_1) * slope
-    intercept[2] = beta_2 * intercept[2] + (1 - beta_2) * slope * slope
+    intercept[1] = beta_1 * intercept[1] + (1 - beta_1) * intercept_gradient
+    intercept[2] = beta_2 * intercept[2] + (1 - beta_2) * intercept_gradient * intercept_gradient
     intercept[0] -= step * intercept[1] / (np.sqrt(intercept[2]) * correction + epsilon)
     cast = intercept.dtype.type
     return _UpdateConstants(

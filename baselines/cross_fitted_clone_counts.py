@@ -168,7 +168,7 @@ def _count_block(
 def _find_passing_in_block(
     carriers: CarriersByClone, repertoires: FoldedRepertoires, rule: PassingRule, start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the clones from `start` to `stop` that pass in any fit, and in which fits, as `find_passing` does."""
+    """Return the clones from `start` to `stop` that pass in any selection; see `find_passing_clones`."""
     block, capacity = carriers._replace(offsets=carriers.offsets[start : stop + 1]), 1 << 12
     while True:
         indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(rule.left_out)), np.uint8)

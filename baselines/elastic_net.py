@@ -204,16 +204,16 @@ def _solve_on_working_sets(
 
 
 def _enlarge_working_set(
-    chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: float
+    chosen: NDArray[np.int64], weights: Floats, abs_gradient: Floats, l1: float
 ) -> tuple[NDArray[np.int64], Floats]:
     """Return the next working set and its weights: the columns in use and the steepest of the others.
 
-    `slope` is the absolute slope of the loss by each column's weight, (M,).
+    `abs_gradient` is the absolute derivative of the loss by each column's weight, (M,).
     """
     size = max(_MIN_WORKING_SET, 2 * len(chosen))
-    steepest = np.flatnonzero(slope > _NEAR * l1)
+    steepest = np.flatnonzero(abs_gradient > _NEAR * l1)
     if len(steepest) > size:
-        steepest = steepest[np.argpartition(slope[steepest], len(steepest) - size)[len(steepest) - size :]]
+        steepest = steepest[np.argpartition(abs_gradient[steepest], len(steepest) - size)[len(steepest) - size :]]
     enlarged = np.concatenate([chosen, np.setdiff1d(steepest, chosen)])
     return enlarged, np.concatenate([weights, np.zeros(len(enlarged) - len(weights))])
 
@@ -253,16 +253,16 @@ def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tupl
     solution[-1] = np.log(target.mean() / (1 - target.mean()))
 
     def compute_objective(candidate: Floats) -> float:
-        odds = design @ candidate
-        return C * float(np.sum(np.logaddexp(0, odds) - target * odds)) + 0.5 * float(ridge @ candidate**2)
+        log_odds = design @ candidate
+        return C * float(np.sum(np.logaddexp(0, log_odds) - target * log_odds)) + 0.5 * float(ridge @ candidate**2)
 
     objective = compute_objective(solution)
     for _ in range(_MAX_STEPS):
         probability = expit(design @ solution)
-        slope = C * (design.T @ (probability - target)) + ridge * solution
+        gradient = C * (design.T @ (probability - target)) + ridge * solution
         root = np.sqrt(C * np.maximum(probability * (1 - probability), _MIN_CURVATURE))[:, None] * design
-        step = -cho_solve(cho_factor(root.T @ root + np.diag(ridge)), slope)
-        length, decrement = 1.0, float(slope @ step)
+        step = -cho_solve(cho_factor(root.T @ root + np.diag(ridge)), gradient)
+        length, decrement = 1.0, float(gradient @ step)
         if -decrement <= 1e-3 * tolerance * objective:  # near the end a step squares the error
             return (solution + step)[:-1], (solution + step)[-1:]
         while compute_objective(solution + length * step) > objective + 0.01 * length * decrement and length > 1e-10:

@@ -49,41 +49,42 @@ def descend(
     """
     C, l1, l2 = objective
     n = len(weights)
-    slope, steepness, new = np.empty(n), np.empty(n), np.empty(n)
+    gradient, abs_gradient, new_weights = np.empty(n), np.empty(n), np.empty(n)
     for _ in range(_MAX_STEPS):
         residual, primal = compute_residual(z, target, weights, intercept, objective)
         violation = 0.0
         for j in range(n):
-            slope[j] = C * np.dot(z[j], residual)
-            steepness[j] = abs(slope[j])
-            violation = max(violation, abs(_compute_step(slope[j] + l2 * weights[j], weights[j], 1.0, l1)))
-        if compute_relative_gap(primal, residual, steepness, objective) <= tolerance:
+            gradient[j] = C * np.dot(z[j], residual)
+            abs_gradient[j] = abs(gradient[j])
+            violation = max(violation, abs(_compute_step(gradient[j] + l2 * weights[j], weights[j], 1.0, l1)))
+        if compute_relative_gap(primal, residual, abs_gradient, objective) <= tolerance:
             return
-        step, lift = _make_newton_step(z, residual, weights, objective, 0.1 * violation)
-        promised = 0.0
+        step, intercept_step = _make_newton_step(z, residual, weights, objective, 0.1 * violation)
+        predicted_change = 0.0
         for j in range(n):
-            promised += slope[j] * step[j]
-            new[j] = weights[j] + step[j]
-        promised = promised + _compute_penalty(new, l1, l2) - _compute_penalty(weights, l1, l2)
-        odds, change = _compute_log_odds(z, weights, intercept[0]), _compute_log_odds(z, step, lift)
-        at_length = np.empty(len(odds))
+            predicted_change += gradient[j] * step[j]
+            new_weights[j] = weights[j] + step[j]
+        predicted_change = predicted_change + _compute_penalty(new_weights, l1, l2) - _compute_penalty(weights, l1, l2)
+        log_odds = _compute_log_odds(z, weights, intercept[0])
+        log_odds_change = _compute_log_odds(z, step, intercept_step)
+        new_log_odds = np.empty(len(log_odds))
         length = 1.0
         for _ in range(_MAX_HALVINGS):
-            for row in range(len(odds)):
-                at_length[row] = odds[row] + length * change[row]
+            for row in range(len(log_odds)):
+                new_log_odds[row] = log_odds[row] + length * log_odds_change[row]
             for j in range(n):
-                new[j] = weights[j] + length * step[j]
+                new_weights[j] = weights[j] + length * step[j]
             if (
-                C * _compute_loss(at_length, target) + _compute_penalty(new, l1, l2)
-                <= primal + 0.01 * length * promised
+                C * _compute_loss(new_log_odds, target) + _compute_penalty(new_weights, l1, l2)
+                <= primal + 0.01 * length * predicted_change
             ):
                 break
             length *= 0.5
         else:
             return  # no step lowers the objective in double precision
         for j in range(n):
-            weights[j] = new[j]
-        intercept[0] += length * lift
+            weights[j] = new_weights[j]
+        intercept[0] += length * intercept_step
 
 
 @njit(nogil=True)
@@ -95,26 +96,27 @@ def compute_residual(
     The best intercept for these weights, (M,), is searched from `intercept`, (1,), and written there. `target` are the
     labels, (B,).
     """
-    odds = _compute_log_odds(z, weights, intercept[0])
-    _fit_intercept(odds, target, intercept)
-    residual = np.empty(len(odds))
-    for row in range(len(odds)):
-        residual[row] = _compute_probability(odds[row]) - target[row]
-    return residual, objective.C * _compute_loss(odds, target) + _compute_penalty(weights, objective.l1, objective.l2)
+    log_odds = _compute_log_odds(z, weights, intercept[0])
+    _fit_intercept(log_odds, target, intercept)
+    residual = np.empty(len(log_odds))
+    for row in range(len(log_odds)):
+        residual[row] = _compute_probability(log_odds[row]) - target[row]
+    penalty = _compute_penalty(weights, objective.l1, objective.l2)
+    return residual, objective.C * _compute_loss(log_odds, target) + penalty
 
 
 @njit(nogil=True)
-def compute_relative_gap(primal: float, residual: Floats, steepness: Floats, objective: Objective) -> float:
+def compute_relative_gap(primal: float, residual: Floats, abs_gradient: Floats, objective: Objective) -> float:
     """Return the relative duality gap, (primal - dual) / primal.
 
-    The dual point is `residual`, (B,). Without l2, it is shrunk until no column's `steepness`, (n,), is above l1. The
-    steepness is the absolute slope of the loss.
+    The dual point is `residual`, (B,). Without l2, it is shrunk until no column's `abs_gradient`, (n,), the absolute
+    derivative of the loss by the column's weight, is above l1.
     """
     C, l1, l2 = objective
-    steepest = 0.0
-    for j in range(len(steepness)):
-        steepest = max(steepest, steepness[j])
-    shrink = l1 / steepest if l2 == 0 and steepest > l1 else 1.0
+    largest = 0.0
+    for j in range(len(abs_gradient)):
+        largest = max(largest, abs_gradient[j])
+    shrink = l1 / largest if l2 == 0 and largest > l1 else 1.0
     dual = 0.0
     for row in range(len(residual)):
         share = min(abs(residual[row]) * shrink, 1.0)
@@ -122,8 +124,8 @@ def compute_relative_gap(primal: float, residual: Floats, steepness: Floats, obj
             dual -= C * (share * np.log(share) + (1 - share) * np.log1p(-share))
     if l2 > 0:
         total = 0.0
-        for j in range(len(steepness)):
-            total += max(steepness[j] - l1, 0.0) ** 2
+        for j in range(len(abs_gradient)):
+            total += max(abs_gradient[j] - l1, 0.0) ** 2
         dual -= total / (2 * l2)
     return (primal - dual) / primal
 
@@ -131,28 +133,28 @@ def compute_relative_gap(primal: float, residual: Floats, steepness: Floats, obj
 @njit(nogil=True)
 def _compute_log_odds(z: Floats, weights: Floats, intercept: float) -> Floats:
     """Return intercept + weights @ z, (B,); `z` has one row per feature."""
-    odds = np.empty(z.shape[1])
-    for row in range(len(odds)):
-        odds[row] = intercept
+    log_odds = np.empty(z.shape[1])
+    for row in range(len(log_odds)):
+        log_odds[row] = intercept
     for j in range(len(weights)):
         if weights[j] != 0:
-            for row in range(len(odds)):
-                odds[row] += weights[j] * z[j, row]
-    return odds
+            for row in range(len(log_odds)):
+                log_odds[row] += weights[j] * z[j, row]
+    return log_odds
 
 
 @njit(nogil=True)
-def _compute_probability(odds: float) -> float:
-    tail = np.exp(-abs(odds))
-    return float(1 / (1 + tail) if odds >= 0 else tail / (1 + tail))
+def _compute_probability(log_odds: float) -> float:
+    tail = np.exp(-abs(log_odds))
+    return float(1 / (1 + tail) if log_odds >= 0 else tail / (1 + tail))
 
 
 @njit(nogil=True)
-def _compute_loss(odds: Floats, target: Floats) -> float:
+def _compute_loss(log_odds: Floats, target: Floats) -> float:
     """Return the sum of the cross-entropies of labels 0 and 1, given log-odds, without overflow."""
     total = 0.0
-    for row in range(len(odds)):
-        margin = odds[row] if target[row] > 0 else -odds[row]
+    for row in range(len(log_odds)):
+        margin = log_odds[row] if target[row] > 0 else -log_odds[row]
         total += max(-margin, 0.0) + np.log1p(np.exp(-abs(margin)))
     return total
 
@@ -167,28 +169,28 @@ def _compute_penalty(weights: Floats, l1: float, l2: float) -> float:
 
 
 @njit(nogil=True)
-def _fit_intercept(odds: Floats, target: Floats, intercept: Floats) -> None:
+def _fit_intercept(log_odds: Floats, target: Floats, intercept: Floats) -> None:
     """Change the intercept and the log-odds, in place, until the residuals sum to 0, as a dual point requires."""
     for _ in range(50):
         error = curvature = 0.0
-        for row in range(len(odds)):
-            probability = _compute_probability(odds[row])
+        for row in range(len(log_odds)):
+            probability = _compute_probability(log_odds[row])
             curvature += probability * (1 - probability)
             error += target[row] - probability
         step = min(max(error / (curvature + _MIN_CURVATURE), -1.0), 1.0)
         intercept[0] += step
-        for row in range(len(odds)):
-            odds[row] += step
+        for row in range(len(log_odds)):
+            log_odds[row] += step
         if abs(step) < 1e-13:
             return
 
 
 @njit(nogil=True)
-def _compute_step(slope: float, weight: float, curvature: float, l1: float) -> float:
-    """Return the step d that minimises slope * d + curvature / 2 * d^2 + l1 * |weight + d|."""
-    goal = weight - slope / curvature
-    shrunk = max(abs(goal) - l1 / curvature, 0.0)
-    return (shrunk if goal > 0 else -shrunk) - weight
+def _compute_step(gradient: float, weight: float, curvature: float, l1: float) -> float:
+    """Return the step d that minimises gradient * d + curvature / 2 * d^2 + l1 * |weight + d|."""
+    unpenalised = weight - gradient / curvature
+    shrunk = max(abs(unpenalised) - l1 / curvature, 0.0)
+    return (shrunk if unpenalised > 0 else -shrunk) - weight
 
 
 @njit(nogil=True)
@@ -198,36 +200,36 @@ def _make_newton_step(
     """Minimise the quadratic model of the objective; return the steps of the weights, (n,), and of the intercept."""
     C, l1, l2 = objective
     n, n_rows = z.shape
-    curvature, model, total = np.empty(n_rows), np.empty(n_rows), 0.0
+    curvature, model_gradient, total = np.empty(n_rows), np.empty(n_rows), 0.0
     for row in range(n_rows):
         share = abs(residual[row])
         curvature[row] = C * max(share * (1 - share), _MIN_CURVATURE)
         total += curvature[row]
-        model[row] = C * residual[row]  # the model's derivative by each row's log-odds
-    current, bend, lift = weights.copy(), np.empty(n), 0.0
+        model_gradient[row] = C * residual[row]  # by each row's log-odds
+    current, hessian_diagonal, intercept_step = weights.copy(), np.empty(n), 0.0
     for j in range(n):
-        bend[j] = 1e-12 + l2
+        hessian_diagonal[j] = 1e-12 + l2
         for row in range(n_rows):
-            bend[j] += curvature[row] * z[j, row] * z[j, row]
+            hessian_diagonal[j] += curvature[row] * z[j, row] * z[j, row]
     reads_all = True
     for sweep in range(1, _MAX_SWEEPS + 1):
         largest = 0.0
         for j in range(n):
             if current[j] == 0 and not reads_all:
                 continue
-            d = _compute_step(np.dot(z[j], model) + l2 * current[j], current[j], bend[j], l1)
+            d = _compute_step(np.dot(z[j], model_gradient) + l2 * current[j], current[j], hessian_diagonal[j], l1)
             if d != 0:
                 current[j] += d
-                largest = max(largest, abs(d) * bend[j])
+                largest = max(largest, abs(d) * hessian_diagonal[j])
                 for row in range(n_rows):
-                    model[row] += d * z[j, row] * curvature[row]
+                    model_gradient[row] += d * z[j, row] * curvature[row]
         shift = 0.0
         for row in range(n_rows):
-            shift += model[row]
+            shift += model_gradient[row]
         shift = -shift / total
-        lift += shift
+        intercept_step += shift
         for row in range(n_rows):
-            model[row] += shift * curvature[row]
+            model_gradient[row] += shift * curvature[row]
         if largest <= tolerance:
             if reads_all:
                 break
@@ -235,21 +237,23 @@ def _make_newton_step(
         else:
             reads_all = False
             if sweep % _LEAP_EVERY == 0:
-                lift += _minimise_jointly(z, model, current, curvature, l1, l2)
+                intercept_step += _minimise_jointly(z, model_gradient, current, curvature, l1, l2)
     for j in range(n):
         current[j] -= weights[j]
-    return current, lift
+    return current, intercept_step
 
 
 @njit(nogil=True)
-def _minimise_jointly(z: Floats, model: Floats, weights: Floats, curvature: Floats, l1: float, l2: float) -> float:
+def _minimise_jointly(
+    z: Floats, model_gradient: Floats, weights: Floats, curvature: Floats, l1: float, l2: float
+) -> float:
     """Move the weights in use to their joint minimum, without changes of sign; return the step of the intercept.
 
     If columns are nearly alike, single steps are small. So all weights in use are solved for at once, and the step is
-    shortened until it lowers the objective. A weight that would change its sign becomes 0. `model`, (B,), and
+    shortened until it lowers the objective. A weight that would change its sign becomes 0. `model_gradient`, (B,), and
     `weights`, (n,), are changed in place.
     """
-    n_rows, n = len(model), 0
+    n_rows, n = len(model_gradient), 0
     used = np.empty(len(weights), np.int64)
     for j in range(len(weights)):
         if weights[j] != 0:
@@ -261,33 +265,38 @@ def _minimise_jointly(z: Floats, model: Floats, weights: Floats, curvature: Floa
             if i < n:
                 rows[i, row] = z[used[i], row]
             scaled[i, row] = rows[i, row] * np.sqrt(curvature[row])
-    slope = np.dot(rows, model)
-    bend = np.dot(scaled, scaled.T)
+    gradient = np.dot(rows, model_gradient)
+    hessian = np.dot(scaled, scaled.T)
     for i in range(n):
-        slope[i] += l2 * weights[used[i]] + (l1 if weights[used[i]] > 0 else -l1)
-        bend[i, i] = bend[i, i] * (1 + _DIAGONAL_SHARE) + l2
-    bend[n, n] *= 1 + _DIAGONAL_SHARE
-    goal = np.linalg.solve(bend, slope)
-    before, length = _compute_penalty(weights, l1, l2), 1.0
+        gradient[i] += l2 * weights[used[i]] + (l1 if weights[used[i]] > 0 else -l1)
+        hessian[i, i] = hessian[i, i] * (1 + _DIAGONAL_SHARE) + l2
+    hessian[n, n] *= 1 + _DIAGONAL_SHARE
+    negative_step = np.linalg.solve(hessian, gradient)
+    old_penalty, length = _compute_penalty(weights, l1, l2), 1.0
     new, step = np.empty(n), np.empty(n + 1)
     for _ in range(_MAX_SHORTENINGS):
-        step[n] = length * -goal[n]
+        step[n] = length * -negative_step[n]
         for i in range(n):
             weight = weights[used[i]]
-            new[i] = weight + length * -goal[i]
+            new[i] = weight + length * -negative_step[i]
             if not new[i] * weight > 0:
                 new[i] = 0.0
             step[i] = new[i] - weight
-        change = np.dot(step, rows)
-        second = np.empty(n_rows)
+        log_odds_change = np.dot(step, rows)
+        gradient_change = np.empty(n_rows)
         for row in range(n_rows):
-            second[row] = curvature[row] * change[row]
-        gain = np.dot(model, change) + 0.5 * np.dot(second, change) + _compute_penalty(new, l1, l2) - before
-        if gain < 0:
+            gradient_change[row] = curvature[row] * log_odds_change[row]
+        objective_change = (
+            np.dot(model_gradient, log_odds_change)
+            + 0.5 * np.dot(gradient_change, log_odds_change)
+            + _compute_penalty(new, l1, l2)
+            - old_penalty
+        )
+        if objective_change < 0:
             for i in range(n):
                 weights[used[i]] = new[i]
             for row in range(n_rows):
-                model[row] += second[row]
+                model_gradient[row] += gradient_change[row]
             return float(step[n])
         length *= 0.25
     return 0.0

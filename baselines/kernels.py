@@ -32,8 +32,8 @@ __all__ = [
     "KernelClassifier",
     "compute_cross_kernel",
     "compute_dataset_kernel",
+    "compute_gram",
     "compute_torch_kernel",
-    "gram",
 ]
 
 KERNELS = ("minmax", "jaccard")
@@ -48,7 +48,7 @@ _PIECE = 1 << 25  # entries of a sparse matrix that are made dense at a time
 _CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
 
 
-def gram(
+def compute_gram(
     dataset: RepertoireDataset, kernel: str, kmer_offsets: Sequence[int] = (0, 1, 2, 3), *, weighted: bool = False
 ) -> Floats:
     """Return the kernel between every two repertoires of a dataset, (B, B), symmetric and 1 on the diagonal.
@@ -365,8 +365,8 @@ class KernelMethod(RepertoireEstimator):
         self._kept = X
         self.__dict__.pop("support_", None)
 
-    def _gram(self, X: RepertoireDataset) -> Floats:
-        return gram(X, self.kernel, **self._settings)
+    def _compute_gram(self, X: RepertoireDataset) -> Floats:
+        return compute_gram(X, self.kernel, **self._settings)
 
     def _compute_kernel_to_kept(self, X: RepertoireDataset) -> Floats:
         """Return the kernel of each repertoire with each one that was kept, (B, S)."""
@@ -376,7 +376,7 @@ class KernelMethod(RepertoireEstimator):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""
-        self._gram(X[:0])
+        self._compute_gram(X[:0])
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         rows = self.support_

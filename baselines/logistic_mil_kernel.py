@@ -102,8 +102,8 @@ def _score_repertoires(
         guess = -1
         for version in range(len(parameters)):
             _tabulate_letters(parameters[version], tables)
-            slope = parameters[version, _ABUNDANCE]
-            scores[version, index], guess = _find_highest_of(abundances, rows[index], tables, slope, guess)
+            abundance_weight = parameters[version, _ABUNDANCE]
+            scores[version, index], guess = _find_highest_of(abundances, rows[index], tables, abundance_weight, guess)
 
 
 def train(
@@ -158,21 +158,21 @@ def _train_restart(
             batch = order[epoch, begin : begin + batch_size]
             for feature in range(len(gradient)):
                 gradient[feature] = 0.0
-            slope = _unstandardise_weights(parameters, standard, raw, tables)
+            abundance_weight = _unstandardise_weights(parameters, standard, raw, tables)
             for i in batch:
-                odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
-                values = abundances.highest[rows[i]] if slope >= 0 else abundances.lowest[rows[i]]
-                residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
+                log_odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, abundance_weight, guesses[i])
+                values = abundances.highest[rows[i]] if abundance_weight >= 0 else abundances.lowest[rows[i]]
+                residual = (1 / (1 + np.exp(-log_odds)) - labels[i]) / len(batch)
                 _add_features(gradient, residual, guesses[i], values[guesses[i]], standard)
             step += 1
             _update_weights(parameters, gradient, moments, learning_rate, step)
         if epoch + 1 == checkpoints.epochs[checkpoint]:
-            slope = _unstandardise_weights(parameters, standard, raw, tables)
+            abundance_weight = _unstandardise_weights(parameters, standard, raw, tables)
             for feature in range(len(raw)):
                 checkpoints.parameters[checkpoint, restart, feature] = raw[feature]
             for i in range(len(rows)):
-                odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, slope, guesses[i])
-                loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[i] * odds
+                log_odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, abundance_weight, guesses[i])
+                loss = max(log_odds, 0.0) + np.log1p(np.exp(-abs(log_odds))) - labels[i] * log_odds
                 checkpoints.losses[checkpoint, restart] += loss / len(rows)
             checkpoint += 1
 
@@ -208,18 +208,18 @@ def _tabulate_letters(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> 
 
 @njit(nogil=True)
 def _find_highest_of(
-    abundances: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
+    abundances: KmerAbundances, row: int, tables: NDArray[np.float64], abundance_weight: float, guess: int
 ) -> tuple[float, int]:
     """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_find_highest`.
 
     Among the instances of one 4-mer, the most abundant has the highest score if the weight of the abundance is
     positive, and the least abundant if it is negative.
     """
-    if slope >= 0:
+    if abundance_weight >= 0:
         values, bounds = abundances.highest[row], abundances.highest_bounds[row]
     else:
         values, bounds = abundances.lowest[row], abundances.lowest_bounds[row]
-    best, code = _find_highest(values, bounds, tables, slope, guess)
+    best, code = _find_highest(values, bounds, tables, abundance_weight, guess)
     return best, code
 
 
@@ -228,7 +228,7 @@ def _find_highest(
     values: NDArray[np.float32],
     bounds: NDArray[np.float32],
     tables: NDArray[np.float64],
-    slope: float,
+    abundance_weight: float,
     guess: int,
 ) -> tuple[float, int]:
     """Return the highest score of a repertoire's 4-mers, and the first 4-mer that has it.
@@ -244,7 +244,7 @@ def _find_highest(
         Extremes of these values among the 4-mers with the same first two, and three, residues, (400 + 8000,).
     tables
         Number that each amino acid adds to a score at each position of a 4-mer, (4, 20).
-    slope
+    abundance_weight
         Weight of the abundance.
     guess
         Code of a 4-mer that the repertoire has, with a probably high score; -1 for none.
@@ -256,16 +256,17 @@ def _find_highest(
         max_third, max_fourth = max(max_third, third[letter]), max(max_fourth, fourth[letter])
     if guess >= 0:
         start = (tables[0, guess // 8000] + tables[1, guess // 400 % 20]) + third[guess // 20 % 20]
-        best = start + (fourth[guess % 20] + slope * values[guess])
+        best = start + (fourth[guess % 20] + abundance_weight * values[guess])
     for pair in range(400):
         begin, bound = tables[0, pair // 20] + tables[1, pair % 20], bounds[pair]
-        if bound > 0 or (begin + max_third) + (max_fourth + slope * bound) < best:
+        if bound > 0 or (begin + max_third) + (max_fourth + abundance_weight * bound) < best:
             continue
         for triple in range(20 * pair, 20 * pair + 20):
             start, bound = begin + third[triple % 20], bounds[400 + triple]
-            if bound > 0 or start + (max_fourth + slope * bound) < best:
+            if bound > 0 or start + (max_fourth + abundance_weight * bound) < best:
                 continue
-            top, last = _find_highest_last(values[20 * triple : 20 * triple + 20], fourth, start, slope, best)
+            last_values = values[20 * triple : 20 * triple + 20]
+            top, last = _find_highest_last(last_values, fourth, start, abundance_weight, best)
             if top > best or (top == best and 20 * triple + last < code):
                 best, code = top, 20 * triple + last
     return best, code
@@ -273,7 +274,7 @@ def _find_highest(
 
 @njit(nogil=True)
 def _find_highest_last(
-    values: NDArray[np.float32], fourth: NDArray[np.float64], start: float, slope: float, least: float
+    values: NDArray[np.float32], fourth: NDArray[np.float64], start: float, abundance_weight: float, least: float
 ) -> tuple[float, int]:
     """Return the highest score of 4-mers with the same first three residues, and the first fourth residue that has it.
 
@@ -281,12 +282,12 @@ def _find_highest_last(
     """
     top = -np.inf
     for last in range(20):  # without a branch, which is faster
-        reached = start + (fourth[last] + slope * values[last])
+        reached = start + (fourth[last] + abundance_weight * values[last])
         top = max(top, reached if values[last] <= 0 else -np.inf)
     if top < least:
         return top, 20
     for last in range(20):
-        if values[last] <= 0 and start + (fourth[last] + slope * values[last]) == top:
+        if values[last] <= 0 and start + (fourth[last] + abundance_weight * values[last]) == top:
             return top, last
     return top, 20
 

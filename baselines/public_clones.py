@@ -146,12 +146,10 @@ class PublicClones(BinaryClassifier):
         counts = count_clones_out_of_fold(
             find_shared_clones(X, self.fields_), X, units, folds, thresholds, cross_fit=cross_fit
         )
-        self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
+        self.thresholds_, self.cross_entropy_, best = thresholds, np.zeros(0), 0
         if len(thresholds) > 1:
             self.cross_entropy_ = np.array([self._compute_cross_entropy(k, n, positive, folds) for k in counts])
-        best = 0
-        if len(thresholds) > 1:  # the strictest of equally good thresholds
-            best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])
+            best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])  # the strictest one
         self.p_value_ = float(thresholds[best])
         self._store_associated_clones(X, units)
         self.distributions_ = fit_two_beta_binomials(counts[best, :, -1], n, positive)

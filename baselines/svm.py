@@ -75,7 +75,7 @@ class SVM(KernelClassifier):
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         cost = check_positive("C", self.C)
-        solution = _solve_for_cost(self._gram(X), positive, cost)
+        solution = _solve_for_cost(self._compute_gram(X), positive, cost)
         self._keep(X[solution.rows])
         self.dual_coef_ = solution.coefficients
         self.intercept_ = np.array([solution.intercept])
@@ -88,7 +88,7 @@ class SVM(KernelClassifier):
     ) -> Floats:
         costs = np.array([check_positive("C", value) for value in values], np.float64)
         new = compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
-        return score_path(self._gram(X), positive, new, costs)
+        return score_path(self._compute_gram(X), positive, new, costs)
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
@@ -134,7 +134,7 @@ class SVMRegressor(KernelRegressor):
         self.weighted = weighted
 
     def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
-        machine = self._fit_machine(self._gram(X), numbers, self.C)
+        machine = self._fit_machine(self._compute_gram(X), numbers, self.C)
         self._keep(X[machine.support_])
         self.dual_coef_, self.intercept_ = machine.dual_coef_[0].copy(), np.array([float(machine.intercept_[0])])
 
@@ -142,7 +142,7 @@ class SVMRegressor(KernelRegressor):
         return np.asarray(self._compute_kernel_to_kept(X) @ self.dual_coef_ + self.intercept_)
 
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        kernel, new = self._gram(X), compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
+        kernel, new = self._compute_gram(X), compute_dataset_kernel(X_new, X, self.kernel, **self._settings)
         machines = (self._fit_machine(kernel, numbers, value) for value in values)
         return np.array(
             [new[:, machine.support_] @ machine.dual_coef_[0] + machine.intercept_[0] for machine in machines]

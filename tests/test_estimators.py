@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.svm import SVC
 
 from deeprc.baselines.inner_folds import assign_grouped_folds
-from deeprc.baselines.kernels import gram
+from deeprc.baselines.kernels import compute_gram
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.svm import SVM
@@ -131,7 +131,7 @@ def test_scores_of_a_machine_by_an_independent_implementation(cohort: Repertoire
     order = find_canonical_order(cohort, positive.astype(np.int64))
     X, label = cohort[order], positive[order]
     fold_of = assign_grouped_folds(digest_with_genes(X), label.astype(np.int64), 5)
-    kernel, scores = gram(X, "minmax"), np.zeros(30)
+    kernel, scores = compute_gram(X, "minmax"), np.zeros(30)
 
     def decide(inside: NDArray[np.bool_]) -> NDArray[np.float64]:
         machine = SVC(kernel="precomputed", C=0.5, tol=1e-10).fit(kernel[np.ix_(inside, inside)], label[inside])

@@ -171,7 +171,7 @@ def _predict_test_fold(job: Job) -> Outcome:
         "setting": job.settings[0],
         f"validation_{measure}": value,
         f"refit_{measure}": _measure_refit(job, dataset),
-        "test": {**test, **predictions.columns(job.task, calibration)},
+        "test": {**test, **predictions.make_columns(job.task, calibration)},
         "members": predictions.members,
     }
 

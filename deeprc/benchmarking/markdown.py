@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deeprc.benchmarking.tables import (
     PROBABILITY_COLUMNS,
     PROBABILITY_LEGEND,
-    VALIDATED,
+    VALIDATION_MEASURES,
     ResultCell,
     collapse_whitespace,
     describe_incomplete_methods,
@@ -50,7 +50,7 @@ def render_markdown(result: BenchmarkResult) -> str:
     parts.append(_wrap_text(legend))
     settings = summarise_chosen_settings(result.choices, result.methods, result.scoring)
     has_validation = any(setting.validation for setting in settings)
-    chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
+    chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATION_MEASURES[result.scoring.kind])) if has_validation else ""
     for heading, body in (
         ("Warnings", _format_bullets([caution.text for caution in result.cautions if caution.section != "controls"])),
         (

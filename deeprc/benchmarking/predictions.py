@@ -138,7 +138,7 @@ class Predictions:
     min_probability: float = 0.5
     members: list[dict[str, Any]] = field(default_factory=list)
 
-    def columns(
+    def make_columns(
         self, task: Task, calibration: tuple[Floats, NDArray[np.int64]] | None = None
     ) -> dict[str, list[float]]:
         """Return the columns of predictions except ids and labels, see `deeprc.evaluation.scoring`.
@@ -175,8 +175,8 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
         scores = compute_ranking_scores(estimator, task, X)
     if task.kind == "regression":
         return Predictions(scores)
-    has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)
-    probability = estimator.compute_probabilities(scores) if has_scale else estimator.predict_proba(X)
+    converts_scores = isinstance(estimator, BinaryClassifier | OneVsRest)
+    probability = estimator.compute_probabilities(scores) if converts_scores else estimator.predict_proba(X)
     cutoff = float(getattr(estimator, "min_probability", 0.5))
     return Predictions(scores, _validate_probabilities(probability, task, len(X)), cutoff, members)
 

@@ -24,7 +24,7 @@ __all__ = [
     "PROBABILITY_COLUMNS",
     "PROBABILITY_LEGEND",
     "REFIT_HEADING",
-    "VALIDATED",
+    "VALIDATION_MEASURES",
     "ChosenSettings",
     "MetricEstimate",
     "ResultCell",
@@ -42,7 +42,7 @@ __all__ = [
     "summarise_chosen_settings",
 ]
 
-VALIDATED = {"binary": "AUC", "multiclass": "macro AUC", "regression": "r²"}
+VALIDATION_MEASURES = {"binary": "AUC", "multiclass": "macro AUC", "regression": "r²"}
 """Measure on the validation fold by which a setting is chosen, by the kind of the target."""
 
 
@@ -277,7 +277,7 @@ def summarise_chosen_settings(
         values, validation = rows[f"validation_{scoring.measure_name}"].astype(float), ""
         if values.notna().any():
             sd = format_metric(values.std(ddof=1))
-            validation = f"validation {VALIDATED[scoring.kind]} {format_metric(values.mean())} ± {sd}"
+            validation = f"validation {VALIDATION_MEASURES[scoring.kind]} {format_metric(values.mean())} ± {sd}"
         settings = _format_chosen([json.loads(text) for text in rows["settings"]])
         chosen.append(ChosenSettings(method.label + where, validation, settings))
     return chosen

@@ -11,8 +11,8 @@ from deeprc.cli.progress import show_counts
 
 __all__ = ["power"]
 
-_OF_COHORT = ("target", "group_by", "n_draws", "n_permutations", "auc")
-_OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_share", "cohorts")
+_ONLY_WITH_CONTAINER = ("target", "group_by", "n_draws", "n_permutations", "auc")
+_ONLY_WITHOUT_CONTAINER = ("repertoires", "depth", "witness_rate", "motif_length", "positive_share", "cohorts")
 
 
 @click.command()
@@ -96,7 +96,8 @@ def power(
     from deeprc.power.files import check_power_folder
 
     given = {name: value for name, value in others.items() if value is not None}
-    wrong = next((name for name in given if name in (_OF_COHORT if container is None else _OF_PLAN)), None)
+    excluded = _ONLY_WITH_CONTAINER if container is None else _ONLY_WITHOUT_CONTAINER
+    wrong = next((name for name in given if name in excluded), None)
     if wrong is not None:
         raise InputError(f"`{wrong}` {'needs' if container is None else 'cannot be combined with'} a CONTAINER")
     if resume and output is None:

@@ -37,10 +37,11 @@ _SEEN = {
     "train": "fitted to the 'train' repertoires",
     "validation": "chosen with the 'validation' repertoires",
 }
+_Metrics = Mapping[str, Mapping[str, Mapping[str, Any]]]  # values by part of the split, target and name
 _ABOUT_CONTROLS = "Control methods, which see no amino-acid sequence (difference to the network, p of a paired test):"
 
 
-def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def format_metrics(metrics: _Metrics) -> str:
     """Return the content of `metrics.json` as text: a table of splits and targets, and a table of control methods."""
     import pandas as pd  # imported here, because it takes half a second, for which --help must not wait
 
@@ -51,16 +52,14 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
             "positive": values.get("positive_class", ""),
             **{name: _format_value(values[name]) for name in _COLUMNS if name in values},
         }
-        for part, targets in metrics.items()
-        for target, values in targets.items()
+        for part, target, values in _iterate_targets(metrics)
     ]
     positive_column = ["positive"] if any(row["positive"] for row in rows) else []
     columns = ["split", "target", *positive_column, *(name for name in _COLUMNS if any(name in row for row in rows))]
     table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
     controls = [
         _make_control_row(part, target, control)
-        for part, metrics_of_target in metrics.items()
-        for target, values in metrics_of_target.items()
+        for part, target, values in _iterate_targets(metrics)
         for control in values.get("controls", [])
     ]
     seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
@@ -75,27 +74,32 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
     return "\n".join(parts)
 
 
-def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line with the shares of the variance of each output between held-out repertoires."""
-    for part, targets in metrics.items():
-        for values in targets.values():
-            for variation in values.get("variation", []):
-                shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in variation["shares"].items())
-                outputs = f"outputs of the {_name_repertoires(part)} ({variation['output']})"
-                yield f"Differences between the {outputs} come from: {shares}"
-
-
-def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line with the AUCs of each target within the values of metadata columns."""
+def _iterate_targets(metrics: _Metrics) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield each part of the split with each target and its values."""
     for part, targets in metrics.items():
         for target, values in targets.items():
-            column_texts = [
-                f"{stratified['column']}: {stratified['auc']:.3f} ({_format_value(stratified['auc_ci'])})"
-                for stratified in values.get("within", [])
-            ]
-            if column_texts:
-                among = _name_repertoires(part)
-                yield f"AUC of {target} among {among} with the same {', with the same '.join(column_texts)}"
+            yield part, target, values
+
+
+def _format_variation(metrics: _Metrics) -> Iterator[str]:
+    """Yield a line with the shares of the variance of each output between held-out repertoires."""
+    for part, _, values in _iterate_targets(metrics):
+        for variation in values.get("variation", []):
+            shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in variation["shares"].items())
+            outputs = f"outputs of the {_name_repertoires(part)} ({variation['output']})"
+            yield f"Differences between the {outputs} come from: {shares}"
+
+
+def _format_within(metrics: _Metrics) -> Iterator[str]:
+    """Yield a line with the AUCs of each target within the values of metadata columns."""
+    for part, target, values in _iterate_targets(metrics):
+        column_texts = [
+            f"{stratified['column']}: {stratified['auc']:.3f} ({_format_value(stratified['auc_ci'])})"
+            for stratified in values.get("within", [])
+        ]
+        if column_texts:
+            among = _name_repertoires(part)
+            yield f"AUC of {target} among {among} with the same {', with the same '.join(column_texts)}"
 
 
 def _name_repertoires(part: str) -> str:

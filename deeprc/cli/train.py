@@ -318,31 +318,49 @@ def _show_results(run: Path) -> None:
     if not ranks.is_main():
         return
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.evaluation.stored_tables import read_clones, read_composition, read_start_motifs
     from deeprc.runs.metrics import read_metrics
-    from deeprc.training.motif_search import MOTIF_LEVEL
 
-    start_motifs = read_start_motifs(run / "seeds.tsv")
-    if len(start_motifs):
-        doubtful = " (doubtful, confirmed by the validation fold)"
-        rows = zip(start_motifs["motif"], start_motifs["p_value"], strict=True)
-        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in rows]
-        click.echo(f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}")
-    n_clones = len(read_clones(run / "clones.tsv"))
-    if n_clones:
-        click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")
-    composition = read_composition(run / "composition.tsv")
-    if len(composition):
-        outputs = composition["output"].unique().tolist()
-        for output in outputs:
-            rows = composition[composition["output"] == output]
-            largest = rows.loc[rows["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
-            on = f" on {output}" if len(outputs) > 1 else ""
-            click.echo(f"largest effects of the composition{on}: {', '.join(largest)}, see {run / 'composition.tsv'}")
+    for line in (*_describe_start_motifs(run), *_describe_clones(run), *_describe_composition(run)):
+        click.echo(line)
     click.echo(format_metrics(read_metrics(run)))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)
     click.echo(f"Wrote {run}")
+
+
+def _describe_start_motifs(run: Path) -> Iterator[str]:
+    """Yield a line with the motifs from which the training started, if it started from any."""
+    from deeprc.evaluation.stored_tables import read_start_motifs
+    from deeprc.training.motif_search import MOTIF_LEVEL
+
+    motifs = read_start_motifs(run / "seeds.tsv")
+    if len(motifs):
+        doubtful = " (doubtful, confirmed by the validation fold)"
+        rows = zip(motifs["motif"], motifs["p_value"], strict=True)
+        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in rows]
+        yield f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}"
+
+
+def _describe_clones(run: Path) -> Iterator[str]:
+    """Yield a line with the number of clones that the branch `clones` stores, if it stores any."""
+    from deeprc.evaluation.stored_tables import read_clones
+
+    n_clones = len(read_clones(run / "clones.tsv"))
+    if n_clones:
+        yield f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}"
+
+
+def _describe_composition(run: Path) -> Iterator[str]:
+    """Yield a line for each output with the features of the branch `composition` that have the largest effects."""
+    from deeprc.evaluation.stored_tables import read_composition
+
+    composition = read_composition(run / "composition.tsv")
+    outputs = composition["output"].unique().tolist() if len(composition) else []
+    for output in outputs:
+        rows = composition[composition["output"] == output]
+        largest = rows.loc[rows["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
+        on = f" on {output}" if len(outputs) > 1 else ""
+        yield f"largest effects of the composition{on}: {', '.join(largest)}, see {run / 'composition.tsv'}"
 
 
 def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:

@@ -18,7 +18,13 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 
 from deeprc.baselines import kernels
-from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, compute_dataset_kernel, compute_torch_kernel, gram
+from deeprc.baselines.kernels import (
+    KERNELS,
+    compute_cross_kernel,
+    compute_dataset_kernel,
+    compute_gram,
+    compute_torch_kernel,
+)
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -156,14 +162,14 @@ def test_repertoires_without_kmers(kind: str) -> None:
 def test_two_repertoires_by_hand(tmp_path: Path) -> None:
     dataset = write(tmp_path / "c.h5", [["CAS", "AS"], ["ASS"], []], [[3, 1], [7], []])
     # u: CA 1/2, AS 1 and AS 1, SS 1
-    assert gram(dataset, "minmax", (0, 1))[0].tolist() == [1, 0.4, 0]
-    assert gram(dataset, "jaccard", (0, 1))[0].tolist() == [1, 1 / 3, 0]
+    assert compute_gram(dataset, "minmax", (0, 1))[0].tolist() == [1, 0.4, 0]
+    assert compute_gram(dataset, "jaccard", (0, 1))[0].tolist() == [1, 1 / 3, 0]
     # weighted by counts: CA 3/4, AS 1
-    assert gram(dataset, "minmax", (0, 1), weighted=True)[0, 1] == pytest.approx(1 / 2.75)
-    assert gram(dataset, "jaccard", (0, 1), weighted=True)[0, 1] == 1 / 3
+    assert compute_gram(dataset, "minmax", (0, 1), weighted=True)[0, 1] == pytest.approx(1 / 2.75)
+    assert compute_gram(dataset, "jaccard", (0, 1), weighted=True)[0, 1] == 1 / 3
     # with a gap: CS 1/2 and AS 1
-    assert gram(dataset, "minmax", (0, 2))[:2, 1].tolist() == [0, 1]
-    assert gram(dataset, "minmax")[2].tolist() == [1, 1, 1]  # no 4-mers anywhere
+    assert compute_gram(dataset, "minmax", (0, 2))[:2, 1].tolist() == [0, 1]
+    assert compute_gram(dataset, "minmax")[2].tolist() == [1, 1, 1]  # no 4-mers anywhere
 
 
 @pytest.mark.slow
@@ -181,17 +187,17 @@ def test_gram_is_the_kernel_of_the_representations(
     rows = (counts / cohort.n_sequences[:, None]).astype(np.float32)
     u = compute_kmer_frequencies(cohort, kmer_offsets)
     np.testing.assert_allclose(u if isinstance(u, np.ndarray) else u.toarray(), rows, rtol=1e-6)
-    found = gram(cohort, kind, kmer_offsets)
+    found = compute_gram(cohort, kind, kmer_offsets)
     some = rows[:, (counts > 0).any(axis=0)]
     np.testing.assert_allclose(found, by_loop(some, some, kind), rtol=1e-6)
     assert np.array_equal(found, compute_cross_kernel(u, u, kind))
     assert np.array_equal(found, found.T)
     view = cohort[[4, 2, 2, 5]]
     assert np.array_equal(
-        gram(view, kind, kmer_offsets), found[np.ix_(view.repertoire_indices, view.repertoire_indices)]
+        compute_gram(view, kind, kmer_offsets), found[np.ix_(view.repertoire_indices, view.repertoire_indices)]
     )
-    assert np.array_equal(gram(open_dataset(cohort.container.path), kind, kmer_offsets), found)  # from the disk
-    assert gram(cohort[:0], kind, kmer_offsets).shape == (0, 0)
+    assert np.array_equal(compute_gram(open_dataset(cohort.container.path), kind, kmer_offsets), found)  # from the disk
+    assert compute_gram(cohort[:0], kind, kmer_offsets).shape == (0, 0)
 
 
 def test_weights_are_the_counts(cohort: RepertoireDataset) -> None:
@@ -245,8 +251,8 @@ def test_what_is_no_kernel(cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
         compute_cross_kernel(rows, rows, "rbf")
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
-        gram(cohort, "rbf")
+        compute_gram(cohort, "rbf")
     with pytest.raises(InputError, match="expected the same number of k-mers in both, found 3 and 2"):
         compute_cross_kernel(rows, rows[:, :2], "minmax")
     with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0, found"):
-        gram(cohort, "minmax", (1, 2))
+        compute_gram(cohort, "minmax", (1, 2))

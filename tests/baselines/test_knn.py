@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, compute_gram
 from deeprc.baselines.knn import KNN, average_nearest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -37,7 +37,7 @@ def neighbours(kernel: NDArray[np.float64], y: NDArray[np.str_], number: int) ->
 @pytest.mark.parametrize("kind", KERNELS)
 def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) -> None:
     y, train, test = labels(cohort), np.arange(0, 20), np.arange(20, 30)
-    kernel = gram(cohort, kind, [0, 1, 2])  # of 3-mers, so many that distances are seldom equal
+    kernel = compute_gram(cohort, kind, [0, 1, 2])  # of 3-mers, so many that distances are seldom equal
     to_train = kernel[np.ix_(test, train)]
     distinct = [i for i in range(10) if len(np.unique(to_train[i])) == 20]
     assert len(distinct) > 5

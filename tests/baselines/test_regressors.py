@@ -16,7 +16,7 @@ from sklearn.svm import SVR
 from deeprc.baselines.boosted import BoostedTreesRegressor
 from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, compute_size_features
 from deeprc.baselines.diversity import DiversityRidge
-from deeprc.baselines.kernels import gram
+from deeprc.baselines.kernels import compute_gram
 from deeprc.baselines.knn import KNNRegressor
 from deeprc.baselines.logistic import KmerRidge
 from deeprc.baselines.ridge import fit_ridge_path
@@ -123,7 +123,7 @@ def test_ridge_on_sizes_and_svm_are_scikit_learns(cohort: RepertoireDataset, num
     standard = (rows - rows[:20].mean(0)) / rows[:20].std(0)
     known = Ridge(alpha=1.0).fit(standard[:20] / 3, numbers[:20]).predict(standard[20:] / 3)
     np.testing.assert_allclose(RepertoireSizeRidge().fit(cohort[:20], numbers[:20]).predict(cohort[20:]), known)
-    kernel = gram(cohort, "minmax")
+    kernel = compute_gram(cohort, "minmax")
     y = (numbers[:20] - numbers[:20].mean()) / numbers[:20].std()
     machine = SVR(kernel="precomputed", C=2, epsilon=0.1, tol=1e-8).fit(kernel[:20, :20], y)
     expected = numbers[:20].mean() + numbers[:20].std() * machine.predict(kernel[20:, :20])
@@ -132,7 +132,7 @@ def test_ridge_on_sizes_and_svm_are_scikit_learns(cohort: RepertoireDataset, num
 
 
 def test_nearest_neighbours_by_hand(cohort: RepertoireDataset, numbers: np.ndarray) -> None:
-    kernel = gram(cohort, "minmax")[20:, :20]
+    kernel = compute_gram(cohort, "minmax")[20:, :20]
     nearest = np.argsort(-kernel, axis=1)[:, :3]
     found = KNNRegressor(n_neighbors=3).fit(cohort[:20], numbers[:20]).predict(cohort[20:])
     np.testing.assert_allclose(found, numbers[:20][nearest].mean(axis=1))

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, gram
+from deeprc.baselines.kernels import KERNELS, compute_cross_kernel, compute_gram
 from deeprc.baselines.svm import SVM, _solve_for_cost
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -118,7 +118,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     assert "support_" not in vars(svm)
     scores = svm.decision_function(other)
     kernel = compute_cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "minmax")
-    expected = SVC(kernel="precomputed", tol=1e-10).fit(gram(cohort, "minmax"), y).decision_function(kernel)
+    expected = SVC(kernel="precomputed", tol=1e-10).fit(compute_gram(cohort, "minmax"), y).decision_function(kernel)
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     empty = other.n_sequences == 0
     np.testing.assert_allclose(scores[empty], svm.intercept_[0], rtol=1e-12)  # the kernel is 0

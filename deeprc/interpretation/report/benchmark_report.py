@@ -16,7 +16,7 @@ from markupsafe import Markup
 from deeprc.benchmarking.store import holds_benchmark, read_header
 from deeprc.benchmarking.tables import (
     REFIT_HEADING,
-    VALIDATED,
+    VALIDATION_MEASURES,
     MetricEstimate,
     describe_incomplete_methods,
     estimate_metrics,
@@ -88,7 +88,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         date=format_today(),
         contents=_CONTENTS,
         kind=files.scoring.kind,
-        measure=VALIDATED[files.scoring.kind],
+        measure=VALIDATION_MEASURES[files.scoring.kind],
         cautions=[replace(caution, section="") for caution in files.cautions if caution.section != "controls"],
         legend=make_table_legend(files.comparison, files.methods, files.scoring),
         verdict=[caution.text for caution in files.cautions if caution.section == "controls"],
