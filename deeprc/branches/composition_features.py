@@ -35,7 +35,7 @@ from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_tab
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequency_precision import FrequencyPrecision
-from deeprc.branches.linear_function import Kind, LinearFunction, ModelKind, SparseKind
+from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -255,13 +255,13 @@ class CompositionFeatures:
         weights["kmers"] += shares.get("overdispersed_kmers", 0) * self._overdispersed.combine(dual)
         return LinearFunction(**weights)
 
-    def get_rows(self, kind: SparseKind) -> NDArray[Any]:
+    def get_rows(self, kind: LassoKind) -> NDArray[Any]:
         """Return the features of a kind, unscaled, (B, F)."""
         columns = self._overdispersed if kind == "overdispersed_kmers" else self._columns[kind]
         assert not isinstance(columns, _KmerColumns)
         return columns.rows
 
-    def make_sparse_function(self, kind: SparseKind, weights: Floats) -> LinearFunction:
+    def make_sparse_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the features of `get_rows`, (F,)."""
         zeros = {other: np.zeros_like(getattr(self.centre, other)) for other in get_args(Kind)}
         if kind == "overdispersed_kmers":

@@ -74,7 +74,7 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     """
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
     features = CompositionFeatures(cohort.dataset, with_counts=with_counts)
-    models: list[_Model | None] = []
+    models: list[_FittedOutput | None] = []
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)
     assert len(models) == n_outputs == get_output_slices(cohort.tasks)[-1].stop
@@ -90,8 +90,8 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
 
 
 @dataclass(frozen=True)
-class _Model:
-    """The fitted model of one output.
+class _FittedOutput:
+    """The model of one output with the best setting, fitted to all training repertoires.
 
     Attributes
     ----------
@@ -113,7 +113,11 @@ class _Model:
 
 
 def _make_branch(
-    features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int, *, is_doubtful: bool = False
+    features: CompositionFeatures,
+    models: Sequence[tuple[int, _FittedOutput]],
+    n_outputs: int,
+    *,
+    is_doubtful: bool = False,
 ) -> CompositionBranch:
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
     kinds = {kind for _, model in models for kind in model.kinds}
@@ -156,7 +160,9 @@ def _divide_genes(branch: CompositionBranch) -> list[tuple[str, slice]]:
     return list(zip(branch.genes, (slice(0, n_v), slice(n_v, n_v + n_j)), strict=True))
 
 
-def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
+def _fit_task(
+    features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task
+) -> list[_FittedOutput | None]:
     """Return the model of each output of a task; None for an output that cannot be predicted."""
     known = np.flatnonzero(~np.isnan(labels))
     numbers = labels[known]
@@ -172,12 +178,12 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     else:
         targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
 
-    def fit(target: Floats) -> _Model | None:
+    def fit(target: Floats) -> _FittedOutput | None:
         strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
         folds = [
             assign_grouped_folds(digests, strata, n_folds, groups=groups, repeat=repeat) for repeat in range(n_repeats)
         ]
-        return _fit_output(_Problem(features, known, folds, groups, is_number), target)
+        return _fit_output(_OutputData(features, known, folds, groups, is_number), target)
 
     return [fit(target) for target in targets]
 
@@ -189,8 +195,8 @@ def _assign_quarters(numbers: Floats) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """The repertoires of one output, and their folds.
+class _OutputData:
+    """The repertoires from which the model of one output learns, and their folds.
 
     Attributes
     ----------
@@ -238,32 +244,32 @@ class _Setting(NamedTuple):
         return not {"expansion", "gene_expansion"}.isdisjoint(self.models.kinds)
 
 
-def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
+def _fit_output(data: _OutputData, target: Floats) -> _FittedOutput | None:
     """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
-    n_units = count_units(problem.groups, None if problem.is_number else target, n=len(target))
-    if n_units < _MIN_UNITS or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
+    n_units = count_units(data.groups, None if data.is_number else target, n=len(target))
+    if n_units < _MIN_UNITS or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in data.folds):
         return None
-    all_models = list_models(problem.features, is_number=problem.is_number)
+    all_models = list_models(data.features, is_number=data.is_number)
     if not all_models:
         return None
     with limit_blas_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
-        settings = [setting for models in all_models for setting in _try_settings(problem, models, target)]
+        settings = [setting for models in all_models for setting in _try_settings(data, models, target)]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
-        best, evidence = _choose_setting(settings, problem.groups, min_evidence)
+        best, evidence = _choose_setting(settings, data.groups, min_evidence)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
-        function, scores = best.models.fit(target, problem.known, best.C, slope=best.slope)
-    scores[problem.known] = best.slope * best.scores
-    return _Model(
+        function, scores = best.models.fit(target, data.known, best.C, slope=best.slope)
+    scores[data.known] = best.slope * best.scores
+    return _FittedOutput(
         function, best.models.kinds, scores, float(best.loss_decreases.mean()), is_clear=evidence > min_evidence
     )
 
 
-def _try_settings(problem: _Problem, models: Models, target: Floats) -> Iterator[_Setting]:
+def _try_settings(data: _OutputData, models: Models, target: Floats) -> Iterator[_Setting]:
     """Yield the setting of each C, with cross-fitted scores."""
-    for C, scores in zip(models.Cs, _cross_fit_scores(problem, models, target), strict=True):
-        yield _Setting(models, C, scores, *_fit_slope(scores, target, problem.is_number))
+    for C, scores in zip(models.Cs, _cross_fit_scores(data, models, target), strict=True):
+        yield _Setting(models, C, scores, *_fit_slope(scores, target, data.is_number))
 
 
 def _choose_setting(
@@ -278,7 +284,7 @@ def _choose_setting(
     settings
         Settings to choose from, at least one.
     groups
-        Donor of each repertoire, see `_Problem`.
+        Donor of each repertoire, see `_OutputData`.
     min_evidence
         Evidence above which a setting is clear.
     """
@@ -299,24 +305,24 @@ def _find_lowest_loss(settings: Sequence[_Setting]) -> _Setting:
     return max(settings, key=lambda setting: setting.loss_decreases.mean())
 
 
-def _cross_fit_scores(problem: _Problem, models: Models, target: Floats) -> Floats:
+def _cross_fit_scores(data: _OutputData, models: Models, target: Floats) -> Floats:
     """Return cross-fitted scores of the repertoires for each C, (V, n), as means over repeats."""
-    tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
+    all_folds = [(folds, fold) for folds in data.folds for fold in range(int(folds.max()) + 1)]  # of all repeats
     total = np.zeros((len(models.Cs), len(target)))
     with open_threads() as threads:
-        fold_scores = threads.map(lambda task: _score_fold(problem, models, target, *task), tasks)
-        shown = track(fold_scores, "learning from composition", len(tasks))
-        for (folds, fold), scores in zip(tasks, shown, strict=True):
+        fold_scores = threads.map(lambda folds_and_fold: _score_fold(data, models, target, *folds_and_fold), all_folds)
+        shown = track(fold_scores, "learning from composition", len(all_folds))
+        for (folds, fold), scores in zip(all_folds, shown, strict=True):
             total[:, folds == fold] += scores
-    return np.asarray(total / len(problem.folds))
+    return np.asarray(total / len(data.folds))
 
 
-def _score_fold(problem: _Problem, models: Models, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
+def _score_fold(data: _OutputData, models: Models, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
     """Return the scores of the repertoires of one fold, (V, n of the fold), by models that are fitted without it."""
     is_fitted, is_left_out = folds != fold, folds == fold
     if len(np.unique(target[is_fitted])) < 2:
         return np.zeros((len(models.Cs), int(is_left_out.sum())))
-    return models.score_left_out(target[is_fitted], problem.known[is_fitted], problem.known[is_left_out])
+    return models.score_left_out(target[is_fitted], data.known[is_fitted], data.known[is_left_out])
 
 
 def _fit_slope(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:

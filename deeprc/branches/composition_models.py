@@ -1,12 +1,12 @@
 """The kinds of models that the branch `composition` chooses from: a penalised linear function of some features.
 
-- `DenseModels` have an l2 penalty (ridge): many features may each differ a little. They have one kind of features, such
-  as k-mers, or several kinds in equal parts.
-- `SparseModels` have an l1 penalty (lasso): a few features differ, the others do not. The features are the usage of the
+- `RidgeModels` have an l2 penalty: many features may each differ a little. They have one kind of features, such as
+  k-mers, or several kinds in equal parts.
+- `LassoModels` have an l1 penalty: a few features differ, the others do not. The features are the usage of the
   genes, their expansion, or the frequencies of overdispersed k-mers.
 
 The objective of both is C * sum of losses + penalty; the intercept has no penalty. The loss of a class is that of
-logistic regression, the loss of a number is half of the squared error. But sparse models learn classes, too, as the
+logistic regression, the loss of a number is half of the squared error. But lasso models learn classes, too, as the
 numbers 0 and 1: an l1 logistic regression was no better (docs/experiments.md, 2026-11-28), and compiles for seconds.
 
 Letters: B repertoires, l training and m left-out ones among them; F features; V values of C.
@@ -27,9 +27,9 @@ from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.linear_function import LinearFunction, ModelKind, SparseKind
+from deeprc.branches.linear_function import LassoKind, LinearFunction, ModelKind
 
-__all__ = ["DenseModels", "FittedFunction", "Models", "SparseModels", "list_models"]
+__all__ = ["FittedFunction", "LassoModels", "Models", "RidgeModels", "list_models"]
 
 _MIXTURES: Sequence[tuple[ModelKind, ...]] = (
     ("kmers",),
@@ -102,12 +102,12 @@ def list_models(features: CompositionFeatures, *, is_number: bool) -> list[Model
         Whether a number is predicted, not a class.
     """
     varying = features.products.keys()
-    models: list[Models] = [DenseModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
-    return [*models, *(SparseModels(features, (kind,)) for kind in get_args(SparseKind) if kind in varying)]
+    models: list[Models] = [RidgeModels(features, kinds, is_number) for kinds in _MIXTURES if varying >= set(kinds)]
+    return [*models, *(LassoModels(features, (kind,)) for kind in get_args(LassoKind) if kind in varying)]
 
 
 @dataclass(frozen=True)
-class DenseModels(Models):
+class RidgeModels(Models):
     """Models with an l2 penalty on the weights of features of some kinds.
 
     Attributes
@@ -155,7 +155,7 @@ class DenseModels(Models):
 
 
 @dataclass(frozen=True)
-class SparseModels(Models):
+class LassoModels(Models):
     """Models with an l1 penalty on the weights of features of one kind, whose scale is their standard deviation.
 
     Attributes
@@ -167,7 +167,7 @@ class SparseModels(Models):
     """
 
     features: CompositionFeatures
-    kinds: tuple[SparseKind]
+    kinds: tuple[LassoKind]
     Cs: ClassVar[Sequence[float]] = tuple(10.0**exponent for exponent in (-2, -1.5, -1, -0.5, 0))
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from deeprc.arrays import Floats
 
-__all__ = ["KIND_NAMES", "Kind", "LinearFunction", "ModelKind", "SparseKind"]
+__all__ = ["KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind"]
 
 Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
@@ -19,8 +19,8 @@ Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 ModelKind = Literal["kmers", "overdispersed_kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features of a model: all k-mers, those that are overdispersed, or another kind."""
 
-SparseKind = Literal["genes", "gene_expansion", "overdispersed_kmers"]
-"""A kind of features of which a model may use a few only."""
+LassoKind = Literal["genes", "gene_expansion", "overdispersed_kmers"]
+"""A kind of features that has lasso models, which use a few of the features only."""
 
 KIND_NAMES: Mapping[Kind, str] = {
     "kmers": "k-mers",

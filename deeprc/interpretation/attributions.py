@@ -245,7 +245,7 @@ def _find_surroundings(
         kept[select_kept_rows(logits, explained.inference.top_fraction).numpy()] = True
         chosen = at[kept[index.rows[at]]]
         if len(chosen):
-            around = explained.surround(position, index.rows[chosen], kept, average, logits)
+            around = explained.compute_surroundings(position, index.rows[chosen], kept, average, logits)
             yield _SurroundedSequences(position, chosen, around)
         advance(len(at))
 

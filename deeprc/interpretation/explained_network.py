@@ -27,12 +27,26 @@ from deeprc.nn.pooled_values import PooledAccumulator
 __all__ = ["AttributionArrays", "ExplainedNetwork", "ExplainedQuantity", "Of", "Surroundings", "join_surroundings"]
 
 Of = Literal["contribution", "output"]
+"""Which quantity is divided: the contribution of the sequence to the output of its repertoire, or this output."""
 
 _LOGITS_AT_A_TIME = 2**20  # sequences whose logits are converted to float64 at a time
 
 
 class ExplainedQuantity(NamedTuple):
-    """The quantity that is divided: an output of a network, see `attribute`, times `scale` plus `shift`."""
+    """The quantity that is divided, as a function of one sequence: `scale` times the network's number, plus `shift`.
+
+    Attributes
+    ----------
+    output
+        Index of the output.
+    of
+        Whether the quantity is the output, or the contribution of the sequence to it.
+    steps
+        Number of points of the numerical integral.
+    scale, shift
+        Conversion of the network's units into those that all models of an ensemble have in common. A difference of two
+        outputs does not depend on the shift.
+    """
 
     output: int
     of: Of
@@ -103,7 +117,7 @@ class ExplainedNetwork:
             if isinstance(module, nn.RNNBase):
                 module.train().dropout = 0.0  # cuDNN's recurrent layers have gradients in this mode only
 
-    def surround(
+    def compute_surroundings(
         self, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_], pooled: Tensor, logits: Tensor
     ) -> Surroundings:
         """Return the surroundings of the sequences at the rows `chosen`, (n,), of one repertoire.
@@ -154,10 +168,11 @@ class ExplainedNetwork:
         average, logsumexp_of_others = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
         batches = self.inference.iterate_batches(position, chosen)
         values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
-        highest = torch.maximum(chosen_logits, logsumexp).amax(dim=0)  # (H,)
+        highest = torch.maximum(chosen_logits, logsumexp).amax(dim=0)  # (H,), subtracted so that no exp overflows
         weighted = torch.exp(chosen_logits - highest)[:, :, None] * values[:, None]  # (n, H, S)
         totals = torch.exp(logsumexp_of_others - highest)[:, None] * average + _sum_all_others(weighted)
         averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+        # beside the sequence with the highest logit, all other terms may have become 0
         for head, top in enumerate(chosen_logits.argmax(dim=0).tolist()):
             if torch.isfinite(logsumexp[top, head]):
                 weights = torch.exp(chosen_logits[:, head] - logsumexp[top, head])  # (n,)
@@ -174,25 +189,25 @@ class ExplainedNetwork:
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
-        fixed = (genes, *surroundings)
+        fixed = (genes, *surroundings)  # what is the same along the line from the baseline to the sequence
         with torch.no_grad():
             values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
-            change = self._explain_sequences(values, *fixed) - self._explain_sequences(baseline_values, *fixed)
+            change = self._compute_quantity(values, *fixed) - self._compute_quantity(baseline_values, *fixed)
 
-        gradient = average_gradient(
-            lambda windows, lengths, *fixed: self._explain_sequences(encoder.encode(windows, lengths), *fixed),
+        window_gradient = average_gradient(
+            lambda windows, lengths, *fixed: self._compute_quantity(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
             steps=self.quantity.steps,
         )
-        weighted = (windows * gradient).sum()  # a third argument of `grad` would have torch import sympy
-        (gradient,) = torch.autograd.grad(weighted, features)  # (n, L, 23)
-        residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        mean = average_gradient(
-            self._explain_sequences, baseline_values, values, fixed, steps=self.quantity.steps
+        weighted = (windows * window_gradient).sum()  # a third argument of `grad` would have torch import sympy
+        (feature_gradient,) = torch.autograd.grad(weighted, features)  # (n, L, 23)
+        residues = (feature_gradient * (features.detach() - baseline)).sum(dim=2)
+        value_gradient = average_gradient(
+            self._compute_quantity, baseline_values, values, fixed, steps=self.quantity.steps
         )  # (n, D)
-        kernels = mean * (values - baseline_values)
+        kernels = value_gradient * (values - baseline_values)
         return AttributionArrays(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
     def _make_baseline(self, features: Tensor) -> Tensor:
@@ -200,7 +215,7 @@ class ExplainedNetwork:
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
 
-    def _explain_sequences(
+    def _compute_quantity(
         self, values: Tensor, genes: Tensor, logsumexp: Tensor, vectors: Tensor, offset: Tensor
     ) -> Tensor:
         """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""

@@ -4,6 +4,11 @@ A few sequences at a time are computed from residues to logits, so that their nu
 same operations one after another, as in `DeepRC.attend`, take twice as long, because most of the time they wait for
 memory and threads. Results do not depend on the number of threads: gradients are summed over a fixed number of blocks
 in a fixed order.
+
+This module connects torch with the compiled passes of `attend_passes`, which compute a tile of TILE units at a time. So
+weights are copied into tiles before a pass, where zeros fill the last one, and gradients are taken out of tiles after
+it. Sequence values and logits are not copied: torch's tensors and the arrays of the passes share their memory.
+
 Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values of a
 sequence (`padded_S`: padded to whole tiles), H heads, n_layers SELU layers of at most U units (padded to whole tiles).
 """
@@ -12,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -75,7 +80,7 @@ class NetworkWeights:
         """Number of units of the widest layer, padded to whole tiles: U."""
         return _round_up_to_tiles(max((len(bias) for _, bias in self.layers), default=0))
 
-    def sizes(self, n_values: int) -> NDArray[np.int64]:
+    def list_widths(self, n_values: int) -> NDArray[np.int64]:
         """Return S (`n_values`) and the number of units of each layer as one array, (n_layers + 1,)."""
         return np.array([n_values, *(len(bias) for _, bias in self.layers)], np.int64)
 
@@ -113,27 +118,26 @@ class _Attend(torch.autograd.Function):
         ctx: Any, sequences: SequenceBatch, gene_embeddings: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, Tensor]:
         weights = NetworkWeights.from_tensors(*parameters).detach()
-        S = len(weights.kernels) + gene_embeddings.shape[1]
-        cache = _allocate_cache(sequences, weights, S, keep="all")
+        n_values = len(weights.kernels) + gene_embeddings.shape[1]
+        cache = _allocate_cache(sequences, weights, n_values, keep="all")
         logits = _forward_pass(sequences, gene_embeddings, weights, cache)
-        padded_values, activations, window = map(torch.from_numpy, cache)
-        values = padded_values
-        if S % TILE:
-            values = padded_values[:, :S].clone(memory_format=torch.contiguous_format)
-        ctx.max_length = sequences.max_length
-        ctx.save_for_backward(*sequences.tensors(), padded_values, activations, window, *weights.tensors())
-        ctx.n_values = S
+        cache_tensors = [torch.from_numpy(array) for array in cache]
+        ctx.save_for_backward(*sequences.tensors(), *cache_tensors, *weights.tensors())
+        ctx.max_length, ctx.n_values = sequences.max_length, n_values
+        values = cache_tensors[0]  # (N, padded_S)
+        if n_values % TILE:
+            values = values[:, :n_values].clone(memory_format=torch.contiguous_format)
         return values, logits
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_values: Tensor, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
-        cache = ForwardCache(*(tensor.numpy() for tensor in saved[5:8]))
-        weights = NetworkWeights.from_tensors(*saved[8:])
+        saved = iter(ctx.saved_tensors)
+        sequences = SequenceBatch(*islice(saved, len(SequenceBatch._fields) - 1), ctx.max_length)
+        cache = ForwardCache(*(tensor.numpy() for tensor in islice(saved, len(ForwardCache._fields))))
+        weights = NetworkWeights.from_tensors(*saved)
         rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
-        layers = _backward_layers(weights, ctx.n_values)
+        layers = _make_backward_layers(weights, ctx.n_values)
         gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             grad_values = functional.pad(grad_values, (0, -ctx.n_values % TILE))
@@ -149,7 +153,7 @@ class _Attend(torch.autograd.Function):
         grad_residues, grad_positions = torch.from_numpy(gradients.residues), torch.from_numpy(gradients.positions)
         grad_kernels = sum_buffers(grad_residues, grad_positions, sequences.max_length, rows)
         grad_genes = torch.from_numpy(gradients.gene_embeddings)
-        return None, grad_genes, grad_kernels, *_iterate_gradients(weights, gradients, layers)
+        return None, grad_genes, grad_kernels, *_sum_other_gradients(weights, gradients, layers)
 
 
 def _round_up_to_tiles(n: int) -> int:
@@ -160,7 +164,7 @@ def _round_up_to_tiles(n: int) -> int:
 def _allocate_cache(
     sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
 ) -> ForwardCache:
-    """Return empty arrays for the results that a forward pass keeps."""
+    """Return empty arrays for what a forward pass keeps: nothing but the logits, the values, or all for gradients."""
     N = sequences.n_sequences
     values = torch.empty((0, 0) if keep == "nothing" else (N, _round_up_to_tiles(n_values)), dtype=torch.float32)
     activations = torch.empty((0, 0, 0), dtype=torch.float32)
@@ -180,28 +184,30 @@ def _forward_pass(
         sequences.convert_scales(weights.kernels).arrays(),
         make_convolution_tables(sequences, weights.kernels, weights.bias),
         gene_embeddings.detach().contiguous().numpy(),
-        _forward_layers(weights, len(weights.kernels) + gene_embeddings.shape[1]),
+        _make_forward_layers(weights, len(weights.kernels) + gene_embeddings.shape[1]),
         cache,
         logits.numpy(),
     )
     return logits
 
 
-def _forward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
+def _make_forward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
+    """Return the layers in tiles of their outputs, whose values the forward pass computes together."""
     U = weights.padded_units
     biases = np.zeros((len(weights.layers), U), np.float32)
     for index, (_, bias) in enumerate(weights.layers):
         biases[index, : len(bias)] = bias.numpy()
     matrices = _arrange_in_tiles([weight.T for weight, _ in weights.layers], max(_round_up_to_tiles(n_values), U), U)
-    return KeyLayers(matrices, biases, weights.sizes(n_values), weights.queries.contiguous().numpy())
+    return KeyLayers(matrices, biases, weights.list_widths(n_values), weights.queries.contiguous().numpy())
 
 
-def _backward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
+def _make_backward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
+    """Return layers and queries in tiles of their inputs, whose gradients the backward pass computes together."""
     U, n_keys = weights.padded_units, weights.queries.shape[1]
     matrices = _arrange_in_tiles([weight for weight, _ in weights.layers], U, max(_round_up_to_tiles(n_values), U))
     queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
     no_biases = np.zeros((0, 0), np.float32)  # gradients do not depend on the biases
-    return KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
+    return KeyLayers(matrices, no_biases, weights.list_widths(n_values), queries.transpose(0, 1).contiguous().numpy())
 
 
 def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayers, n_sequences: int) -> Gradients:
@@ -218,8 +224,8 @@ def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayer
     )
 
 
-def _iterate_gradients(weights: NetworkWeights, gradients: Gradients, layers: KeyLayers) -> Iterator[Tensor]:
-    """Yield the gradients of all tensors of the weights except the first, in the order of `tensors`."""
+def _sum_other_gradients(weights: NetworkWeights, gradients: Gradients, layers: KeyLayers) -> Iterator[Tensor]:
+    """Yield the gradients of all weights but the kernels, in the order of `tensors`, from those by block and tile."""
     n_heads, n_keys = weights.queries.shape
     grad_layers, grad_biases, grad_queries = map(
         torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries)

@@ -187,7 +187,8 @@ def train_runs(
     folder, container = Path(output).absolute(), Path(format_cohort_path(cohort))
     trainings = [_Training(name, folder / name, container, plan, options) for name, plan in plans.items()]
     with log_once(*_WARN_OF_COHORT):
-        fingerprint = _check_trainings(Path(output), trainings, is_here=workers.scheduler is None)
+        dataset, tasks = _open_cohort(container, options, is_here=workers.scheduler is None)
+        fingerprint = _check_trainings(Path(output), trainings, dataset, tasks)
         trainings = [replace(training, fingerprint=fingerprint) for training in trainings]
         if begin is not None:
             begin()
@@ -233,33 +234,41 @@ def _find_failure(future: Future[None], name: str) -> InputError | None:
     return None
 
 
-def _check_trainings(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> str:
-    """Return the digest of the data from which the runs learn.
+def _open_cohort(cohort: Path, options: RunOptions, *, is_here: bool) -> tuple[RepertoireDataset, list[Task]]:
+    """Return the cohort and its targets; raise InputError if these or other options cannot be used.
 
-    Raise InputError if an argument cannot be used for any of the runs; nothing is written.
-
-    If the runs are trained on a cluster, the device is one of its workers, and is not checked.
+    If the runs are trained on a cluster, not here, the device is one of its workers, and is not checked.
     """
-    cohort, options = trainings[0].cohort, trainings[0].options  # the same for all runs
     check_logger(options.logger)
     if is_here:
         resolve_device(options.device)
     dataset = open_dataset(cohort)
     validate_sequences(dataset)
-    tasks = parse_tasks(options.targets, dataset.metadata, source=str(cohort))
+    return dataset, parse_tasks(options.targets, dataset.metadata, source=str(cohort))
+
+
+def _check_trainings(
+    output: Path, trainings: Sequence[_Training], dataset: RepertoireDataset, tasks: list[Task]
+) -> str:
+    """Return the digest of the data from which the runs learn; raise InputError if any run cannot begin or continue.
+
+    Nothing is written.
+    """
     begun = [training for training in trainings if training.has_begun]
-    if begun:
-        fingerprint = _check_begun(begun, dataset)
-    else:
-        # hidden folders of first runs that were killed
-        unfinished = tuple(f".{planned.name}." for planned in trainings)
-        if not (output.is_dir() and all(path.name.startswith(unfinished) for path in output.iterdir())):
-            check_new_folder(output)
+    fingerprint = _check_begun(begun, dataset) if begun else None
+    if not begun and not _has_only_killed_runs(output, trainings):
+        check_new_folder(output)
     for training in trainings:
         _check_split(training, dataset, tasks)
         if training.has_ended:
             _check_results(training.folder)
-    return fingerprint if begun else digest_training_data(dataset, tasks, options.config)
+    return fingerprint or digest_training_data(dataset, tasks, trainings[0].options.config)
+
+
+def _has_only_killed_runs(output: Path, trainings: Sequence[_Training]) -> bool:
+    """Return whether the folder has only hidden folders of runs that were killed before their run directory existed."""
+    hidden = tuple(f".{training.name}." for training in trainings)
+    return output.is_dir() and all(path.name.startswith(hidden) for path in output.iterdir())
 
 
 def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> str:

@@ -23,7 +23,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels
+from deeprc.branches.composition_models import RidgeModels
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -129,7 +129,7 @@ def test_left_out_repertoires_without_counts_score_0(expanded: RepertoireDataset
     """Their features are the mean of the learned repertoires with counts, whatever the other left-out ones are."""
     labels, left_out = (np.arange(48) % 2).astype(np.float64), np.array([0, 1, 10, 11, 13])
     learned = np.setdiff1d(np.arange(48), left_out)
-    models = DenseModels(CompositionFeatures(expanded), ("abundances",), is_number=False)
+    models = RidgeModels(CompositionFeatures(expanded), ("abundances",), is_number=False)
     scores = models.score_left_out(labels[learned], learned, left_out)
     np.testing.assert_allclose(scores[:, :2], 0, atol=1e-12)
     assert (scores[:, 3:] > scores[:, 2:3]).all()

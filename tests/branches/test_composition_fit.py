@@ -21,7 +21,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _choose_setting, _Setting, fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseModels
+from deeprc.branches.composition_models import LassoModels, RidgeModels
 from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
@@ -102,8 +102,8 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
 
 def allow_dense_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
     """Leave one setting: inner products with this share of k-mers, and this C."""
-    monkeypatch.setattr(DenseModels, "Cs", (C,))
-    monkeypatch.setattr(SparseModels, "Cs", ())
+    monkeypatch.setattr(RidgeModels, "Cs", (C,))
+    monkeypatch.setattr(LassoModels, "Cs", ())
     kinds = {1.0: ("kmers",), 0.5: ("kmers", "genes")}[share]
     monkeypatch.setattr(composition_models, "_MIXTURES", (kinds,))
 
@@ -201,7 +201,7 @@ def draw_decreases(rng: np.random.Generator, mean: float, evidence: float) -> Fl
 
 def make_setting(kinds: tuple[Kind, ...], decreases: Floats) -> _Setting:
     """Return a setting with these kinds of features and decreases of the loss."""
-    return _Setting(DenseModels(None, kinds, is_number=False), 1.0, decreases, 1.0, decreases)  # type: ignore[arg-type]
+    return _Setting(RidgeModels(None, kinds, is_number=False), 1.0, decreases, 1.0, decreases)  # type: ignore[arg-type]
 
 
 def test_features_of_expanded_clones_need_more_evidence() -> None:

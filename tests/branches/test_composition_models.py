@@ -17,7 +17,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseModels, list_models
+from deeprc.branches.composition_models import LassoModels, RidgeModels, list_models
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -68,8 +68,8 @@ def test_which_models_there_are(two_genes: RepertoireDataset) -> None:
     """All repertoires have the same sequences, once each, so no k-mer and no count varies, and only genes are left."""
     kinds = list_models(CompositionFeatures(two_genes), is_number=False)
     assert [(type(models), models.kinds) for models in kinds] == [
-        (DenseModels, ("genes",)),
-        (SparseModels, ("genes",)),
+        (RidgeModels, ("genes",)),
+        (LassoModels, ("genes",)),
     ]
 
 
@@ -83,7 +83,7 @@ def fit_lasso(rows: Floats, target: Floats, C: float) -> Floats:
 def test_left_out_repertoires_are_scored_by_lassos_without_them(two_genes: RepertoireDataset) -> None:
     is_learned = np.arange(N) % 5 > 0
     learned, left_out, target = np.flatnonzero(is_learned), np.flatnonzero(~is_learned), POSITIVE.astype(float)
-    models = SparseModels(CompositionFeatures(two_genes), ("genes",))
+    models = LassoModels(CompositionFeatures(two_genes), ("genes",))
     found = models.score_left_out(target[learned], learned, left_out)
     assert found.shape == (5, 12)
     rows = centred(two_genes, is_learned.astype(float))
@@ -95,7 +95,7 @@ def test_left_out_repertoires_are_scored_by_lassos_without_them(two_genes: Reper
 
 def test_a_fitted_sparse_model_is_a_function_of_genes(two_genes: RepertoireDataset) -> None:
     numbers = 0.7 * POSITIVE + np.linspace(-1, 1, N)
-    fitted = SparseModels(CompositionFeatures(two_genes), ("genes",)).fit(numbers, np.arange(N), 0.3, slope=2.0)
+    fitted = LassoModels(CompositionFeatures(two_genes), ("genes",)).fit(numbers, np.arange(N), 0.3, slope=2.0)
     rows = centred(two_genes, np.ones(N))
     expected = 2 * fit_lasso(rows, numbers, 0.3)
     np.testing.assert_allclose(fitted.function.genes, expected, atol=1e-3 * np.abs(expected).max())
@@ -202,7 +202,7 @@ def test_if_there_are_many_those_with_the_highest_z_scores_are_taken(
 
 def test_a_sparse_model_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset) -> None:
     features, target = CompositionFeatures(two_kmers), POSITIVE.astype(float)
-    models = SparseModels(features, ("overdispersed_kmers",))
+    models = LassoModels(features, ("overdispersed_kmers",))
     learned, left_out = np.arange(10, N), np.arange(10)
     rows = frequencies_of_3mers(two_kmers)
     rows = rows[:, choose_overdispersed(rows, two_kmers.n_sequences)]

@@ -18,8 +18,8 @@ from deeprc.airr_ml.sequence_scores import compute_sequence_scores
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import _make_branch, _Model, fit_composition
-from deeprc.branches.composition_models import DenseModels, SparseModels
+from deeprc.branches.composition_fit import _FittedOutput, _make_branch, fit_composition
+from deeprc.branches.composition_models import LassoModels, RidgeModels
 from deeprc.branches.expansion import (
     _compute_rows,
     compute_expansion_scores,
@@ -220,9 +220,9 @@ def test_the_score_is_the_linear_function_of_the_genes(one_gene: RepertoireDatas
     """Against a plain sum; the constant makes the mean of the training repertoires score 0."""
     labels = (np.arange(60) % 2).astype(np.float64)
     features = CompositionFeatures(one_gene)
-    function, scores = SparseModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
+    function, scores = LassoModels(features, ("gene_expansion",)).fit(labels, np.arange(60), 0.3, slope=2.0)
     assert not function.genes.any()
-    branch = _make_branch(features, [(0, _Model(function, ("gene_expansion",), scores, 1.0, True))], 1)
+    branch = _make_branch(features, [(0, _FittedOutput(function, ("gene_expansion",), scores, 1.0, True))], 1)
     np.testing.assert_allclose([branch.score(each)[0] for each in one_gene], scores, atol=1e-9)
     names = features.genes["v_call"]
     table = compute_gene_expansion_table(one_gene, features.genes)
@@ -261,9 +261,9 @@ def test_genes_of_another_container_are_looked_up_by_name(
         compute_gene_expansion_table(expanded, {"v_call": ["TRBV1"]})
 
 
-@pytest.mark.parametrize("models", [DenseModels, SparseModels])
+@pytest.mark.parametrize("models", [RidgeModels, LassoModels])
 def test_a_gene_that_was_hardly_seen_cannot_decide(
-    one_gene: RepertoireDataset, models: type[DenseModels | SparseModels], tmp_path: Path
+    one_gene: RepertoireDataset, models: type[RidgeModels | LassoModels], tmp_path: Path
 ) -> None:
     """One training repertoire has one sequence with RARE; a new repertoire has 20, which have expanded."""
     names = (*(f"TRBV{number}" for number in range(1, 31)), "RARE")
@@ -277,9 +277,9 @@ def test_a_gene_that_was_hardly_seen_cannot_decide(
         writer.finish(pd.DataFrame({"number": np.arange(60)}), source="a test")
     features, labels = CompositionFeatures(open_dataset(path)), (np.arange(60) % 2).astype(np.float64)
     kinds = ("gene_expansion",)
-    made = models(features, kinds, False) if models is DenseModels else models(features, kinds)
+    made = models(features, kinds, False) if models is RidgeModels else models(features, kinds)
     function, scores = made.fit(labels, np.arange(60), made.Cs[-1], slope=1.0)
-    branch = _make_branch(features, [(0, _Model(function, kinds, scores, 1.0, True))], 1)
+    branch = _make_branch(features, [(0, _FittedOutput(function, kinds, scores, 1.0, True))], 1)
     codes = np.arange(600) % 30
     codes[np.argsort(one_gene[5].counts)[-20:]] = 30
     assert abs(branch.score(with_genes(one_gene, 5, codes, names))[0]) < 3 * np.abs(scores).max()
@@ -288,7 +288,7 @@ def test_a_gene_that_was_hardly_seen_cannot_decide(
 def test_left_out_repertoires_without_counts_score_0(expanded: RepertoireDataset) -> None:
     left_out = np.array([0, 1, 10, 11])
     learned = np.setdiff1d(np.arange(48), left_out)
-    models = DenseModels(CompositionFeatures(expanded), ("expansion",), is_number=False)
+    models = RidgeModels(CompositionFeatures(expanded), ("expansion",), is_number=False)
     scores = models.score_left_out(LABELS[learned], learned, left_out)
     np.testing.assert_allclose(scores[:, :2], 0, atol=1e-5)  # features have 32 bits
     assert (scores[:, 3] - scores[:, 2] > 1e-4).all()

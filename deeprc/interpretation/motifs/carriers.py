@@ -67,8 +67,7 @@ def tabulate_carriers(
     -------
     Tables as in `AttendedMotif.carriers`.
     """
-    task, labels = _find_target(model, dataset, output)
-    classes = _find_class_members(task, labels)
+    classes = _find_class_members(_find_target(model, dataset, output))
     donors = DonorColumn.choose(dataset.metadata, group_by).index()
     is_repeated = len(np.unique(donors)) < len(donors)
     sizes = dataset.n_sequences
@@ -140,30 +139,41 @@ def compare_held_out_donors(
     sign
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
-    task, labels = _find_target(model, dataset, output)
-    donors, is_new = find_new_donors(dataset, is_held_out, ~np.isnan(labels), group_by)
-    classes = {name: in_class & is_new for name, in_class in _find_class_members(task, labels).items()}
+    target = _find_target(model, dataset, output)
+    donors, is_new = find_new_donors(dataset, is_held_out, target.is_known, group_by)
+    classes = {name: is_new & in_class for name, in_class in _find_class_members(target).items()}
+
+    def compute_rates(pattern_counts: NDArray[np.int64], rows: NDArray[np.bool_]) -> dict[int, float]:
+        """Return the rate of a pattern in each donor, from some of the repertoires, (B,)."""
+        return compute_donor_rates(pattern_counts[rows], dataset.n_sequences[rows], donors[rows])
+
     tests = []
     for pattern_counts in counts.T:
-        rates = {
-            name: compute_donor_rates(pattern_counts[rows], dataset.n_sequences[rows], donors[rows])
-            for name, rows in classes.items()
-        }
-        table = pd.DataFrame(
-            {
-                "class": [*rates],
-                "n_donors": [len(rate_of) for rate_of in rates.values()],
-                "n_donors_with": [np.count_nonzero([*rate_of.values()]) for rate_of in rates.values()],
-                "mean_rate": [np.mean([*rate_of.values()]) if rate_of else np.nan for rate_of in rates.values()],
-            }
-        )
-        if task.kind == "regression":
-            p_value = _compute_spearman_p(rates["all"], sign * labels, donors, classes["all"])
+        rates = {name: compute_rates(pattern_counts, rows) for name, rows in classes.items()}
+        if target.task.kind == "regression":
+            rates_of_all = rates["all"]
+            numbers = [
+                float((sign * target.labels)[classes["all"] & (donors == donor)].mean()) for donor in rates_of_all
+            ]
+            p_value = compute_spearman_p_value(np.array([*rates_of_all.values()]), np.array(numbers))
         else:
-            in_direction = is_new & _find_direction_members(model, task, labels, output, sign)
-            p_value = _compute_class_p(pattern_counts, dataset.n_sequences, donors, in_direction, classes)
-        tests.append(HeldOutTest(table, p_value))
+            in_direction = _find_direction_members(target, sign)
+            parts = is_new & in_direction, is_new & target.is_known & ~in_direction
+            p_value = compute_class_p_value(*(compute_rates(pattern_counts, part) for part in parts))
+        tests.append(HeldOutTest(_tabulate_donors(rates), p_value))
     return tests
+
+
+def _tabulate_donors(rates: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
+    """Return a table of the donors of each class, from the rate of a pattern in each of them."""
+    return pd.DataFrame(
+        {
+            "class": [*rates],
+            "n_donors": [len(rate_of) for rate_of in rates.values()],
+            "n_donors_with": [np.count_nonzero([*rate_of.values()]) for rate_of in rates.values()],
+            "mean_rate": [np.mean([*rate_of.values()]) if rate_of else np.nan for rate_of in rates.values()],
+        }
+    )
 
 
 def find_new_donors(
@@ -189,57 +199,43 @@ def split_by_direction(
 
     The result is None if the output is a number.
     """
-    task, labels = _find_target(model, dataset, output)
-    if task.kind == "regression":
+    target = _find_target(model, dataset, output)
+    if target.task.kind == "regression":
         return None
-    return _find_direction_members(model, task, labels, output, sign), ~np.isnan(labels)
+    return _find_direction_members(target, sign), target.is_known
 
 
-def _find_direction_members(
-    model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int
-) -> NDArray[np.bool_]:
-    """Return whether each repertoire is of the class of a direction of an output, from the labels, (B,)."""
-    code = output - _find_first_output(model, output) if task.n_outputs > 1 else 1
-    return np.asarray(labels == code if sign > 0 else ~np.isnan(labels) & (labels != code))
+class _Target(NamedTuple):
+    """The target to which an output belongs: its task, its labels, (B,), and the label of the class of the output."""
+
+    task: Task
+    labels: NDArray[np.float64]
+    class_label: int  # of no use for a number
+
+    @property
+    def is_known(self) -> NDArray[np.bool_]:
+        """Whether each repertoire has a label, (B,)."""
+        return ~np.isnan(self.labels)
 
 
-def _compute_class_p(
-    counts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    donors: NDArray[np.int64],
-    in_class: NDArray[np.bool_],
-    classes: Mapping[str, NDArray[np.bool_]],
-) -> float:
-    """Return the p-value of the association of a pattern with a class, against all other classes."""
-    other = np.any(list(classes.values()), axis=0) & ~in_class
-    return compute_class_p_value(
-        *(compute_donor_rates(counts[part], sizes[part], donors[part]) for part in (in_class, other))
+def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> _Target:
+    """Return the target to which an output belongs."""
+    index, outputs = next(
+        (index, outputs) for index, outputs in enumerate(get_output_slices(model.tasks)) if output < outputs.stop
     )
+    task = model.tasks[index]
+    class_label = output - outputs.start if task.n_outputs > 1 else 1
+    return _Target(task, model.encode_labels(dataset)[:, index], class_label)
 
 
-def _compute_spearman_p(
-    rates: Mapping[int, float], values: NDArray[np.float64], donors: NDArray[np.int64], known: NDArray[np.bool_]
-) -> float:
-    """Return the p-value of the test that donors with higher mean values have higher rates."""
-    means = [float(values[known & (donors == donor)].mean()) for donor in rates]
-    return compute_spearman_p_value(np.array([*rates.values()]), np.array(means))
+def _find_direction_members(target: _Target, sign: int) -> NDArray[np.bool_]:
+    """Return whether each repertoire is of the class of a direction of the output, (B,)."""
+    is_of_class = target.labels == target.class_label
+    return is_of_class if sign > 0 else target.is_known & ~is_of_class
 
 
-def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
-    """Return the task to which an output belongs, and its labels, (B,)."""
-    targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
-    return model.tasks[targets[output]], model.encode_labels(dataset)[:, targets[output]]
-
-
-def _find_first_output(model: Model, output: int) -> int:
-    """Return the index of the first output of the task to which an output belongs."""
-    return int(
-        next(columns.start for columns in get_output_slices(model.tasks) if columns.start <= output < columns.stop)
-    )
-
-
-def _find_class_members(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
+def _find_class_members(target: _Target) -> dict[str, NDArray[np.bool_]]:
     """Return whether each repertoire is of a class, by class; the negative classes of a binary target are one."""
-    if task.kind == "regression":
-        return {"all": ~np.isnan(labels)}
-    return {name: labels == c for c, name in enumerate(task.class_names)}
+    if target.task.kind == "regression":
+        return {"all": target.is_known}
+    return {name: target.labels == label for label, name in enumerate(target.task.class_names)}
