@@ -100,7 +100,8 @@ class _FoundClones(NamedTuple):
     @classmethod
     def empty(cls) -> _FoundClones:
         """Return no clones."""
-        return cls(*np.zeros((3, 0), np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint32))
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing, nothing, np.zeros(0, np.int32), np.zeros(0, np.uint32))
 
 
 def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> WildcardClones | None:

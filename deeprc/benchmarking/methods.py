@@ -244,13 +244,13 @@ class _Preset:
         if name not in self.sections:
             hint = suggest_nearest(name, available) or "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
-        path = self.sections[name].get("estimator")
-        if path not in _list_method_classes():
-            if isinstance(path, str) and is_import_path(path):
-                reason = f"code is run only where the call names it: `methods={name}={path}`"
+        listed = self.sections[name].get("estimator")
+        if listed not in _list_method_classes():
+            if isinstance(listed, str) and is_import_path(listed):
+                reason = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {reason}")
-            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(path)}")
-        return self.make_method_of(_make_estimator(path), name)
+            raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
+        return self.make_method_of(_make_estimator(listed), name)
 
     def _make_registered_method(self, name: str) -> Method:
         registered = METHODS[name]
