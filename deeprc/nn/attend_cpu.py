@@ -133,7 +133,7 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_values: Tensor, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        sequences = SequenceBatch(*islice(saved, len(SequenceBatch._fields) - 1), ctx.max_length)
+        sequences = SequenceBatch._make((*islice(saved, len(SequenceBatch._fields) - 1), ctx.max_length))
         cache = ForwardCache(*(tensor.numpy() for tensor in islice(saved, len(ForwardCache._fields))))
         weights = NetworkWeights.from_tensors(*saved)
         rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)

@@ -231,7 +231,7 @@ def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> _Targ
 def _find_direction_members(target: _Target, sign: int) -> NDArray[np.bool_]:
     """Return whether each repertoire is of the class of a direction of the output, (B,)."""
     is_of_class = target.labels == target.class_label
-    return is_of_class if sign > 0 else target.is_known & ~is_of_class
+    return np.asarray(is_of_class if sign > 0 else target.is_known & ~is_of_class)
 
 
 def _find_class_members(target: _Target) -> dict[str, NDArray[np.bool_]]:
