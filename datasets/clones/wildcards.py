@@ -125,7 +125,8 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     checked = dataset.check_gene_fields(gene_fields)
     repertoires = np.unique(dataset.repertoire_indices)
     offsets = np.asarray(dataset.container.repertoire_offsets)
-    if np.diff(offsets)[repertoires].sum() > MAX_SEQUENCES:
+    sizes = np.diff(offsets)[repertoires]
+    if sizes.sum() > MAX_SEQUENCES:
         return None
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*offsets[b : b + 2]) for b in repertoires)])
     arrays, indices = dataset.container.get_arrays_at(rows, checked)
@@ -134,7 +135,7 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
         arrays.offsets[indices],
         arrays.offsets[indices + 1] - arrays.offsets[indices],
         hash_rows(arrays, indices),
-        np.repeat(repertoires, np.diff(offsets)[repertoires]).astype(np.int32),
+        np.repeat(repertoires, sizes).astype(np.int32),
     )
     positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
     n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(rows)))

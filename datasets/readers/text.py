@@ -121,8 +121,8 @@ def read_header(path: Path) -> Header:
     """Read only the header of a table: the first line after the comments.
 
     A first line such as `sep=;`, which tells Excel the delimiter, is left out. Lines before the header that begin with
-    `#` are comments. The last of them is the header if it names the columns of
-    the rows that follow, such as VDJtools' `#count`.
+    `#` are comments. The last of them is the header if it names the columns of the rows that follow, such as VDJtools'
+    `#count`.
 
     Raises
     ------

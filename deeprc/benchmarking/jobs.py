@@ -5,6 +5,7 @@ Letters: B repertoires, V settings.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import sys
@@ -197,9 +198,13 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
 def can_be_refitted(estimator: BaseEstimator) -> bool:
     """Return whether an estimator can learn without separate validation repertoires.
 
-    One of deeprc that stops early can: see `RepertoireEstimator.uses_validation`.
+    One that stops early can if it is a `RepertoireEstimator`, see there, whose `fit` does not require `X_validation`.
     """
-    return isinstance(estimator, RepertoireEstimator) or not _stops_early(estimator)
+    if not _stops_early(estimator):
+        return True
+    parameter = inspect.signature(estimator.fit).parameters.get("X_validation")
+    is_optional = parameter is not None and parameter.default is not inspect.Parameter.empty
+    return is_optional and isinstance(estimator, RepertoireEstimator)
 
 
 def _stops_early(estimator: BaseEstimator) -> bool:

@@ -307,9 +307,8 @@ def _compute_p_values(candidates: SearchCandidates, selection: int, sums: Carrie
         )
         for match in (EXACT, ONE_SUBSTITUTION)
     )
-    is_candidate = (exact < candidates.levels[selection]) & (
-        sums.n_different[EXACT] >= MIN_CARRIERS
-    )  # see the top of this module
+    # see the top of this module
+    is_candidate = (exact < candidates.levels[selection]) & (sums.n_different[EXACT] >= MIN_CARRIERS)
     return np.where(is_candidate, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)
 
 

@@ -261,7 +261,7 @@ class CompositionFeatures:
         assert not isinstance(columns, _KmerColumns)
         return columns.rows
 
-    def make_sparse_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
+    def make_lasso_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
         """Return the linear function of weights of the features of `get_rows`, (F,)."""
         zeros = {other: np.zeros_like(getattr(self.centre, other)) for other in get_args(Kind)}
         if kind == "overdispersed_kmers":

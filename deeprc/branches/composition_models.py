@@ -179,7 +179,7 @@ class LassoModels(Models):
         """Fit the model with one C, see `Models`."""
         rows = self._centre(np.ones(len(self.features.size_weights), bool))
         (weights,) = slope * _fit_lasso_path(rows[training], target, [C])
-        return FittedFunction(self.features.make_sparse_function(self.kinds[0], weights), rows @ weights)
+        return FittedFunction(self.features.make_lasso_function(self.kinds[0], weights), rows @ weights)
 
     def _centre(self, kept: NDArray[np.bool_]) -> Floats:
         """Return known_weights * (x - mean) of all repertoires, (B, F), for the features x of the kind.

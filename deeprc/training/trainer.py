@@ -69,7 +69,8 @@ class Trainer:
 
     The content of the repertoires determines their order in training. So neither the order in which they are given nor
     repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
-    benchmark` train the same network, except that the benchmark switches `branches_use_validation` off.
+    benchmark` train the same network, except that the benchmark, but not its refit, switches `branches_use_validation`
+    off.
 
     A training has up to four sets of weights: those of `network`, which the updates change; their moving average
     (`step.average`), which is evaluated; the best ones of all evaluations (`_best_weights`); and those of the start

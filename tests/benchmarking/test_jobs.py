@@ -135,7 +135,8 @@ def test_the_refit_learns_from_the_training_and_validation_sides(toys: ModuleTyp
     ids, both = np.array([f"rep.{i}" for i in range(N)]), np.sort(np.concatenate([SPLIT.train, SPLIT.validation]))
     scores = toys.score(ids, 5, ids[both], POSITIVE[both])
     assert outcome["refit_auc"] == pytest.approx(naive_auc(POSITIVE[SPLIT.test], scores[SPLIT.test]), abs=1e-12)
-    assert run_job(make(toys.Stopping(), {}, kind="final"))["refit_auc"] is None  # it needs the validation side
+    for needs_validation in (toys.Stopping(), toys.Demanding()):
+        assert run_job(make(needs_validation, {}, kind="final"))["refit_auc"] is None
 
 
 def test_a_job_may_leave_out_the_refit(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
     return np.asarray(few @ model.coef_[0])
 
 
-def allow_dense_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
+def allow_ridge_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
     """Leave one setting: inner products with this share of k-mers, and this C."""
     monkeypatch.setattr(RidgeModels, "Cs", (C,))
     monkeypatch.setattr(LassoModels, "Cs", ())
@@ -115,7 +115,7 @@ def test_scores_are_those_of_models_without_the_fold(
 ) -> None:
     if n_folds == 5:
         monkeypatch.setattr(composition_fit, "_MANY", N - 1)
-    allow_dense_models_only(monkeypatch, share, 0.3)
+    allow_ridge_models_only(monkeypatch, share, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: 9.0)
     groups = np.arange(N) // 2
@@ -184,7 +184,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
     tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, evidence: float, few: int, expected: str
 ) -> None:
     """With 48 repertoires, 1.5 + 10 / 48 = 1.71 standard errors are clear."""
-    allow_dense_models_only(monkeypatch, 1.0, 0.3)
+    allow_ridge_models_only(monkeypatch, 1.0, 0.3)
     monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
     monkeypatch.setattr(composition_fit, "_FEW_UNITS", few)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: evidence)
@@ -249,7 +249,7 @@ def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
 
 @pytest.mark.slow
 def test_a_number_is_read_by_ridge_regression(tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_dense_models_only(monkeypatch, 1.0, 1.0)
+    allow_ridge_models_only(monkeypatch, 1.0, 1.0)
     age = 30.0 + np.arange(N)
     fitted = fit_composition(TrainingCohort(tilted, age[:, None], (AGE,)))
     assert fitted is not None

@@ -1,4 +1,4 @@
-"""The sparse models of the branch `composition`, against scikit-learn; and when they are chosen."""
+"""The lasso models of the branch `composition`, against scikit-learn; and when they are chosen."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_left_out_repertoires_are_scored_by_lassos_without_them(two_genes: Reper
     assert (np.abs(found).max(axis=1) > 0).tolist() == [False, False, True, True, True]  # a small C leaves no gene
 
 
-def test_a_fitted_sparse_model_is_a_function_of_genes(two_genes: RepertoireDataset) -> None:
+def test_a_fitted_lasso_is_a_function_of_genes(two_genes: RepertoireDataset) -> None:
     numbers = 0.7 * POSITIVE + np.linspace(-1, 1, N)
     fitted = LassoModels(CompositionFeatures(two_genes), ("genes",)).fit(numbers, np.arange(N), 0.3, slope=2.0)
     rows = centred(two_genes, np.ones(N))
@@ -200,7 +200,7 @@ def test_if_there_are_many_those_with_the_highest_z_scores_are_taken(
     assert all(np.isclose(few, motif[:, None], rtol=1e-5).all(axis=0).any() for motif in motifs.T)
 
 
-def test_a_sparse_model_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset) -> None:
+def test_a_lasso_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset) -> None:
     features, target = CompositionFeatures(two_kmers), POSITIVE.astype(float)
     models = LassoModels(features, ("overdispersed_kmers",))
     learned, left_out = np.arange(10, N), np.arange(10)

@@ -244,7 +244,7 @@ def test_an_interruption_says_how_to_continue(
 ) -> None:
     (tmp_path / "log.stop").write_text("4")
     code, out, err = deeprc(*arguments, "--methods", NOISE, "-o", tmp_path / "out")
-    assert (code, out) == (1, "")
+    assert (code, out) == (130, "")
     assert "Interrupted. Continue with the same command and --resume." in err
     assert "Traceback" not in err
     (tmp_path / "log.stop").unlink()

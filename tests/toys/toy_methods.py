@@ -93,6 +93,10 @@ class Stopping(Noise):
         return self
 
 
+class Demanding(Stopping, RepertoireEstimator):
+    """Is given the validation side, too, and cannot be fitted without it."""
+
+
 class Grouped(Noise):
     """Is given the donors of both sides, too."""
 
