@@ -63,7 +63,7 @@ class GeneName(NamedTuple):
     locus
         One of `LOCI`, or "" if it is unknown or the names of a tie are of two loci.
     level
-        What kind of name it is, see `Level`.
+        Kind of the name, see `Level`.
     """
 
     name: str

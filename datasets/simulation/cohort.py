@@ -167,9 +167,8 @@ class Cohort:
 
     def repertoire_id(self, index: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
-        return (
-            f"repertoire_{index + 1:05d}" if self._carrier_table is None else self._carrier_table.repertoire_ids[index]
-        )
+        table = self._carrier_table
+        return f"repertoire_{index + 1:05d}" if table is None else table.repertoire_ids[index]
 
     def is_positive(self, index: int) -> bool:
         """Return whether a repertoire is positive.

@@ -31,7 +31,13 @@ from deeprc.benchmarking.predictions import (
     measure_scores,
     predict,
 )
-from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
+from deeprc.benchmarking.search import (
+    Setting,
+    apply_setting,
+    find_path_parameter,
+    remove_path_parameter,
+    stops_early,
+)
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError, Terminated
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator
@@ -161,7 +167,7 @@ def _predict_test_fold(job: Job) -> Outcome:
     test = {"repertoire_id": [str(repertoire_id) for repertoire_id in X.repertoire_ids], "label": labels}
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
     predictions = predict(estimator, job.task, X)
-    if _stops_early(estimator):  # such an estimator calibrates itself
+    if stops_early(estimator):  # such an estimator calibrates itself
         validation = Predictions(compute_ranking_scores(estimator, job.task, X_validation))
     else:
         validation = predict(estimator, job.task, X_validation)
@@ -186,9 +192,8 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     if not (job.refits and can_be_refitted(job.estimator)):
         return None
     learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
-    split = replace(job.split, train=learned, validation=np.zeros(0, np.int64))
-    refit = replace(job, split=split)
-    if job.groups is None and _stops_early(job.estimator):
+    refit = replace(job, split=replace(job.split, train=learned, validation=np.zeros(0, np.int64)))
+    if job.groups is None and stops_early(job.estimator):
         refit = replace(refit, groups=np.arange(len(dataset)))  # without groups, DeepRC would warn once more
     estimator = _fit_estimator(refit, dataset, calibrate=False)
     scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
@@ -200,15 +205,11 @@ def can_be_refitted(estimator: BaseEstimator) -> bool:
 
     One that stops early can if it is a `RepertoireEstimator`, see there, whose `fit` does not require `X_validation`.
     """
-    if not _stops_early(estimator):
+    if not stops_early(estimator):
         return True
     parameter = inspect.signature(estimator.fit).parameters.get("X_validation")
     is_optional = parameter is not None and parameter.default is not inspect.Parameter.empty
     return is_optional and isinstance(estimator, RepertoireEstimator)
-
-
-def _stops_early(estimator: BaseEstimator) -> bool:
-    return bool(getattr(estimator, "uses_validation", False))
 
 
 def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
@@ -222,7 +223,7 @@ def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> 
     (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in parts)
     groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in parts)
     arguments: dict[str, Any] = {**pass_groups(estimator, groups)}
-    if _stops_early(estimator) and len(X_validation):
+    if stops_early(estimator) and len(X_validation):
         donors = {"groups_validation": groups_validation} if arguments else {}
         arguments |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.cohort_digest import (
     collect_read_columns,
@@ -24,7 +23,7 @@ from deeprc.benchmarking.cohort_digest import (
 from deeprc.benchmarking.jobs import Job, Outcome, can_be_refitted
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method
-from deeprc.benchmarking.search import Setting, group_by_path
+from deeprc.benchmarking.search import Setting, group_by_path, stops_early
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.evaluation.scoring import choose_scoring
@@ -145,9 +144,10 @@ class NestedPlan:
         division += (split.train, split.validation) if self.adjust_for else ()
         read = collect_read_columns(method.estimator, self.dataset.metadata)
         division += (read,) if read else ()
-        outcome = kind if kind == "search" else "with cutoff"  # older versions had no cutoff
-        if kind == "final" and self.refits and _was_not_refitted(method.estimator):
-            outcome = "with cutoff and refit"
+        outcome = kind
+        if kind == "final":  # older versions had no cutoff, and no refit of what stops early
+            is_refitted = self.refits and stops_early(method.estimator) and can_be_refitted(method.estimator)
+            outcome = "with cutoff and refit" if is_refitted else "with cutoff"
         key = digest_values(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
@@ -165,11 +165,6 @@ class NestedPlan:
             content=digest_read_content(self.dataset, method.estimator) if is_whole_file else "",
             refits=self.refits,
         )
-
-
-def _was_not_refitted(estimator: BaseEstimator) -> bool:
-    """Return whether older versions did not refit an estimator, because it stops early."""
-    return getattr(estimator, "uses_validation", False) and can_be_refitted(estimator)
 
 
 def _get_source_code(estimator_class: type) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "group_by_path",
     "parse_search",
     "remove_path_parameter",
+    "stops_early",
 ]
 
 Setting = dict[str, Any]
@@ -125,12 +126,17 @@ def _is_allowed_limit(kind: str, limit: object) -> bool:
     return abs(limit) <= _MAX_EXPONENT if kind == "log10" else limit == int(limit)
 
 
+def stops_early(estimator: BaseEstimator) -> bool:
+    """Return whether an estimator, also one of a user, takes validation repertoires to stop its training early."""
+    return bool(getattr(estimator, "uses_validation", False))
+
+
 def find_path_parameter(estimator: BaseEstimator) -> str | None:
     """Return the parameter whose values an estimator fits together in one path; None if each value needs a fit.
 
     A path gets no validation repertoires, so an estimator with early stopping has no path.
     """
-    return None if getattr(estimator, "uses_validation", False) else getattr(estimator, "path_parameter", None)
+    return None if stops_early(estimator) else getattr(estimator, "path_parameter", None)
 
 
 def remove_path_parameter(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
