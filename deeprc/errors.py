@@ -16,6 +16,7 @@ __all__ = [
     "PARAMETER",
     "FaultGroup",
     "InputError",
+    "LostRank",
     "SeveralErrors",
     "Terminated",
     "WriteError",
@@ -94,6 +95,10 @@ class WriteError(InputError):
 
     def __reduce__(self) -> tuple[type[WriteError], tuple[Path, str]]:
         return type(self), (self.path, self.reason)
+
+
+class LostRank(InputError):
+    """Raised if another process of the same training (a *rank*) has ended while this one waits for it."""
 
 
 class Terminated(SystemExit):

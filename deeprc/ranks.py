@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, LostRank
 from deeprc.rank_calls import split_by_size, use_caller
 from deeprc.torchrun import Launch, read_launch
 
 __all__ = [
-    "LostRank",
     "are_joined",
     "average_rows",
     "broadcast_tensors",
@@ -55,10 +54,6 @@ _Answer = tuple[Any, Exception | None]  # the result of a function, or an error
 _MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `_wait_for_keys` has none
 _LOOK_SECONDS = 0.02  # pause between two checks of the store in `_wait_for_keys`
 _CALL, _END = b"call", b"end"  # the kinds of these messages
-
-
-class LostRank(InputError):
-    """Raised if another rank has ended while this one waits for it."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from typing import Any
 
 import click
 
-from deeprc.errors import Terminated, WriteError
+from deeprc.errors import LostRank, Terminated, WriteError
+from deeprc.torchrun import read_launch
 
 __all__ = ["handle_signals", "show_how_to_continue"]
 
@@ -110,13 +111,15 @@ def handle_signals() -> Iterator[None]:
 
 @contextmanager
 def show_how_to_continue(advice: str, begun: Path | None = None) -> Iterator[None]:
-    """Show advice if the user, the system or a full disk ends the command early, and there is something to continue.
+    """Show advice if the user, the system, a full disk or another rank ends the command early.
 
-    That is so if the file `begun` exists; None: always.
+    It is shown if there is something to continue: if the file `begun` exists; None: always. Of several ranks only the
+    first one shows it.
     """
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, WriteError):
-        if begun is None or begun.exists():
+    except (KeyboardInterrupt, SystemExit, WriteError, LostRank):
+        launch = read_launch()
+        if (launch is None or launch.rank == 0) and (begun is None or begun.exists()):
             click.echo(f"\nInterrupted. {advice}", err=True)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,7 @@ from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.signals import show_how_to_continue
 from deeprc.cli.tables import format_cautions, format_metrics
-from deeprc.errors import InputError, WriteError
+from deeprc.errors import InputError
 from deeprc.evaluation.parse_folds import parse_left_out_column
 from deeprc.torchrun import read_launch
 
@@ -41,17 +41,11 @@ _FoldIndex = int | Literal["all"]
 _N_FEATURES = 5  # number of features of the composition that are named
 
 
-@contextmanager
-def _show_how_to_resume(folder: str) -> Iterator[None]:
-    """Show how to continue if the user, the system, a full disk or another rank ends the training of a run early."""
-    from deeprc import ranks
-
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, WriteError, ranks.LostRank):
-        if ranks.is_main() and (Path(folder) / "config.yaml").exists():
-            click.echo(f"\nInterrupted. Continue with: deeprc train --resume {shlex.quote(folder)}", err=True)
-        raise
+def _show_how_to_resume(folder: str) -> AbstractContextManager[None]:
+    """Show how to continue if the training of a run ends early, and its folder has been made."""
+    return show_how_to_continue(
+        f"Continue with: deeprc train --resume {shlex.quote(folder)}", Path(folder) / "config.yaml"
+    )
 
 
 def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:

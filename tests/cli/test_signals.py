@@ -4,9 +4,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from deeprc.cli.signals import show_how_to_continue
+from deeprc.errors import InputError, LostRank, Terminated, WriteError
 
 # A program that gets a signal where Python throws exceptions away, and would go on for ever.
 PROGRAM = """
@@ -148,3 +152,48 @@ def test_the_next_call_deletes_what_a_killed_one_left(tmp_path: Path) -> None:
         living.terminate()
     assert living.returncode == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == [tmp_path / "c.h5"]
+
+
+@pytest.mark.parametrize(
+    "ending", [KeyboardInterrupt(), Terminated(143), WriteError(Path("x"), "full"), LostRank("gone")]
+)
+@pytest.mark.parametrize(("rank", "begun", "shown"), [("0", "c", True), ("1", "c", False), ("0", "other", False)])
+def test_what_ended_early_says_how_to_continue(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ending: BaseException,
+    rank: str,
+    begun: str,
+    shown: bool,
+) -> None:
+    (tmp_path / "c").touch()
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    with pytest.raises(type(ending)), show_how_to_continue("Run it again.", tmp_path / begun):
+        raise ending
+    assert capsys.readouterr().err == "\nInterrupted. Run it again.\n" * shown
+
+
+def test_another_error_says_nothing_of_continuing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError), show_how_to_continue("Run it again."):
+        raise InputError("a wrong row")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_training_names_its_folder(
+    deeprc: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(_: object, output: str, **__: object) -> None:
+        Path(output).mkdir()
+        (Path(output) / "config.yaml").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deeprc.runs.experiment.train_run", interrupt)
+    output = tmp_path / "my run"
+    (tmp_path / "c.h5").touch()
+    code, _, err = deeprc("train", tmp_path / "c.h5", "--target", "status", "-o", output)
+    assert code == 130
+    assert f"Interrupted. Continue with: deeprc train --resume '{output}'" in err
