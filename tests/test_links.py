@@ -68,3 +68,11 @@ def test_types_of_other_packages_exist_and_are_linked(inventory: Path) -> None:
 def test_the_page_of_the_python_interface_describes_every_public_name() -> None:
     described = re.findall(r"^\.\. auto\w+:: deeprc\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert set(described) == set(deeprc.__all__) - {"__version__"}
+
+
+def test_every_experiment_is_listed_under_a_topic() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    index = text.partition("## By topic")[2].partition("\n## ")[0]
+    entries = {anchor for anchor in anchors(ROOT / "docs" / "experiments.md") if re.match(r"\d{4}-\d\d-\d\d", anchor)}
+    assert len(entries) > 90
+    assert set(re.findall(r"\(#([^)]+)\)", index)) == entries
