@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 EvidenceKind = Literal["odds", "rate"]
-"""Kind of evidence: `odds`, the log odds of two beta-binomial distributions, for classes; `rate`, a linear function of
+"""Kind of evidence: `odds`, the log-odds of two beta-binomial distributions, for classes; `rate`, a linear function of
 the logarithm of the rate of associated clones, for numbers."""
 
 EvidenceDirection = Literal["up", "down"]
@@ -74,7 +74,7 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
 
 
 def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
-    """Return the evidence from k associated clones among n, (B,): log odds without a prior, or a difference of numbers.
+    """Return the evidence from k associated clones among n, (B,): log-odds without a prior, or a difference of numbers.
 
     The evidence is 0 if all parameters are 0.
     """
@@ -99,7 +99,7 @@ class HeldOutEvidence(NamedTuple):
     scores
         Evidence of each alternative, (A, B).
     baseline_outputs
-        Prediction for each repertoire without evidence, from the other folds, (B,): log odds, or the mean.
+        Prediction for each repertoire without evidence, from the other folds, (B,): log-odds, or the mean.
     """
 
     scores: Floats
