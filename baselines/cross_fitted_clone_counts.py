@@ -146,7 +146,7 @@ def find_passing_clones(
         (np.zeros(0, np.int64), np.zeros((0, len(rule.left_out)), np.uint8)),
         *run_over_clones(partial(_find_passing_in_block, carriers, repertoires, rule), len(clones)),
     ]
-    return np.concatenate([indices for indices, _ in blocks]), np.concatenate([passed for _, passed in blocks])
+    return np.concatenate([indices for indices, _ in blocks]), np.concatenate([n_passed for _, n_passed in blocks])
 
 
 def _count_block(
@@ -171,9 +171,9 @@ def _find_passing_in_block(
     """Return the clones from `start` to `stop` that pass in any selection; see `find_passing_clones`."""
     block, capacity = carriers._replace(offsets=carriers.offsets[start : stop + 1]), 1 << 12
     while True:
-        indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(rule.left_out)), np.uint8)
+        indices, n_passed = np.empty(capacity, np.int64), np.empty((capacity, len(rule.left_out)), np.uint8)
         work = WorkArrays.allocate(repertoires, rule.left_out)
-        n = find_passing(block, repertoires, rule, work, indices, passed)
+        n = find_passing(block, repertoires, rule, work, indices, n_passed)
         if n <= capacity:
-            return indices[:n] + start, passed[:n]
+            return indices[:n] + start, n_passed[:n]
         capacity = n
