@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.association_tests import FISHER, AssociationTest
 from deeprc.baselines.carrier_counts import CountedUnits, run_over_clones
-from deeprc.baselines.cross_fitted_clone_kernel import (
+from deeprc.baselines.cross_fitted_clone_loops import (
     CarriersByClone,
     FoldedRepertoires,
     PassingRule,

@@ -30,7 +30,7 @@ from scipy.special import expit
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import fit_dual_logistic
-from deeprc.baselines.elastic_net_kernel import Objective, compute_relative_gap, compute_residual, descend
+from deeprc.baselines.elastic_net_loops import Objective, compute_relative_gap, compute_residual, descend
 from deeprc.baselines.parameters import check_positive
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.errors import InputError

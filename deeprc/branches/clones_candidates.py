@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.carrier_counts import MIN_CARRIERS
 from deeprc.baselines.cross_fitted_clone_counts import Selections, count_by_threshold, find_passing_clones
-from deeprc.baselines.cross_fitted_clone_kernel import FoldedRepertoires, PassingRule
+from deeprc.baselines.cross_fitted_clone_loops import FoldedRepertoires, PassingRule
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets

@@ -1,4 +1,4 @@
-"""Compiled loops of `cross_fitted_clone_counts`: which clones pass a threshold if some folds are left out.
+"""The compiled loops of `cross_fitted_clone_counts`: which clones pass a threshold if some folds are left out.
 
 Letters: B training repertoires, D different ones among them, U units (see `CountedUnits`), E carriers, F folds, S
 selections (sets of folds on which clones are selected), T thresholds.
