@@ -31,7 +31,7 @@ __all__ = ["Selections", "count_by_threshold", "count_clones_out_of_fold", "find
 
 
 class Selections(NamedTuple):
-    """The sets of folds on which clones are selected.
+    """The selections of clones: each selects clones on some of the folds, and leaves out the others.
 
     Attributes
     ----------
