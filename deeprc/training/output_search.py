@@ -12,8 +12,8 @@ import numpy as np
 
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.kmer_candidates import KmerCandidates
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import OverdispersedKmers
