@@ -123,7 +123,7 @@ class PassingRule(NamedTuple):
         sums = np.full((len(left_out), len(thresholds), len(repertoires.labels) + 1), np.iinfo(np.int64).max)
         for selection, without in enumerate(left_out):
             kept = repertoires.labels[~without[repertoires.label_folds]]
-            sums[selection, :, : len(kept) + 1] = test.critical(thresholds, kept)
+            sums[selection, :, : len(kept) + 1] = test.find_critical_sums(thresholds, kept)
         return cls(left_out, sums, int(sums.min()))
 
 

@@ -310,7 +310,8 @@ def _compute_p_values(candidates: SearchCandidates, selection: int, sums: Carrie
     repertoires, test = candidates.repertoires, candidates.search.test
     labels = repertoires.labels[~candidates.left_out[selection][repertoires.label_folds]]
     exact, substituted = (
-        test.p_values(sums.label_sums[match], sums.n_carriers[match], labels) for match in (EXACT, ONE_SUBSTITUTION)
+        test.compute_p_values(sums.label_sums[match], sums.n_carriers[match], labels)
+        for match in (EXACT, ONE_SUBSTITUTION)
     )
     may_be_retrieved = (exact < candidates.levels[selection]) & (sums.n_different[EXACT] >= MIN_CARRIERS)
     return np.where(may_be_retrieved, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)
