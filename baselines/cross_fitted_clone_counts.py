@@ -52,8 +52,9 @@ class Selections(NamedTuple):
         selection_of = np.zeros((n_folds + 1, n_folds), np.int64)
         for held_out in range(n_folds + 1):
             for own_fold in range(n_folds):
-                leaves_some = n_folds > 2 or held_out == n_folds  # without both of two folds, nothing would be left
-                without = ({held_out} - {n_folds}) | ({own_fold} if cross_fit and leaves_some else set())
+                without = set() if held_out == n_folds else {held_out}
+                if cross_fit and (n_folds > 2 or not without):  # without both of two folds, nothing would be left
+                    without.add(own_fold)
                 selection_of[held_out, own_fold] = index_of.setdefault(frozenset(without), len(index_of))
         left_out = np.zeros((len(index_of), n_folds), bool)
         for without_folds, selection in index_of.items():
@@ -91,8 +92,8 @@ def count_clones_out_of_fold(
     test
         Test of association.
     forms
-        Forms in which each carrier has the clone, as bits, (E,). If given, a clone counts only if its carriers among
-        the repertoires on which it is selected have at least two forms.
+        Forms in which each carrier has the clone, as bits, (E,): for wildcard clones, the residues at the wildcard. If
+        given, a clone counts only if its carriers among the repertoires on which it is selected have at least two.
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, units, folds)

@@ -38,7 +38,8 @@ class CarriersByClone(NamedTuple):
     offsets, repertoires
         Clone m is in the repertoires `repertoires[offsets[m]:offsets[m + 1]]` of the container, (M + 1,) and (E,).
     forms
-        Forms in which each carrier has the clone, as bits, (E,). If it is empty, every clone has two forms everywhere.
+        Forms in which each carrier has the clone, as bits, (E,), see `count_clones_out_of_fold`. If it is empty, every
+        clone has two forms everywhere.
     """
 
     offsets: NDArray[np.int64]
