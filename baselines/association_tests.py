@@ -38,16 +38,16 @@ class AssociationTest(NamedTuple):
 
     Attributes
     ----------
-    critical
+    find_critical_sums
         Function that returns the smallest sum of labels for which the p-value of a feature with n carriers is below
         each threshold, (T, B + 1), from the thresholds, (T,), and the labels of all repertoires, (B,).
-    p_values
+    compute_p_values
         Function that returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers,
         (M,), and the labels of all repertoires, (B,).
     """
 
-    critical: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
-    p_values: Callable[[ArrayLike, ArrayLike, NDArray[np.int64]], NDArray[np.float64]]
+    find_critical_sums: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
+    compute_p_values: Callable[[ArrayLike, ArrayLike, NDArray[np.int64]], NDArray[np.float64]]
 
 
 def compute_phi_coefficients(
@@ -119,7 +119,7 @@ def _find_critical_fisher_sums(thresholds: ArrayLike, labels: NDArray[np.int64])
 def _compute_p_values_by_fisher(
     totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the p-values of Fisher's exact test; the parameters are those of `AssociationTest.p_values`."""
+    """Return the p-values of Fisher's exact test; the parameters are those of `AssociationTest.compute_p_values`."""
     return compute_fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
 
 

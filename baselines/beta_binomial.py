@@ -42,9 +42,9 @@ def fit_two_beta_binomials(k: ArrayLike, n: ArrayLike, positive: NDArray[np.bool
 
 
 def compute_beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
-    """Return the log odds, without a prior, that repertoires with k hits in n trials are positive, (B,).
+    """Return the log-odds, without a prior, that repertoires with k hits in n trials are positive, (B,).
 
-    `distributions` are those of `fit_two_beta_binomials`; without any, the log odds are 0.
+    `distributions` are those of `fit_two_beta_binomials`; without any, the log-odds are 0.
     """
     if len(distributions) == 0:
         return np.zeros(np.shape(k))

@@ -104,7 +104,7 @@ def find_associated_clones(
     clones: CloneCarriers, units: CountedUnits, threshold: float, test: AssociationTest = FISHER
 ) -> AssociatedClones:
     """Return the clones that are associated with the labels of units; the clones are those of the units' container."""
-    needed = test.critical([threshold], units.labels())[0]
+    needed = test.find_critical_sums([threshold], units.labels())[0]
 
     def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
         indices, label_sums, n_carriers = count_clone_carriers(clones, start, stop, units)
@@ -113,7 +113,7 @@ def find_associated_clones(
 
     blocks = [(np.zeros(0, np.int64),) * 3 + (0,), *run_over_clones(find, len(clones))]
     indices, label_sums, n_carriers = (np.concatenate([block[column] for block in blocks]) for column in range(3))
-    p_values = test.p_values(label_sums, n_carriers, units.labels())
+    p_values = test.compute_p_values(label_sums, n_carriers, units.labels())
     return AssociatedClones(indices, label_sums, n_carriers, p_values, sum(block[3] for block in blocks))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.association_tests import FISHER, AssociationTest
 from deeprc.baselines.carrier_counts import CountedUnits, run_over_clones
-from deeprc.baselines.cross_fitted_clone_kernel import (
+from deeprc.baselines.cross_fitted_clone_loops import (
     CarriersByClone,
     FoldedRepertoires,
     PassingRule,
@@ -31,7 +31,7 @@ __all__ = ["Selections", "count_by_threshold", "count_clones_out_of_fold", "find
 
 
 class Selections(NamedTuple):
-    """The sets of folds on which clones are selected.
+    """The selections of clones: each selects clones on some of the folds, and leaves out the others.
 
     Attributes
     ----------
@@ -52,8 +52,9 @@ class Selections(NamedTuple):
         selection_of = np.zeros((n_folds + 1, n_folds), np.int64)
         for held_out in range(n_folds + 1):
             for own_fold in range(n_folds):
-                leaves_some = n_folds > 2 or held_out == n_folds  # without both of two folds, nothing would be left
-                without = ({held_out} - {n_folds}) | ({own_fold} if cross_fit and leaves_some else set())
+                without = set() if held_out == n_folds else {held_out}
+                if cross_fit and (n_folds > 2 or not without):  # without both of two folds, nothing would be left
+                    without.add(own_fold)
                 selection_of[held_out, own_fold] = index_of.setdefault(frozenset(without), len(index_of))
         left_out = np.zeros((len(index_of), n_folds), bool)
         for without_folds, selection in index_of.items():
@@ -91,8 +92,8 @@ def count_clones_out_of_fold(
     test
         Test of association.
     forms
-        Forms in which each carrier has the clone, as bits, (E,). If given, a clone counts only if its carriers among
-        the repertoires on which it is selected have at least two forms.
+        Forms in which each carrier has the clone, as bits, (E,): for wildcard clones, the residues at the wildcard. If
+        given, a clone counts only if its carriers among the repertoires on which it is selected have at least two.
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, units, folds)
@@ -146,7 +147,7 @@ def find_passing_clones(
         (np.zeros(0, np.int64), np.zeros((0, len(rule.left_out)), np.uint8)),
         *run_over_clones(partial(_find_passing_in_block, carriers, repertoires, rule), len(clones)),
     ]
-    return np.concatenate([indices for indices, _ in blocks]), np.concatenate([passed for _, passed in blocks])
+    return np.concatenate([indices for indices, _ in blocks]), np.concatenate([n_passed for _, n_passed in blocks])
 
 
 def _count_block(
@@ -171,9 +172,9 @@ def _find_passing_in_block(
     """Return the clones from `start` to `stop` that pass in any selection; see `find_passing_clones`."""
     block, capacity = carriers._replace(offsets=carriers.offsets[start : stop + 1]), 1 << 12
     while True:
-        indices, passed = np.empty(capacity, np.int64), np.empty((capacity, len(rule.left_out)), np.uint8)
+        indices, n_passed = np.empty(capacity, np.int64), np.empty((capacity, len(rule.left_out)), np.uint8)
         work = WorkArrays.allocate(repertoires, rule.left_out)
-        n = find_passing(block, repertoires, rule, work, indices, passed)
+        n = find_passing(block, repertoires, rule, work, indices, n_passed)
         if n <= capacity:
-            return indices[:n] + start, passed[:n]
+            return indices[:n] + start, n_passed[:n]
         capacity = n

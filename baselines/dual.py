@@ -32,14 +32,18 @@ class DualSolution(NamedTuple):
 
     def compute_objective(self, gram: Floats, target: Floats, C: float) -> float:
         """Return C * sum of losses + |w|^2 / 2; see `fit_dual_logistic`."""
-        odds = gram @ self.weights + self.intercept
-        losses = np.logaddexp(0, odds) - target * odds
-        return C * float(losses.sum()) + 0.5 * float(self.weights @ (odds - self.intercept))
+        log_odds = self.compute_scores(gram)
+        losses = np.logaddexp(0, log_odds) - target * log_odds
+        return C * float(losses.sum()) + 0.5 * float(self.weights @ (log_odds - self.intercept))
 
-    def move_towards(self, goal: DualSolution, length: float) -> DualSolution:
+    def compute_scores(self, gram: Floats) -> Floats:
+        """Return the scores of the rows, (B,), from their inner products, (B, B); in a logistic model the log-odds."""
+        return np.asarray(gram @ self.weights + self.intercept)
+
+    def move_towards(self, other: DualSolution, share: float) -> DualSolution:
         """Return the point at this share of the way to another solution."""
-        weights = self.weights + length * (goal.weights - self.weights)
-        return DualSolution(weights, self.intercept + length * (goal.intercept - self.intercept))
+        weights = self.weights + share * (other.weights - self.weights)
+        return DualSolution(weights, self.intercept + share * (other.intercept - self.intercept))
 
 
 def fit_dual_logistic(
@@ -64,32 +68,38 @@ def fit_dual_logistic(
         The steps end if the next one promises to lower the objective by less than about this share of it.
     """
     share = float(target.mean())
-    current = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
-    value = current.compute_objective(gram, target, C)
+    solution = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
+    objective = solution.compute_objective(gram, target, C)
     for _ in range(_MAX_STEPS):
-        goal = _make_newton_step(gram, gram @ current.weights + current.intercept, target, C)
-        lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
-        steps = (current.move_towards(goal, length) for length in lengths)
-        reached_at = ((point, point.compute_objective(gram, target, C)) for point in steps)
-        there, reached = next((pair for pair in reached_at if pair[1] <= value), (current, value))
-        gained, current, value = value - reached, there, reached
-        if gained <= 1e-3 * tolerance * value:  # near the end a step squares the error
+        minimum = _minimise_quadratic_model(gram, solution.compute_scores(gram), target, C)
+        for halvings in range(_MAX_HALVINGS):
+            shortened = solution.move_towards(minimum, 0.5**halvings)
+            new_objective = shortened.compute_objective(gram, target, C)
+            if new_objective <= objective:
+                break
+        else:
+            return solution  # no step lowers the objective in double precision
+        decrease, solution, objective = objective - new_objective, shortened, new_objective
+        if decrease <= 1e-3 * tolerance * objective:  # near the end a step squares the error
             break
-    return current
+    return solution
 
 
-def _make_newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSolution:
-    """Return the minimum of the quadratic function that has the objective's slope and curvature at these odds."""
-    probability = expit(odds)
+def _minimise_quadratic_model(gram: Floats, log_odds: Floats, target: Floats, C: float) -> DualSolution:
+    """Return the minimum of the quadratic function with the objective's slope and curvature at these log-odds, (B,)."""
+    probability = expit(log_odds)
     curvature = C * np.maximum(probability * (1 - probability), _MIN_CURVATURE)
     root = np.sqrt(curvature)
     system = root[:, None] * gram * root
     system[np.diag_indices_from(system)] += 1
-    goal = curvature * odds + C * (target - probability)
+    linear = curvature * log_odds + C * (target - probability)
     factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
-    both = root[:, None] * cho_solve(factor, np.column_stack([goal / root, root]), check_finite=False)
-    intercept = float(both[:, 0].sum() / both[:, 1].sum())
-    return DualSolution(both[:, 0] - intercept * both[:, 1], intercept)
+    # the weights for an intercept of 0, and by how much they fall per unit of the intercept, which makes their sum 0
+    at_zero, per_unit = (
+        root[:, None] * cho_solve(factor, np.column_stack([linear / root, root]), check_finite=False)
+    ).T
+    intercept = float(at_zero.sum() / per_unit.sum())
+    return DualSolution(at_zero - intercept * per_unit, intercept)
 
 
 def fit_dual_ridge_path(gram: Floats, targets: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:

@@ -30,7 +30,7 @@ from scipy.special import expit
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import fit_dual_logistic
-from deeprc.baselines.elastic_net_kernel import Objective, compute_relative_gap, compute_residual, descend
+from deeprc.baselines.elastic_net_loops import Objective, compute_relative_gap, compute_residual, descend
 from deeprc.baselines.parameters import check_positive
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.errors import InputError
@@ -118,15 +118,15 @@ def fit_elastic_net_path(
     columns = StandardisedColumns(matrix, scale=scale)
     target = positive.astype(np.float64)
     if l1_ratio == 0:
-        return _fit_ridge_path(columns, target, Cs, tolerance)
+        return _fit_l2_path(columns, target, Cs, tolerance)
     with limit_blas_threads():
-        return _fit_sparse_path(columns, target, Cs, l1_ratio, tolerance)
+        return _fit_l1_path(columns, target, Cs, l1_ratio, tolerance)
 
 
-def _fit_sparse_path(
+def _fit_l1_path(
     columns: StandardisedColumns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
 ) -> Iterator[Solution]:
-    """Solve for the grid in rising order, and from its values for each C."""
+    """Solve with an l1 penalty: for the grid in rising order, and from its values for each C."""
     share = float(target.mean())
     products = columns.compute_products(share - target)
     steepest = float(np.abs(products).max(initial=0))
@@ -218,10 +218,10 @@ def _enlarge_working_set(
     return enlarged, np.concatenate([weights, np.zeros(len(enlarged) - len(weights))])
 
 
-def _fit_ridge_path(
+def _fit_l2_path(
     columns: StandardisedColumns, target: Floats, Cs: Sequence[float], tolerance: float
 ) -> Iterator[Solution]:
-    """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
+    """Solve with the l2 penalty alone: by the columns if there are no more of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
     with limit_blas_threads():
         matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.compute_gram()  # (M, B) or (B, B)
@@ -230,7 +230,7 @@ def _fit_ridge_path(
         objective = Objective(C, 0.0, 1.0)
         if is_narrow:
             with limit_blas_threads():
-                weights, intercept = _fit_ridge(matrix.T, target, C, tolerance)
+                weights, intercept = _fit_l2_by_columns(matrix.T, target, C, tolerance)
             residual, primal = compute_residual(matrix, target, weights, intercept, objective)
         else:
             with limit_blas_threads():
@@ -245,7 +245,7 @@ def _fit_ridge_path(
         )
 
 
-def _fit_ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
+def _fit_l2_by_columns(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
     """Return the weights of few columns, (M,), and the intercept, (1,), by Newton's method with step halving."""
     design = np.column_stack([rows, np.ones(len(target))])
     ridge = np.append(np.ones(rows.shape[1]), 0.0)

@@ -1,16 +1,16 @@
-"""The MinMax and the Jaccard kernel between the k-mer representations of repertoires, and the base of kernel methods.
+"""The MinMax and the Jaccard kernel between the k-mer representations of repertoires.
 
 The CPU computes the sum of minima directly, CUDA as the sum of (a + b - |a - b|) / 2.
-Letters: A and B repertoires, M k-mers, P pairs of repertoires, W words of 64 bits, S repertoires kept after `fit`.
+Letters: A and B repertoires, M k-mers, P pairs of repertoires, W words of 64 bits.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TypeAlias
 
 import numba
 import numpy as np
@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
-from deeprc.baselines.restored import SPARSE_PARTS, check_numbers, restore_rows
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
 __all__ = [
     "KERNELS",
-    "KernelClassifier",
+    "Rows",
+    "are_of_same_container",
     "compute_cross_kernel",
     "compute_dataset_kernel",
     "compute_gram",
@@ -40,6 +39,7 @@ KERNELS = ("minmax", "jaccard")
 """Names of the kernels."""
 
 Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
+"""k-mer representations of repertoires, one row each: dense or sparse."""
 
 _BLOCK = 1024  # k-mers whose minima are summed in 32 bits; the sums of blocks are added in 64
 _TILE = 32  # repertoires: the blocks of two tiles stay in a core's cache while all their pairs are formed
@@ -85,14 +85,14 @@ def compute_dataset_kernel(
 
     For the other parameters see `compute_cross_kernel` and `compute_kmer_frequencies`.
     """
-    if _are_of_same_container(first, second):
+    if are_of_same_container(first, second):
         container_kernel = _load_container_gram(second, kernel, kmer_offsets, weighted)
         return container_kernel[np.ix_(first.repertoire_indices, second.repertoire_indices)]
     a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (first, second))
     return compute_cross_kernel(a, b, kernel)
 
 
-def _are_of_same_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
+def are_of_same_container(first: RepertoireDataset, second: RepertoireDataset) -> bool:
     """Return whether two datasets are views of the same container, which may have been opened twice."""
     a, b = first.container, second.container
     if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
@@ -332,69 +332,3 @@ def compute_torch_kernel(rows_a: Rows, rows_b: Rows, kernel: str, *, device: str
         size_a += sum_a
         size_b += sum_b
     return _divide_by_union(*(part.cpu().numpy() for part in (common, size_a, size_b)))
-
-
-class KernelMethod(RepertoireEstimator):
-    """An estimator that compares repertoires with training repertoires by a kernel.
-
-    After `fit`, `support_` holds the k-mer representations of the training repertoires that it needs, (S, M). They are
-    computed when they are first needed: to compare them with repertoires of another container, or to save them.
-    """
-
-    kernel: str
-    kmer_offsets: Sequence[int] | None
-    weighted: bool
-
-    _row_attribute: ClassVar[str]  # name of the fitted attribute with a number for each row of `support_`, (S,)
-
-    _kept: RepertoireDataset | None = None
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        offsets = (0, 1, 2, 3) if self.kmer_offsets is None else self.kmer_offsets
-        return {"kmer_offsets": offsets, "weighted": self.weighted}
-
-    @cached_property
-    def support_(self) -> Rows:
-        """k-mer representations of the training repertoires with which new ones are compared, (S, M)."""
-        if self._kept is None:
-            raise AttributeError("support_")
-        return compute_kmer_frequencies(self._kept, **self._settings)
-
-    def _keep(self, X: RepertoireDataset) -> None:
-        self._kept = X
-        self.__dict__.pop("support_", None)
-
-    def _compute_gram(self, X: RepertoireDataset) -> Floats:
-        return compute_gram(X, self.kernel, **self._settings)
-
-    def _compute_kernel_to_kept(self, X: RepertoireDataset) -> Floats:
-        """Return the kernel of each repertoire with each one that was kept, (B, S)."""
-        if self._kept is not None and _are_of_same_container(X, self._kept):
-            return compute_dataset_kernel(X, self._kept, self.kernel, **self._settings)
-        return compute_cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
-
-    def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache the Gram matrix of the container's repertoires."""
-        self._compute_gram(X[:0])
-
-    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        rows = self.support_
-        arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "support_"})
-        if isinstance(rows, np.ndarray):
-            return {**arrays, "support_": rows}, values
-        return {**arrays, **{f"support_.{part}": getattr(rows, part) for part in SPARSE_PARTS}}, values
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        own_arrays = {name: array for name, array in arrays.items() if not name.startswith("support_")}
-        super()._restore(own_arrays, values)
-        self.support_ = restore_rows(arrays, "support_", 20 ** len(self._settings["kmer_offsets"]))
-        check_numbers(self._row_attribute, getattr(self, self._row_attribute, None), self.support_.shape[0])
-
-
-class KernelClassifier(KernelMethod, BinaryClassifier):
-    """A classifier that reads repertoires only through a kernel."""
-
-
-class KernelRegressor(KernelMethod, RepertoireRegressor):
-    """A regressor that reads repertoires only through a kernel."""

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, compute_dataset_kernel
+from deeprc.baselines.kernel_methods import KernelClassifier, KernelMethod, KernelRegressor
+from deeprc.baselines.kernels import compute_dataset_kernel
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 

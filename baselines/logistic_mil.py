@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import load_kmer_abundances
-from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
+from deeprc.baselines.logistic_mil_loops import N_FEATURES, Checkpoints, Sample, Schedule, score, train
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.baselines.restored import check_dtype, check_numbers
 from deeprc.datasets.dataset import RepertoireDataset

@@ -17,7 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from deeprc.arrays import Floats
-from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, compute_dataset_kernel
+from deeprc.baselines.kernel_methods import KernelClassifier, KernelRegressor
+from deeprc.baselines.kernels import compute_dataset_kernel
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.baselines.restored import check_numbers
 from deeprc.datasets.dataset import RepertoireDataset

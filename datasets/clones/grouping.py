@@ -3,7 +3,9 @@
 The sequences are hashed. All possible hashes are divided into equal hash ranges, and the hashes of one range after the
 other are sorted. Sequences with equal hashes are then compared letter by letter, so that the result does not depend on
 the hash. Threads hash one sequence block each, a range of consecutive sequences; later, they sort and compare one hash
-range each.
+range each. What is sorted are keys: a key holds bits of the hash of a sequence and, below them, the row of the sequence
+(`KeyLayout`). If the keys of all sequences do not fit into memory, there are several passes over the sequences, each
+for the keys of some hash ranges.
 
 Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoire that carries it, K hash ranges, n
 keys of one hash range.

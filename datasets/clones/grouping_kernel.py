@@ -139,8 +139,9 @@ def group_keys(
 ) -> tuple[int, int]:
     """Write the clones of sorted keys; return the number of shared clones, and of the carriers of all of them.
 
-    Keys with equal hashes lie together, in the order of their sequences. The keys are changed. The caller makes the
-    arrays of `buffers`, because the functions that make arrays take longer to compile than this one.
+    Keys with equal hashes lie together, in the order of their sequences. For each key that has no clone yet, the keys
+    with the same hash that follow it are compared with it; those of equal sequences become `_DONE`. The caller makes
+    the arrays of `buffers`, because the functions that make arrays take longer to compile than this one.
     """
     arrays, positions = sequences.arrays, sequences.positions
     representative, carriers = buffers.representative, buffers.carriers

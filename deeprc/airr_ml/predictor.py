@@ -50,10 +50,10 @@ NOT_APPLICABLE = -999.0
 METHODS = ("stack", "gapped-logistic", "logistic", "public-clones", "deeprc")
 """The methods that predict and rank sequences; `method="auto"` is the first."""
 
-_SEARCH = "quick"
-_GUESSING = 0.55  # with a lower AUC, predictions are close to guessing
-_FEWEST = 5  # smallest number of repertoires of each class with which methods are compared
-_ALONE = "gapped-logistic"  # the method of `auto` if a class has fewer
+_PRESET = "quick"  # preset of the benchmark from which a single method has its search space
+_MIN_AUC = 0.55  # with a lower AUC, predictions are close to guessing
+_MIN_REPERTOIRES = 5  # smallest number of repertoires of each class with which methods are compared
+_METHOD_FOR_FEW = "gapped-logistic"  # the method of `auto` if a class has fewer
 _N_IMPORTANT = 50_000  # number of sequences that the challenge asks for
 
 _logger = logging.getLogger(__name__)
@@ -145,10 +145,10 @@ class ImmuneStatePredictor:
             If the folder lacks something, a file cannot be read, or there is one class only.
         """
         folder = read_folder(train_dir_path, labelled=True, group_by=self.group_by)
-        with _limit_threads(self._count_cores):
+        with _limit_threads(self._n_cores):
             working_folder = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
             weakref.finalize(self, shutil.rmtree, working_folder, ignore_errors=True)
-            X, report = convert(folder, working_folder, locus=self.locus, jobs=self._count_cores)
+            X, report = convert(folder, working_folder, locus=self.locus, jobs=self._n_cores)
             y = np.array([folder.labels[name] for name in X.repertoire_ids], np.bool_)
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
@@ -172,8 +172,8 @@ class ImmuneStatePredictor:
             If the folder does not exist or holds no repertoire, or if its files lack genes that the method has learned.
         """
         training, folder = self._get_training(), read_folder(test_dir_path, labelled=False)
-        with _limit_threads(self._count_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as working_folder:
-            X, _ = convert(folder, Path(working_folder), locus=training.locus, jobs=self._count_cores)
+        with _limit_threads(self._n_cores), tempfile.TemporaryDirectory(prefix="deeprc-") as working_folder:
+            X, _ = convert(folder, Path(working_folder), locus=training.locus, jobs=self._n_cores)
             with _name_folder(folder, X):
                 known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
         missing = [name for name in folder.repertoire_ids if name not in known]
@@ -203,7 +203,7 @@ class ImmuneStatePredictor:
     def _rank(self, dataset_name: str, top_k: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the table of the most associated sequences, and the table of the reasons, see `evidence_`."""
         training = self._get_training()
-        with _limit_threads(self._count_cores):
+        with _limit_threads(self._n_cores):
             ranked = rank_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
         columns: dict[str, Any] = {"junction_aa": ranked["junction_aa"].tolist()}
         for field, names in training.names.items():
@@ -215,7 +215,7 @@ class ImmuneStatePredictor:
         return table, evidence.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
 
     @property
-    def _count_cores(self) -> int:
+    def _n_cores(self) -> int:
         return int(effective_n_jobs(self.n_jobs))
 
     def _get_training(self) -> _Training:
@@ -231,8 +231,8 @@ class ImmuneStatePredictor:
         digests = np.array(digest_with_genes(X))
         fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
         method = METHODS[0] if self.method == "auto" else self.method
-        if fewest < _FEWEST and self.method == "auto":
-            method = _ALONE
+        if fewest < _MIN_REPERTOIRES and self.method == "auto":
+            method = _METHOD_FOR_FEW
             message = "a class has only %d different repertoires, too few to compare methods: %s is used"
             _logger.warning(message, fewest, method)
         _logger.info("training %s on %d repertoires", method, len(X))
@@ -243,20 +243,20 @@ class ImmuneStatePredictor:
             stack = Stack(n_folds=self.n_folds, **common, seed=self.seed).fit(X, y, groups=groups)
             members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)
             self.cross_validated_auc_ = {method: stack.auc_, **dict(members)}
-            self._warn_of_guessing(stack.auc_)
+            self._warn_if_guessing(stack.auc_)
             return method, stack
-        ((entry,), _) = choose_methods([method], preset=_SEARCH, dataset=X)
+        ((entry,), _) = choose_methods([method], preset=_PRESET, dataset=X)
         estimator, settings = entry.estimator, entry.search.list_settings([self.seed])
         fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
-        if fewest >= _FEWEST and fold_of.any():
+        if fewest >= _MIN_REPERTOIRES and fold_of.any():
             choice = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
             self.cross_validated_auc_[method] = choice.auc
-            self._warn_of_guessing(choice.auc)
+            self._warn_if_guessing(choice.auc)
             estimator = apply_setting(estimator, choice.setting)
         return method, estimator.fit(X, y, **pass_groups(estimator, groups))
 
-    def _warn_of_guessing(self, auc: float) -> None:
-        if auc < _GUESSING:
+    def _warn_if_guessing(self, auc: float) -> None:
+        if auc < _MIN_AUC:
             text = "the cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
             _logger.warning(text, auc)
 

@@ -27,6 +27,7 @@ Letters: B repertoires, n sequences of a container.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,8 +58,33 @@ __all__ = ["can_rank", "rank_sequences"]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
 _RANK_CONSTANT = 60  # constant of reciprocal ranks (Cormack et al. 2009)
 _LEAST_EXCESS = 1e-6  # smallest excess of a vote, so that sequences without excess keep the order of their ranks
-_SEQUENCE = ("indices", "hashes")
-_WHY = ("excess", "evidence")
+
+
+class _RankedEntries(NamedTuple):
+    """The sequences of several rankings, one ranking after the other; a sequence may be in several.
+
+    Attributes
+    ----------
+    indices, hashes
+        See `BestSequences`.
+    excess, evidence
+        See `RankedSequences`.
+    """
+
+    indices: Integers
+    hashes: NDArray[np.uint64]
+    excess: Floats
+    evidence: NDArray[np.str_]
+
+    @classmethod
+    def concatenate(cls, rankings: Sequence[RankedSequences]) -> _RankedEntries:
+        """Return the sequences of these rankings, at least one."""
+        return cls(
+            np.concatenate([ranking.best.indices for ranking in rankings]),
+            np.concatenate([ranking.best.hashes for ranking in rankings]),
+            np.concatenate([ranking.excess for ranking in rankings]),
+            np.concatenate([ranking.evidence for ranking in rankings]),
+        )
 
 
 def rank_sequences(
@@ -168,21 +194,18 @@ def _add_votes(
             for _, ranking, share in rankings
         ]
     )
-    indices, hashes = (
-        np.concatenate([getattr(ranking.best, name) for _, ranking, _ in rankings]) for name in _SEQUENCE
-    )
+    entries = _RankedEntries.concatenate([ranking for _, ranking, _ in rankings])
     names = np.concatenate([np.full(len(ranking.best), name) for name, ranking, _ in rankings])
-    excess, evidence = (np.concatenate([getattr(ranking, name) for _, ranking, _ in rankings]) for name in _WHY)
-    _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
+    _, first, sequence_of = np.unique(entries.hashes, return_index=True, return_inverse=True)
     totals: Floats = np.bincount(sequence_of, votes, minlength=len(first)).astype(np.float64)
     by_vote = np.lexsort([-votes, sequence_of])  # for each sequence, its highest vote first
     highest = by_vote[np.searchsorted(sequence_of[by_vote], np.arange(len(first)))]
     in_lists = np.argsort(first)  # equal totals stay in the order of the lists
     order = in_lists[np.argsort(-totals[in_lists], kind="stable")][: cohort.max_sequences]
     best = cohort.make_empty_list()
-    best.add_candidates(indices[first[order]], totals[order])
+    best.add_candidates(entries.indices[first[order]], totals[order])
     highest = highest[order]
-    return RankedSequences(best, excess[highest], evidence[highest]), names[highest]
+    return RankedSequences(best, entries.excess[highest], entries.evidence[highest]), names[highest]
 
 
 def _append_missing(ranking: RankedSequences, other: RankedSequences) -> RankedSequences:
@@ -275,14 +298,13 @@ def _estimate_confirmed_shares(
 
 def _merge_rankings(rankings: Sequence[RankedSequences], cohort: RankedCohort) -> RankedSequences:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
-    indices, hashes = (np.concatenate([getattr(ranking.best, name) for ranking in rankings]) for name in _SEQUENCE)
-    excess, evidence = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in _WHY)
+    entries = _RankedEntries.concatenate(rankings)
     rank = np.concatenate([np.arange(len(ranking.best)) for ranking in rankings])
-    order = np.lexsort([rank, -excess])
-    kept = order[find_first_occurrences(hashes[order])[: cohort.max_sequences]]
+    order = np.lexsort([rank, -entries.excess])
+    kept = order[find_first_occurrences(entries.hashes[order])[: cohort.max_sequences]]
     merged = cohort.make_empty_list()
-    merged.add_candidates(indices[kept], -np.arange(len(kept), dtype=np.float64))
-    return RankedSequences(merged, excess[kept], evidence[kept])
+    merged.add_candidates(entries.indices[kept], -np.arange(len(kept), dtype=np.float64))
+    return RankedSequences(merged, entries.excess[kept], entries.evidence[kept])
 
 
 def _find_best_by_scores(

@@ -65,20 +65,20 @@ class LabelledFolds:
             raise InputError(
                 f"`target={target!r}`: a benchmark has one target, so a weight has no effect; leave out '@'"
             )
-        label = encode_labels([task], dataset.metadata)[:, 0]
+        float_labels = encode_labels([task], dataset.metadata)[:, 0]
         if isinstance(options.folds, int | np.integer):
             folds = _Folds.draw(dataset, task, int(options.folds), options)
         elif (column := parse_left_out_column(options.folds)) is not None:
             folds = _Folds.from_column(dataset, task, column, options)
         else:
-            folds = _Folds.from_file(dataset, label, Path(options.folds), options)
+            folds = _Folds.from_file(dataset, float_labels, Path(options.folds), options)
         for fold in range(folds.n_folds):
-            folds.check_labels(fold, task, label, source)
+            folds.check_labels(fold, task, float_labels, source)
         fold_of = folds.fold_of
         if task.kind == "regression":
-            labels: NDArray[Any] = np.where(fold_of < 0, np.nan, label)
+            labels: NDArray[Any] = np.where(fold_of < 0, np.nan, float_labels)
         else:
-            labels = np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64)
+            labels = np.where(fold_of < 0, -1, np.nan_to_num(float_labels, nan=-1)).astype(np.int64)
         return cls(task=task, labels=labels, fold_of=fold_of, inner_fold_of=folds.inner_fold_of)
 
     @property
@@ -140,23 +140,23 @@ class _Folds:
 
     @classmethod
     def from_file(
-        cls, dataset: RepertoireDataset, label: NDArray[np.float64], path: Path, options: BenchmarkOptions
+        cls, dataset: RepertoireDataset, labels: NDArray[np.float64], path: Path, options: BenchmarkOptions
     ) -> _Folds:
         """Return the folds of a file, for the repertoires that have a label, (B,)."""
         if options.group_by is not None:
             raise InputError("`group_by`: cannot be combined with a file of folds, which says what is together")
         fold_in_file = read_folds(path, dataset.repertoire_ids)
-        return cls(fold_of=np.where(np.isnan(label), -1, fold_in_file), n_folds=int(fold_in_file.max()) + 1)
+        return cls(fold_of=np.where(np.isnan(labels), -1, fold_in_file), n_folds=int(fold_in_file.max()) + 1)
 
-    def check_labels(self, fold: int, task: Task, label: NDArray[np.float64], source: str) -> None:
-        """Raise InputError if a fold lacks a class, or different numbers."""
+    def check_labels(self, fold: int, task: Task, labels: NDArray[np.float64], source: str) -> None:
+        """Raise InputError if a fold lacks a class, or different numbers, among the labels of all repertoires, (B,)."""
         where = self.describe(fold)
-        labels = label[self.fold_of == fold]
-        n_different = len(np.unique(labels))
+        fold_labels = labels[self.fold_of == fold]
+        n_different = len(np.unique(fold_labels))
         if task.kind == "binary" and n_different < 2:
             raise InputError(f"{source}: {where} has one class of {task.name!r} only; {self.advice}")
         if task.kind == "multiclass" and n_different < len(task.classes):
-            absent = next(c for c in range(len(task.classes)) if not (labels == c).any())
+            absent = next(c for c in range(len(task.classes)) if not (fold_labels == c).any())
             raise InputError(
                 f"{source}: {where} lacks the class {task.classes[absent]!r} of {task.name!r}; {self.advice}"
             )
@@ -172,13 +172,13 @@ def _assign_inner_folds(
     It is the first one that has every class, and leaves every class for training: few donors may not suffice for all.
     """
     source, metadata = str(dataset.container.path), dataset.metadata
-    label = encode_labels([task], metadata)[:, 0]
+    labels = encode_labels([task], metadata)[:, 0]
     inner_fold_of = np.full((n_folds, len(dataset)), -1)
     for fold in range(n_folds):
         rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
         where = f"{source}, without fold {fold}"
         inner = assign_folds(metadata.iloc[rest], [task], group_by=options.group_by, seed=options.seed, source=where)
-        first = 0 if task.kind == "regression" else _find_fold_of_all_classes(inner, label[rest])
+        first = 0 if task.kind == "regression" else _find_fold_of_all_classes(inner, labels[rest])
         if first is None:
             raise InputError(
                 f"{source}: without fold {fold}, no validation fold leaves every class of {task.name!r} for both "
@@ -188,13 +188,14 @@ def _assign_inner_folds(
     return inner_fold_of
 
 
-def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.float64]) -> int | None:
+def _find_fold_of_all_classes(fold_of: NDArray[np.int64], labels: NDArray[np.float64]) -> int | None:
     """Return the first fold that has every class, while the other folds together have every class, too; else None.
 
-    `fold_of` has the fold, and `label` the label, of each of B repertoires.
+    The arguments are the fold and the label of each of B repertoires.
     """
-    n_classes = len(np.unique(label))
+    n_classes = len(np.unique(labels))
     for fold in np.unique(fold_of).tolist():
-        if len(np.unique(label[fold_of == fold])) == len(np.unique(label[fold_of != fold])) == n_classes:
+        inside, outside = labels[fold_of == fold], labels[fold_of != fold]
+        if len(np.unique(inside)) == len(np.unique(outside)) == n_classes:
             return int(fold)
     return None

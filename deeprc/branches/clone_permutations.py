@@ -48,7 +48,7 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
     if len(units.weight) > _MAX_UNITS or (units.weight != 1).any():
         return False
     labels = _permute_labels(search).astype(np.float32)
-    needed = search.test.critical(list(THRESHOLDS), units.labels())
+    needed = search.test.find_critical_sums(list(THRESHOLDS), units.labels())
 
     def count(start: int, stop: int) -> Integers:
         counts = np.zeros((len(THRESHOLDS), labels.shape[1]), np.int64)

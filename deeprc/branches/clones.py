@@ -54,7 +54,7 @@ class Memory(NamedTuple):
     direction
         `up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do.
     kind, parameters
-        Kind and parameters of the evidence, see `fit_evidence`; `odds` are the odds of the direction.
+        Kind and parameters of the evidence, see `fit_evidence`; `odds` are the log-odds of the direction.
     clones
         The J clones, best first.
     matches

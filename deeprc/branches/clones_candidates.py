@@ -1,13 +1,16 @@
 """Search for candidates: clones for which sequences with one substitution may count as the clone itself.
 
-A clone is a candidate if its exact carriers are weakly associated with the label. A selection is the choice of clones
-on all folds but those that are held out. In each selection, a candidate is matched exactly or with one substitution,
-whichever has the smaller p-value. Candidates within one substitution of each other are neighbours. If a candidate is
-matched with one substitution, its neighbours are not retrieved, because their sequences would count twice. A candidate
-is retrieved only in a selection in which its exact carriers are weakly associated with the label. Otherwise held-out
-repertoires would have an influence on its selection.
+A clone is a candidate if its exact carriers are weakly associated with the label. To cross-fit, candidates are selected
+several times, each time on some of the folds only, see `Selections`. In each selection:
 
-Letters: J candidates, D different training repertoires, F folds, S selections, T thresholds, B training repertoires.
+- a candidate is retrieved only if its exact carriers in these folds are weakly associated with the label. Otherwise the
+  folds that are left out would have an influence on its selection;
+- it is matched exactly or with one substitution, whichever has the smaller p-value;
+- if it is matched with one substitution, its neighbours are not retrieved, because their sequences would count twice.
+  Neighbours are candidates within one substitution of each other.
+
+Letters: J candidates, D different training repertoires, F folds, S selections that leave out some folds (one more
+leaves out none), T thresholds, B training repertoires.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.carrier_counts import MIN_CARRIERS
 from deeprc.baselines.cross_fitted_clone_counts import Selections, count_by_threshold, find_passing_clones
-from deeprc.baselines.cross_fitted_clone_kernel import FoldedRepertoires, PassingRule
+from deeprc.baselines.cross_fitted_clone_loops import FoldedRepertoires, PassingRule
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
@@ -45,7 +48,7 @@ __all__ = [
 NO_MATCH = -1
 """Match of a candidate that is not retrieved. No enum, because `njit` functions use it."""
 
-_LEVELS = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # p-values of candidates; the first with few clones is used
+_LEVELS = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # largest p-values of candidates, see `_find_weakly_associated`
 _MAX_CANDIDATES = 20_000  # largest number of candidates of all searches together, in each selection
 _SUBSTITUTION_FACTOR = 3.0  # factor of p-values with one substitution, because the candidate is tested once more
 
@@ -82,8 +85,8 @@ class CloneCandidates:
     clones
         The J candidates.
     levels
-        Level of each search: the p-value that a candidate must have with its exact carriers, by selection, (S + 1,).
-        The last selection leaves no fold out.
+        For each search, the level of each selection, (S + 1,): the p-value of a candidate's exact carriers must be
+        below it. The last selection leaves no fold out.
     rows
         Rows of the different repertoires in the container, ascending, (D,).
     carried
@@ -207,13 +210,17 @@ def find_candidates(
 
 
 def _find_weakly_associated(clones: CloneCarriers, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
-    """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
+    """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,).
+
+    It is the loosest level that at most `limit` clones pass, or else the strictest one. A clone that passes it in any
+    selection is a candidate.
+    """
     repertoires = FoldedRepertoires.of(search.dataset, search.units, search.folds)
     rule = PassingRule.of(_mark_left_out(search), repertoires, _LEVELS, search.test)
-    indices, passed = find_passing_clones(clones, repertoires, rule)
-    n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LEVELS))])  # (levels, S + 1)
-    level = np.minimum((n_passing > limit).sum(axis=0), len(_LEVELS) - 1)
-    return indices[(passed > level).any(axis=1)], np.array(_LEVELS)[level]
+    indices, n_passed = find_passing_clones(clones, repertoires, rule)  # n_passed: number of levels, (n, S + 1)
+    n_clones = np.stack([(n_passed > level).sum(axis=0) for level in range(len(_LEVELS))])  # (levels, S + 1)
+    chosen = np.minimum((n_clones > limit).sum(axis=0), len(_LEVELS) - 1)
+    return indices[(n_passed > chosen).any(axis=1)], np.array(_LEVELS)[chosen]
 
 
 def _mark_left_out(search: CloneSearch) -> NDArray[np.bool_]:
@@ -300,16 +307,14 @@ def _choose_matches(candidates: SearchCandidates, selection: int) -> ChosenMatch
 
 def _compute_p_values(candidates: SearchCandidates, selection: int, sums: CarrierSums) -> Floats:
     """Return the p-value of each candidate with each match in a selection, (2, J); 1 if it must not be retrieved."""
-    is_label_left_out = candidates.left_out[selection][candidates.repertoires.label_folds]
+    repertoires, test = candidates.repertoires, candidates.search.test
+    labels = repertoires.labels[~candidates.left_out[selection][repertoires.label_folds]]
     exact, substituted = (
-        candidates.search.test.p_values(
-            sums.label_sums[match], sums.n_carriers[match], candidates.repertoires.labels[~is_label_left_out]
-        )
+        test.compute_p_values(sums.label_sums[match], sums.n_carriers[match], labels)
         for match in (EXACT, ONE_SUBSTITUTION)
     )
-    # see the top of this module
-    is_candidate = (exact < candidates.levels[selection]) & (sums.n_different[EXACT] >= MIN_CARRIERS)
-    return np.where(is_candidate, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)
+    may_be_retrieved = (exact < candidates.levels[selection]) & (sums.n_different[EXACT] >= MIN_CARRIERS)
+    return np.where(may_be_retrieved, [exact, np.minimum(_SUBSTITUTION_FACTOR * substituted, 1.0)], 1.0)
 
 
 @njit(nogil=True)

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 EvidenceKind = Literal["odds", "rate"]
-"""Kind of evidence: `odds`, the log odds of two beta-binomial distributions, for classes; `rate`, a linear function of
+"""Kind of evidence: `odds`, the log-odds of two beta-binomial distributions, for classes; `rate`, a linear function of
 the logarithm of the rate of associated clones, for numbers."""
 
 EvidenceDirection = Literal["up", "down"]
@@ -69,12 +69,12 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
     centred, spread = rates - rates.mean(), rates.var()
     if spread > 0:
         slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
-        parameters[:3] = slope, rates.mean(), overall_log_rate
+        parameters[:] = slope, rates.mean(), overall_log_rate, 0.0
     return parameters
 
 
 def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
-    """Return the evidence from k associated clones among n, (B,): log odds without a prior, or a difference of numbers.
+    """Return the evidence from k associated clones among n, (B,): log-odds without a prior, or a difference of numbers.
 
     The evidence is 0 if all parameters are 0.
     """
@@ -83,7 +83,8 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
     k = np.minimum(k, n)  # one sequence may retrieve several clones
     if kind == "odds":
         return compute_beta_binomial_log_odds(parameters.reshape(2, 2), k, n)
-    return np.where(np.asarray(n) > 0, parameters[0] * (_compute_log_rates(k, n, parameters[2]) - parameters[1]), 0.0)
+    slope, mean_log_rate, overall_log_rate, _ = parameters
+    return np.where(np.asarray(n) > 0, slope * (_compute_log_rates(k, n, overall_log_rate) - mean_log_rate), 0.0)
 
 
 def _compute_log_rates(k: ArrayLike, n: ArrayLike, overall_log_rate: float) -> Floats:
@@ -99,7 +100,7 @@ class HeldOutEvidence(NamedTuple):
     scores
         Evidence of each alternative, (A, B).
     baseline_outputs
-        Prediction for each repertoire without evidence, from the other folds, (B,): log odds, or the mean.
+        Prediction for each repertoire without evidence, from the other folds, (B,): log-odds, or the mean.
     """
 
     scores: Floats
@@ -124,14 +125,21 @@ def compute_held_out_evidence(
     """
     scores, baseline_outputs = np.zeros(counts.shape[:2]), np.zeros(len(n))
     for fold in range(counts.shape[2] - 1):
-        out = folds == fold
-        training = values[~out]
-        n_positive, n_negative = training.sum(), (1 - training).sum()
-        baseline_outputs[out] = np.log((n_positive + 1) / (n_negative + 1)) if kind == "odds" else training.mean()
+        is_held_out = folds == fold
+        is_training = ~is_held_out
+        baseline_outputs[is_held_out] = _predict_without_evidence(kind, values[is_training])
         for alternative, k in enumerate(counts[:, :, fold]):
-            parameters = fit_evidence(kind, k[~out], n[~out], training)
-            scores[alternative, out] = compute_evidence(kind, parameters, k[out], n[out])
+            parameters = fit_evidence(kind, k[is_training], n[is_training], values[is_training])
+            scores[alternative, is_held_out] = compute_evidence(kind, parameters, k[is_held_out], n[is_held_out])
     return HeldOutEvidence(scores, baseline_outputs)
+
+
+def _predict_without_evidence(kind: EvidenceKind, values: Floats) -> float:
+    """Return the log-odds of the classes, after adding one repertoire of each, or the mean number."""
+    if kind == "rate":
+        return float(values.mean())
+    n_positive, n_negative = values.sum(), (1 - values).sum()
+    return float(np.log((n_positive + 1) / (n_negative + 1)))
 
 
 def compute_loss(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:

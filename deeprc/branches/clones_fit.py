@@ -36,7 +36,7 @@ from deeprc.branches.clones_candidates import (
     count_held_out_matches,
     find_candidates,
 )
-from deeprc.branches.clones_evidence import HeldOutEvidence, compute_held_out_evidence, compute_loss, fit_evidence
+from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_loss, fit_evidence
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
@@ -73,7 +73,7 @@ class _Alternative(NamedTuple):
 
 
 def _get_alternative(index: int) -> _Alternative:
-    """Return an alternative by its index among the A alternatives, see `_SearchResult.counts`."""
+    """Return an alternative by its index among the A alternatives, see `_count_by_alternative`."""
     matching, threshold = divmod(index, len(THRESHOLDS))
     return _Alternative(_MATCHINGS[matching], THRESHOLDS[::-1][threshold])
 
@@ -99,39 +99,33 @@ class _CohortClones:
 
 @dataclass(frozen=True)
 class _SearchResult:
-    """The result of a search: the number of associated clones and the evidence for it, by alternative.
+    """The result of a search: the alternative that is chosen on all folds, and scores of held-out repertoires.
 
     Attributes
     ----------
     search
         The search.
+    alternative
+        Alternative that is chosen on all folds.
     counts
-        Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
-        The alternatives are in the order of `_MATCHINGS`, each from the strictest threshold to the loosest.
+        Number of associated clones in each repertoire by this alternative, (n,), if no fold is held out to test on.
     final_matches
         Matches of the candidates that are chosen on all folds.
-    held_out
-        Evidence of each alternative for held-out repertoires.
-    best
-        Index of the alternative that is chosen on all folds.
     wildcards
         Wildcard clones, if this alternative has them, else None.
     scores
-        Score of each repertoire by the alternative that is chosen on the other folds, (n,).
+        Evidence for each repertoire by the alternative that is chosen on the other folds, (n,).
+    baseline_outputs
+        Prediction for each repertoire without evidence, (n,), see `HeldOutEvidence`.
     """
 
     search: CloneSearch
+    alternative: _Alternative
     counts: Integers
     final_matches: ChosenMatches
-    held_out: HeldOutEvidence
-    best: int
     wildcards: WildcardClones | None
     scores: Floats
-
-    @property
-    def alternative(self) -> _Alternative:
-        """The alternative that is chosen on all folds."""
-        return _get_alternative(self.best)
+    baseline_outputs: Floats
 
     def find_tested(self, clones: _CohortClones) -> CloneCarriers:
         """Return the clones that this alternative tests."""
@@ -192,15 +186,12 @@ def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> I
 def _run_search(
     candidates: SearchCandidates, clones: SharedClones, wildcards: WildcardClones | None, n_clones: Integers
 ) -> _SearchResult:
-    """Return the best alternative of a search, with the held-out evidence of each repertoire.
+    """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
     search = candidates.search
-    counts_by_matching = [_count_out_of_fold(clones, search), count_held_out_matches(candidates, THRESHOLDS)]
-    if wildcards is not None:
-        counts_by_matching.append(_count_out_of_fold(wildcards, search, wildcards.residues))
-    counts = np.concatenate([by_threshold[::-1] for by_threshold in counts_by_matching])  # strictest threshold first
+    counts = _count_by_alternative(candidates, clones, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores, donors = np.zeros(len(n_clones)), renumber_donors(search.groups, len(n_clones))
@@ -209,8 +200,31 @@ def _run_search(
         best_elsewhere = _find_best_alternative(losses[:, ~is_held_out], donors[~is_held_out])
         scores[is_held_out] = held_out.scores[best_elsewhere, is_held_out]
     best = _find_best_alternative(losses, donors)
-    chosen_wildcards = wildcards if _get_alternative(best).matching == "wildcard" else None
-    return _SearchResult(search, counts, choose_final_matches(candidates), held_out, best, chosen_wildcards, scores)
+    alternative = _get_alternative(best)
+    return _SearchResult(
+        search=search,
+        alternative=alternative,
+        counts=counts[best, :, -1].copy(),
+        final_matches=choose_final_matches(candidates),
+        wildcards=wildcards if alternative.matching == "wildcard" else None,
+        scores=scores,
+        baseline_outputs=held_out.baseline_outputs,
+    )
+
+
+def _count_by_alternative(
+    candidates: SearchCandidates, clones: SharedClones, wildcards: WildcardClones | None
+) -> Integers:
+    """Return the number of associated clones in each repertoire, (A, n, F + 1).
+
+    The alternatives are in the order of `_MATCHINGS`, each from the strictest threshold to the loosest. The last axis
+    is the fold that is held out, as in `count_clones_out_of_fold`.
+    """
+    search = candidates.search
+    by_matching = [_count_out_of_fold(clones, search), count_held_out_matches(candidates, THRESHOLDS)]
+    if wildcards is not None:
+        by_matching.append(_count_out_of_fold(wildcards, search, wildcards.residues))
+    return np.concatenate([by_threshold[::-1] for by_threshold in by_matching])
 
 
 def _count_out_of_fold(clones: CloneCarriers, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
@@ -262,7 +276,7 @@ def _select_results(results: Sequence[_SearchResult], clones: _CohortClones) -> 
 
 def _compute_loss_decrease(results: Sequence[_SearchResult]) -> float:
     """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
-    search, baseline_outputs = results[0].search, results[0].held_out.baseline_outputs
+    search, baseline_outputs = results[0].search, results[0].baseline_outputs
     total = _sum_scores(results) * search.sign
     outputs = baseline_outputs + np.array([0.0, *_SCALES])[:, None] * total
     losses = compute_loss(search.kind, outputs, search.values).mean(axis=1)
@@ -297,22 +311,21 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
         chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
     else:
         chosen = _choose_associated(result, clones, associated)
-    counts = result.counts[result.best, :, -1]
-    parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
+    parameters = fit_evidence(search.kind, result.counts, n_clones[search.rows], search.values)
     if len(chosen.clones) == 0 or not parameters.any():
         return None
     chosen = chosen.take(compute_content_order(chosen.clones, chosen.matches))
     chosen = chosen.take(np.argsort(chosen.p_values, kind="stable"))
     q_values = adjust_by_benjamini_hochberg(chosen.p_values, associated.n_tested)
     return Memory(
-        search.output,
-        search.direction,
-        search.kind,
-        parameters,
-        chosen.clones,
-        chosen.matches,
-        _count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),
-        np.stack([chosen.p_values, q_values], axis=1),
+        output=search.output,
+        direction=search.direction,
+        kind=search.kind,
+        parameters=parameters,
+        clones=chosen.clones,
+        matches=chosen.matches,
+        carriers=_count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),
+        tests=np.stack([chosen.p_values, q_values], axis=1),
     )
 
 

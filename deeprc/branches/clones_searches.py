@@ -100,12 +100,12 @@ def _make_searches_of_output(
 
     If the task has several classes, the output is that of one class.
     """
+    if len(rows) == 0:
+        return []
     dataset, is_number = cohort.dataset[rows], task.kind == "regression"
-    if is_number and len(labels):
-        positive = labels > np.median(labels)
-    else:
-        positive = labels == (class_index if task.n_outputs > 1 else 1)
-    if len(rows) == 0 or positive.all() or not positive.any():
+    positive_class = class_index if task.n_outputs > 1 else 1
+    positive = labels > np.median(labels) if is_number else labels == positive_class
+    if positive.all() or not positive.any():
         return []
     groups = None if cohort.groups is None else cohort.groups[rows]
     if count_units(groups, None if is_number else positive, n=len(rows)) < _MIN_UNITS:
@@ -113,6 +113,7 @@ def _make_searches_of_output(
     folds = assign_inner_folds(dataset, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []
+    kind: EvidenceKind = "rate" if is_number else "odds"
     searches: list[CloneSearch] = []
     directions: tuple[EvidenceDirection, ...] = ("up", "down")
     for direction in directions:
@@ -124,10 +125,20 @@ def _make_searches_of_output(
         else:
             test_labels = (positive == is_up).astype(np.int64)
             values = test_labels * 1.0
-        kind: EvidenceKind = "rate" if is_number else "odds"
-        test = RANK_SUM if is_number else FISHER
-        units = CountedUnits.of(dataset, test_labels, groups)
-        searches.append(CloneSearch(output, direction, kind, test, rows, dataset, units, values, folds, groups))
+        searches.append(
+            CloneSearch(
+                output=output,
+                direction=direction,
+                kind=kind,
+                test=RANK_SUM if is_number else FISHER,
+                rows=rows,
+                dataset=dataset,
+                units=CountedUnits.of(dataset, test_labels, groups),
+                values=values,
+                folds=folds,
+                groups=groups,
+            )
+        )
     return searches
 
 

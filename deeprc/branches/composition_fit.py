@@ -346,7 +346,7 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     path = partial(fit_elastic_net_path, l1_ratio=0.0, scale="common")
     (solution,) = path(standard[:, None], target == 1, [1 / _SLOPE_PENALTY])
     slope = float(solution.coefficients.sum())
-    odds = slope * standard + solution.intercept
+    log_odds = slope * standard + solution.intercept
     share = float(target.mean())
-    prior = -np.log(np.where(target == 1, share, 1 - share))
-    return slope, prior - (np.logaddexp(0, odds) - target * odds)
+    baseline_losses = -np.log(np.where(target == 1, share, 1 - share))
+    return slope, baseline_losses - (np.logaddexp(0, log_odds) - target * log_odds)

@@ -206,11 +206,11 @@ def _attribute_with(
     is_residue[order] = np.arange(is_residue.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
     total = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
-    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
-    for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
-        at = np.concatenate([place.at for place in group])
-        batch = _make_batch(inference, index, [(place.position, place.at) for place in group])
-        part = explained.attribute(batch, join_surroundings([place.surroundings for place in group]))
+    max_sequences = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
+    for group in _group_sequences(_find_surroundings(explained, index, repertoires, advance), max_sequences):
+        at = np.concatenate([sequences.at for sequences in group])
+        batch = _make_batch(inference, index, [(sequences.position, sequences.at) for sequences in group])
+        part = explained.attribute(batch, join_surroundings([sequences.surroundings for sequences in group]))
         total.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
         total.kernels[at], total.change[at] = part.kernels, part.change
     return total
@@ -250,14 +250,16 @@ def _find_surroundings(
         advance(len(at))
 
 
-def _group_by_size(placed: Iterable[_SurroundedSequences], size: int) -> Iterator[list[_SurroundedSequences]]:
-    """Yield the items in lists whose items have at most `size` sequences together."""
+def _group_sequences(
+    sequences_by_repertoire: Iterable[_SurroundedSequences], max_sequences: int
+) -> Iterator[list[_SurroundedSequences]]:
+    """Yield the sequences in groups of at most `max_sequences`, each of them of one or several repertoires."""
     group: list[_SurroundedSequences] = []
     n = 0
-    for position, at, surroundings in placed:
-        for first in range(0, len(at), size):
-            piece = slice(first, first + size)
-            if group and n + len(at[piece]) > size:
+    for position, at, surroundings in sequences_by_repertoire:
+        for first in range(0, len(at), max_sequences):
+            piece = slice(first, first + max_sequences)
+            if group and n + len(at[piece]) > max_sequences:
                 yield group
                 group, n = [], 0
             group.append(_SurroundedSequences(position, at[piece], surroundings.take(piece)))

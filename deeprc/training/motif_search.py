@@ -3,7 +3,7 @@
 These modules divide the search, in this order: `search_outputs` has the labels of the outputs; `kmer_summaries` passes
 over the repertoires and keeps the k-mers that are most correlated with a label; `kmer_dispersion` finds k-mers that
 vary more between repertoires than counting explains, whatever the labels are; `output_search` tests both
-(`permutation_null`, `discoveries`) and chooses motifs among them; `motif_variants` searches variants of these. A
+(`permutation_null`, `false_discovery`) and chooses motifs among them; `motif_variants` searches variants of these. A
 training calls all this from `motif_start`, tests doubtful motifs in the validation fold (`confirmation`), and weighs
 residues at gaps (`gap_weights`).
 

@@ -15,8 +15,8 @@ import numpy as np
 from deeprc.arrays import Flags, Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing

@@ -1,5 +1,12 @@
 """The search for motifs of one output: tests of its k-mers, and the choice of motifs among them.
 
+Motifs are chosen in rounds (`choose_motifs`). For each round, a pass over the repertoires, without the sequences that
+have a motif, lists the k-mers that are most correlated with the label. The significant ones are compared, the strongest
+ones first (`_choose_in_round`), together with the significant overdispersed k-mers (`_choose_in_comparison`). In a
+comparison, the strongest k-mer is a motif; without its sequences, the strongest of the other k-mers is the next motif
+(`_choose_one_by_one`). For this, the sequences with each k-mer must fit into memory. A k-mer that occurs too often for
+that is tested alone (`_choose_alone`).
+
 Letters: B repertoires, N sequences of all repertoires, n candidates.
 """
 
@@ -12,8 +19,8 @@ import numpy as np
 
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.kmer_candidates import KmerCandidates
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import OverdispersedKmers
@@ -126,7 +133,7 @@ class OutputSearch:
         chosen: list[EnrichedMotif] = []
         candidates = self._first_candidates
         while True:
-            new_motifs, is_complete = self._choose_round(candidates, has_motif, max_motifs - len(chosen))
+            new_motifs, is_complete = self._choose_in_round(candidates, has_motif, max_motifs - len(chosen))
             chosen += new_motifs
             if not new_motifs or len(chosen) == max_motifs or is_complete:
                 return chosen, has_motif
@@ -176,19 +183,19 @@ class OutputSearch:
         """Return the number of sequences without a motif in each repertoire, (B,)."""
         return np.asarray(self._dataset.n_sequences - count_flagged(has_motif, self._repertoire_offsets))
 
-    def _choose_round(
+    def _choose_in_round(
         self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
         """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
 
         The strongest ones of each sign are compared. If none of them is a motif, so are the next ones: where motifs are
         frequent, many k-mers are correlated with the label among the sequences without a motif only, see `_correlate`.
-        The parameters are those of `_choose_among`.
+        The parameters are those of `_choose_in_comparison`.
         """
         waiting = candidates.take(self._test.compute_p_values(candidates, candidates.correlation) <= self._level)
         for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
-            motifs, too_frequent = self._choose_among(compared, has_motif, max_motifs)
+            motifs, too_frequent = self._choose_in_comparison(compared, has_motif, max_motifs)
             later = waiting.take(waiting.kmers.find_missing(compared.kmers))
             # overdispersed k-mers are added to every comparison again
             waiting = KmerCandidates.concatenate([too_frequent.take(~too_frequent.overdispersed), later]).sort()
@@ -196,7 +203,7 @@ class OutputSearch:
                 return motifs, comparison == 0 and len(too_frequent) == len(waiting) == 0
         return [], False
 
-    def _choose_among(
+    def _choose_in_comparison(
         self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
     ) -> tuple[list[EnrichedMotif], KmerCandidates]:
         """Choose motifs among n candidates; return them, and the candidates that could not be compared.

@@ -333,8 +333,14 @@ class Trainer:
 
     def _choose_final_weights(self) -> None:
         """Leave the best weights in the network."""
-        inference, weights = self._make_training_inference(), (self._best_weights, self._start_weights)
-        choice = WeightChoice(inference, self.train.labels, self._evaluator, self.state, *weights)
+        choice = WeightChoice(
+            self._make_training_inference(),
+            self.train.labels,
+            self._evaluator,
+            self.state,
+            update_weights=self._best_weights,
+            start_weights=self._start_weights,
+        )
         self._best_weights = choice.choose()
         self.network.load_state_dict(self._best_weights)
         self.network.eval()

@@ -31,7 +31,7 @@ It is that of 1.5 standard errors of many donors, and of 4.7 standard errors of 
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """The choice between the best weights of the updates and the start.
+    """The choice between the weights of the best update and those of the start.
 
     Attributes
     ----------
@@ -42,8 +42,9 @@ class WeightChoice:
     evaluator
         Evaluator of the validation repertoires.
     state
-        State of the training, which has ended.
-    best, start
+        State of the training, which has ended. Its `best_update` is the best update by the evaluations of the training.
+        `best_update` in the last row of its history becomes the update whose weights are kept, 0 for the start.
+    update_weights, start_weights
         Weights of the best update, and of the start; the latter are empty if nothing was learned before the first
         update.
     """
@@ -52,8 +53,8 @@ class WeightChoice:
     labels: NDArray[np.float64]
     evaluator: Evaluator
     state: TrainingState
-    best: StateDict
-    start: StateDict
+    update_weights: StateDict
+    start_weights: StateDict
 
     def choose(self) -> StateDict:
         """Return the weights that are kept; note the choice in the history.
@@ -63,13 +64,13 @@ class WeightChoice:
         the start by chance, and is worse on new repertoires. Then a start that is a regression is kept unless the later
         weights are clearly better, see `_are_clearly_better`.
         """
-        state, kept = self.state, self.best
+        state, kept = self.state, self.update_weights
         if state.best_update == 0:
             return kept
         if self.evaluator.reads_samples:
             kept = self._choose_by_whole_repertoires()
-        is_regression = bool(self.start) and self.inference.network.linear_output is not None
-        if not is_regression or kept is self.start or not self.evaluator.has_few_donors:
+        is_regression = bool(self.start_weights) and self.inference.network.linear_output is not None
+        if not is_regression or kept is self.start_weights or not self.evaluator.has_few_donors:
             return kept
         state.prefers_start = not self._are_clearly_better(kept)
         if not state.prefers_start:
@@ -77,7 +78,7 @@ class WeightChoice:
         state.history[-1]["best_update"] = 0
         if "fitted" in state.history[-1]:
             state.history[-1]["fitted"] = 0.0
-        return self.start
+        return self.start_weights
 
     def _are_clearly_better(self, weights: StateDict) -> bool:
         """Return whether weights lower the loss of the start beyond chance, by a t-test across donors.
@@ -85,8 +86,8 @@ class WeightChoice:
         The network ends with any of the weights.
         """
         losses = []
-        for state in (self.start, weights):
-            self.inference.network.load_state_dict(state)
+        for compared in (self.start_weights, weights):
+            self.inference.network.load_state_dict(compared)
             losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
         if not np.isfinite(losses).all():
             return bool(np.isfinite(losses[1]).all())
@@ -103,20 +104,21 @@ class WeightChoice:
         """
         network, least_gain = self.inference.network, self.evaluator.settings.least_gain
         best_update = self.state.best_update
-        kept, kept_update, lowest = self.best, best_update, self._measure_loss(self.best, best_update, "whole")
-        if self.start:
-            loss = self._measure_loss(self.start, 0, "whole")
-            if loss <= lowest + least_gain:
-                kept, kept_update, lowest = self.start, 0, loss
+        kept, kept_update = self.update_weights, best_update
+        kept_loss = self._measure_loss(kept, best_update, "whole")
+        if self.start_weights:
+            start_loss = self._measure_loss(self.start_weights, 0, "whole")
+            if start_loss <= kept_loss + least_gain:
+                kept, kept_update, kept_loss = self.start_weights, 0, start_loss
         fitted = False
         if network.linear_output is not None:
-            network.load_state_dict(self.best)
+            network.load_state_dict(self.update_weights)
             fit_output(self.inference, self.labels, self.evaluator.tasks)
             ranks.broadcast_tensors(list(network.state_dict().values()))
-            weights = copy_state(network)
-            loss = self._measure_loss(weights, best_update, "fitted")
-            if fitted := loss < lowest - least_gain:
-                kept, kept_update = weights, best_update
+            refitted = copy_state(network)
+            fitted = self._measure_loss(refitted, best_update, "fitted") < kept_loss - least_gain
+            if fitted:
+                kept, kept_update = refitted, best_update
         self.state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
         return kept
 

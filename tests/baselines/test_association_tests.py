@@ -202,18 +202,18 @@ def test_rank_sums_against_scipy() -> None:
     ranks = compute_double_ranks(values)
     np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
     thresholds = np.array([0.2, 0.05, 1e-3])
-    critical = RANK_SUM.critical(thresholds, ranks)
+    critical = RANK_SUM.find_critical_sums(thresholds, ranks)
     for n in (1, 2, 7, 30):
         carries = np.zeros(40, bool)
         carries[rng.permutation(40)[:n]] = True
         how = {"alternative": "greater", "use_continuity": False, "method": "asymptotic"}
         expected = float(stats.mannwhitneyu(values[carries], values[~carries], **how).pvalue)
         total = int(ranks[carries].sum())
-        assert RANK_SUM.p_values([total], [n], ranks)[0] == pytest.approx(expected)
+        assert RANK_SUM.compute_p_values([total], [n], ranks)[0] == pytest.approx(expected)
         for threshold, needed in zip(thresholds, critical[:, n], strict=True):
-            around = RANK_SUM.p_values([needed - 1, needed], [n, n], ranks)
+            around = RANK_SUM.compute_p_values([needed - 1, needed], [n, n], ranks)
             assert around[0] >= threshold > around[1]
-    assert RANK_SUM.p_values([ranks.sum()], [40], ranks).tolist() == [1.0]
+    assert RANK_SUM.compute_p_values([ranks.sum()], [40], ranks).tolist() == [1.0]
     assert (critical[:, [0, 40]] > ranks.sum()).all()
 
 

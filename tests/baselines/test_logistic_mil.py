@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
-from deeprc.baselines.logistic_mil_kernel import _find_highest
+from deeprc.baselines.logistic_mil_loops import _find_highest
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset

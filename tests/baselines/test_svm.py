@@ -190,6 +190,7 @@ def test_preparing_computes_the_gram_matrix(
 ) -> None:
     dataset = cohort_factory(6, 20, seed=11)
     SVM().prepare(dataset[:2])
-    monkeypatch.setattr("deeprc.baselines.kernels.compute_cross_kernel", None)
+    for module in ("kernels", "kernel_methods"):
+        monkeypatch.setattr(f"deeprc.baselines.{module}.compute_cross_kernel", None)
     again = open_dataset(dataset.container.path)
     SVM(weighted=False, kmer_offsets=[0, 1, 2, 3]).fit(again, labels(again)).predict(again)

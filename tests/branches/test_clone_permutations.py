@@ -42,7 +42,7 @@ def test_associated_clones_are_counted_for_each_permutation(dataset: RepertoireD
     assert labels[:, 0].tolist() == search.units.label_sum.tolist()
     assert (labels.sum(axis=0) == B // 2).all()
     assert len(np.unique(labels, axis=1).T) == 201
-    needed = search.test.critical(list(THRESHOLDS), search.units.labels())
+    needed = search.test.find_critical_sums(list(THRESHOLDS), search.units.labels())
     found = _count_associated(clones, 0, len(clones), search.units.unit_of, labels.astype(np.float32), needed)
     for column in (0, 1, 200):
         units = search.units._replace(label_sum=labels[:, column].astype(np.int32))

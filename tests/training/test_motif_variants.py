@@ -15,8 +15,8 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_variants
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from deeprc.permutations import permute_labels
-from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
+from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from tests.training.test_motif_search import Floats
 
 ALTERNATING = np.arange(60) % 2.0
 
 
-def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveryTest:
+def make_test(frequencies: Floats, values: Floats = ALTERNATING, *, level: float = 0.0) -> FalseDiscoveryTest:
     return FalseDiscoveryTest(frequencies, permuted(values), np.ones(60), level)
 
 
@@ -30,7 +30,7 @@ def carried_by_six(n: int) -> Floats:
 def test_rates_are_expected_chance_findings_by_findings() -> None:
     rng = np.random.default_rng(1)
     frequencies = rng.poisson(3, (60, 8)) + 2 * ALTERNATING[:, None] * (np.arange(8) < 3)
-    found = discoveries(frequencies)
+    found = make_test(frequencies)
     expected = [np.corrcoef(column, ALTERNATING)[0, 1] for column in frequencies.T]
     np.testing.assert_allclose(found.correlation, expected)
     labels = permuted(ALTERNATING)[:, 1:].T
@@ -45,7 +45,7 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
 
 def test_several_need_less_evidence_than_one() -> None:
     """Six of 30 positive repertoires and no negative one: by chance in one case of 40, as of two sides."""
-    alone, together = (discoveries(carried_by_six(n)) for n in (1, 5))
+    alone, together = (make_test(carried_by_six(n)) for n in (1, 5))
     assert alone.compute_q_values(alone.correlation) == pytest.approx(0.024, abs=0.01)
     np.testing.assert_allclose(together.correlation, alone.correlation[0])
     assert together.compute_q_values(together.correlation) == pytest.approx(
@@ -57,7 +57,7 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     """Beside two strong k-mers, those with six carriers have a third of the rate, since the strong ones are certain."""
     strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
     frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
-    found = [discoveries(frequencies, level=level) for level in (0, 0.005)]
+    found = [make_test(frequencies, level=level) for level in (0, 0.005)]
     among_all, among_others = (each.compute_q_values(each.correlation)[2] for each in found)
     assert among_all == pytest.approx(0.024, abs=0.01)
     assert among_others == pytest.approx(among_all / 3, rel=0.02)
@@ -67,7 +67,7 @@ def test_what_is_left_of_significant_kmers_needs_evidence_of_its_own() -> None:
     """If all k-mers are parts of one motif, nothing is expected of what they have without its sequences."""
     rng = np.random.default_rng(3)
     frequencies = ALTERNATING[:, None] + rng.normal(0, 0.3, (60, 10))
-    found = discoveries(frequencies, level=0.005)
+    found = make_test(frequencies, level=0.005)
     assert (found.compute_q_values(found.correlation) <= 0.005).all()
     q_values = found.compute_q_values(np.array([0.3, 0.15, 0.1, *np.zeros(7)]))
     by_chance = np.abs(np.corrcoef(frequencies.T, permuted(ALTERNATING)[:, 1:].T)[:10, 10:])
@@ -78,7 +78,7 @@ def test_what_is_left_of_significant_kmers_needs_evidence_of_its_own() -> None:
 def test_a_significant_kmer_keeps_its_q_value() -> None:
     """A k-mer that is tested alone has its p-value, also if it is significant and no other k-mer is left."""
     q_values = [
-        discoveries(carried_by_six(1), level=level).compute_q_values(np.array([1 / 3])) for level in (0, 0.005, 0.05)
+        make_test(carried_by_six(1), level=level).compute_q_values(np.array([1 / 3])) for level in (0, 0.005, 0.05)
     ]
     assert q_values[0] == pytest.approx(0.024, abs=0.01)
     assert q_values[1] == q_values[2] == q_values[0]
@@ -91,7 +91,7 @@ def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: 
     rng = np.random.default_rng(2)
     reached = 0
     for _ in range(n_cohorts):
-        found = discoveries(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
+        found = make_test(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
         reached += bool((found.compute_q_values(found.correlation) <= 0.1).any())
     assert 1 <= reached <= most
 

@@ -1,4 +1,4 @@
-"""Compiled loops of `cross_fitted_clone_counts`: which clones pass a threshold if some folds are left out.
+"""The compiled loops of `cross_fitted_clone_counts`: which clones pass a threshold if some folds are left out.
 
 Letters: B training repertoires, D different ones among them, U units (see `CountedUnits`), E carriers, F folds, S
 selections (sets of folds on which clones are selected), T thresholds.
@@ -7,7 +7,7 @@ selections (sets of folds on which clones are selected), T thresholds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ __all__ = [
     "find_passing",
 ]
 
+_TWO_FORMS = 0b11
+
 
 class CarriersByClone(NamedTuple):
     """The carriers of some clones.
@@ -36,7 +38,8 @@ class CarriersByClone(NamedTuple):
     offsets, repertoires
         Clone m is in the repertoires `repertoires[offsets[m]:offsets[m + 1]]` of the container, (M + 1,) and (E,).
     forms
-        Forms in which each carrier has the clone, as bits, (E,). If it is empty, every clone has two forms everywhere.
+        Forms in which each carrier has the clone, as bits, (E,), see `count_clones_out_of_fold`. If it is empty, every
+        clone has two forms everywhere.
     """
 
     offsets: NDArray[np.int64]
@@ -101,13 +104,13 @@ class PassingRule(NamedTuple):
         Whether each selection leaves out each fold, (S, F).
     critical_sums
         Sum of labels that a clone needs for each threshold, by its number of carriers, (S, T, labels + 1).
-    least
-        Smallest critical sum.
+    smallest_critical_sum
+        Smallest critical sum of all: a clone with a smaller sum passes nowhere.
     """
 
     left_out: NDArray[np.bool_]
     critical_sums: NDArray[np.int64]
-    least: int
+    smallest_critical_sum: int
 
     @classmethod
     def of(
@@ -121,83 +124,97 @@ class PassingRule(NamedTuple):
         sums = np.full((len(left_out), len(thresholds), len(repertoires.labels) + 1), np.iinfo(np.int64).max)
         for selection, without in enumerate(left_out):
             kept = repertoires.labels[~without[repertoires.label_folds]]
-            sums[selection, :, : len(kept) + 1] = test.critical(thresholds, kept)
+            sums[selection, :, : len(kept) + 1] = test.find_critical_sums(thresholds, kept)
         return cls(left_out, sums, int(sums.min()))
 
 
 class WorkArrays(NamedTuple):
-    """Arrays that compiled code uses for each clone; it would take longer to compile if it made them itself.
+    """What compiled code knows of the clone that it looks at; arrays made in compiled code take longer to compile.
 
     Attributes
     ----------
-    sums
-        What `_sum_by_fold` writes, (4, F).
-    passed
-        What `_count_passed` writes, (S,).
+    label_sums, n_carriers, n_different
+        Sum of the labels of the clone's carriers in each fold, and number of these carriers: as often as each counts,
+        and each once, (F,) each.
+    forms
+        Forms in which the clone occurs in each fold, as bits, (F,).
+    n_passed
+        Number of thresholds that the clone passes in each selection, (S,).
     last_seen
-        What `_sum_by_fold` remembers of each unit, (U,): the start of the last clone, -1 before the first one.
+        For each unit, the offset of the last clone that it was seen to carry, (U,); -1 before the first one.
     """
 
-    sums: NDArray[np.int64]
-    passed: NDArray[np.int64]
+    label_sums: NDArray[np.int64]
+    n_carriers: NDArray[np.int64]
+    n_different: NDArray[np.int64]
+    forms: NDArray[np.int64]
+    n_passed: NDArray[np.int64]
     last_seen: NDArray[np.int64]
 
     @classmethod
     def allocate(cls, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_]) -> WorkArrays:
         """Return the arrays for these repertoires, and for selections that leave out some of the folds, (S, F)."""
         n_selections, n_folds = left_out.shape
-        n_units = len(repertoires.weight)
-        return cls(np.zeros((4, n_folds), np.int64), np.zeros(n_selections, np.int64), np.full(n_units, -1, np.int64))
+        by_fold = np.zeros((4, n_folds), np.int64)
+        return cls(*by_fold, np.zeros(n_selections, np.int64), np.full(len(repertoires.weight), -1, np.int64))
 
 
 @njit(nogil=True)
-def _sum_by_fold(
-    clones: CarriersByClone, clone: int, repertoires: FoldedRepertoires, last_seen: NDArray[Any], sums: NDArray[Any]
-) -> int:
-    """Write, for one clone in each fold: sum of labels, numbers of carriers and of different ones, and forms, (4, F).
-
-    Return the sum of labels over all folds. `last_seen` is that of `WorkArrays`.
-    """
+def _sum_by_fold(clones: CarriersByClone, clone: int, repertoires: FoldedRepertoires, work: WorkArrays) -> int:
+    """Write the sums of one clone in each fold to the work arrays; return the sum of labels over all folds."""
     total = 0
     start, stop = clones.offsets[clone], clones.offsets[clone + 1]
     has_forms = len(clones.forms) > 0
-    for fold in range(sums.shape[1]):
-        sums[0, fold] = sums[1, fold] = sums[2, fold] = 0
-        sums[3, fold] = 0 if has_forms else 3
+    for fold in range(len(work.label_sums)):
+        work.label_sums[fold] = work.n_carriers[fold] = work.n_different[fold] = 0
+        work.forms[fold] = 0 if has_forms else _TWO_FORMS
     for i in range(start, stop):
         row = repertoires.index_of[clones.repertoires[i]]
-        if row >= 0 and has_forms:
-            sums[3, repertoires.fold[row]] |= clones.forms[i]
-        if row >= 0 and last_seen[repertoires.unit[row]] != start:
-            fold, unit = repertoires.fold[row], repertoires.unit[row]
-            last_seen[unit] = start
-            sums[0, fold] += repertoires.label_sum[unit]
-            sums[1, fold] += repertoires.weight[unit]
-            sums[2, fold] += 1
+        if row < 0:
+            continue
+        fold, unit = repertoires.fold[row], repertoires.unit[row]
+        if has_forms:
+            work.forms[fold] |= clones.forms[i]
+        if work.last_seen[unit] != start:
+            work.last_seen[unit] = start
+            work.label_sums[fold] += repertoires.label_sum[unit]
+            work.n_carriers[fold] += repertoires.weight[unit]
+            work.n_different[fold] += 1
             total += repertoires.label_sum[unit]
     return total
 
 
 @njit(nogil=True)
-def _count_passed(sums: NDArray[np.int64], rule: PassingRule, passed: NDArray[Any]) -> int:
-    """Write how many thresholds a clone passes in each selection, (S,), from its `_sum_by_fold`; return the maximum."""
+def _count_passed_thresholds(rule: PassingRule, work: WorkArrays) -> int:
+    """Write how many thresholds a clone passes in each selection, from its sums by fold; return the maximum."""
     largest = 0
     for selection in range(len(rule.left_out)):
-        total = n = different = forms = 0
+        label_sum = n_carriers = n_different = forms = 0
         for fold in range(rule.left_out.shape[1]):
             if not rule.left_out[selection, fold]:
-                total += sums[0, fold]
-                n += sums[1, fold]
-                different += sums[2, fold]
-                forms |= sums[3, fold]
-        count = 0
-        if different >= MIN_CARRIERS and forms & (forms - 1) != 0:
-            while count < rule.critical_sums.shape[1] and total >= rule.critical_sums[selection, count, n]:
-                count += 1
-        passed[selection] = count
-        if count > largest:  # `max` would be compiled, too
-            largest = count
+                label_sum += work.label_sums[fold]
+                n_carriers += work.n_carriers[fold]
+                n_different += work.n_different[fold]
+                forms |= work.forms[fold]
+        n_passed = 0
+        has_several_forms = forms & (forms - 1) != 0  # more than one bit
+        if n_different >= MIN_CARRIERS and has_several_forms:
+            critical_sums = rule.critical_sums[selection]
+            while n_passed < len(critical_sums) and label_sum >= critical_sums[n_passed, n_carriers]:
+                n_passed += 1
+        work.n_passed[selection] = n_passed
+        if n_passed > largest:  # `max` would be compiled, too
+            largest = n_passed
     return largest
+
+
+@njit(nogil=True)
+def _passes_any_threshold(
+    clones: CarriersByClone, clone: int, repertoires: FoldedRepertoires, rule: PassingRule, work: WorkArrays
+) -> bool:
+    """Return whether a clone passes a threshold in any selection; the work arrays then say which it passes."""
+    label_sum = _sum_by_fold(clones, clone, repertoires, work)
+    return label_sum >= rule.smallest_critical_sum and _count_passed_thresholds(rule, work) > 0
 
 
 @njit(nogil=True)
@@ -207,20 +224,19 @@ def find_passing(
     rule: PassingRule,
     work: WorkArrays,
     indices: NDArray[np.int64],
-    passed: NDArray[np.uint8],
+    n_passed: NDArray[np.uint8],
 ) -> int:
-    """Write the clones that pass any threshold to `indices`, and how many pass in each selection to `passed`.
+    """Write the clones that pass any threshold to `indices`, and how many they pass in each selection to `n_passed`.
 
     Return the number of these clones; if it is larger than the arrays, only as many as they hold are written.
     """
     n = 0
     for clone in range(len(clones.offsets) - 1):
-        total = _sum_by_fold(clones, clone, repertoires, work.last_seen, work.sums)
-        if total >= rule.least and _count_passed(work.sums, rule, work.passed) > 0:
+        if _passes_any_threshold(clones, clone, repertoires, rule, work):
             if n < len(indices):
                 indices[n] = clone
-                for selection in range(len(work.passed)):
-                    passed[n, selection] = work.passed[selection]
+                for selection in range(len(work.n_passed)):
+                    n_passed[n, selection] = work.n_passed[selection]
             n += 1
     return n
 
@@ -239,13 +255,12 @@ def count_by_strictest_threshold(
     `selection_of` is that of `Selections`.
     """
     for clone in range(len(clones.offsets) - 1):
-        total = _sum_by_fold(clones, clone, repertoires, work.last_seen, work.sums)
-        if total < rule.least or _count_passed(work.sums, rule, work.passed) == 0:
+        if not _passes_any_threshold(clones, clone, repertoires, rule, work):
             continue
         for i in range(clones.offsets[clone], clones.offsets[clone + 1]):
             row = repertoires.index_of[clones.repertoires[i]]
             if row >= 0:
                 for held_out in range(len(selection_of)):
-                    strictest = work.passed[selection_of[held_out, repertoires.fold[row]]] - 1
+                    strictest = work.n_passed[selection_of[held_out, repertoires.fold[row]]] - 1
                     if strictest >= 0:
                         counts[row, held_out, strictest] += 1

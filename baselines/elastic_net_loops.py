@@ -1,4 +1,4 @@
-"""The compiled inner solver of `elastic_net`: the columns of one working set, standardised and dense.
+"""The compiled loops of `elastic_net`: they solve for the columns of one working set, standardised and dense.
 
 Loops over numbers are written out, because numba takes seconds to compile numpy's operations on whole arrays.
 

@@ -1,4 +1,4 @@
-"""Compiled code of `LogisticMIL`: the highest score among a repertoire's 4-mers, and training with it.
+"""The compiled loops of `LogisticMIL`: the highest score among a repertoire's 4-mers, and training with it.
 
 Letters: B repertoires, E epochs, F features, K restarts, M 4-mers, V versions of the weights.
 """
