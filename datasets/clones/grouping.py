@@ -68,6 +68,13 @@ class CloneCarriers:
     def __len__(self) -> int:
         return len(self.representative)
 
+    def select(self, indices: NDArray[np.int64]) -> CloneCarriers:
+        """Return some of the clones, by their indices."""
+        starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
+        offsets = compute_offsets(lengths)
+        carriers = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return CloneCarriers(self.representative[indices], offsets, self.carriers[carriers])
+
 
 @dataclass(frozen=True)
 class SharedClones(CloneCarriers):

@@ -1,7 +1,8 @@
 """Fit of the branch `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
-with exact matches, also with one substitution, or with wildcard clones. The alternative with the smallest loss on
+with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, or
+with wildcard clones. The alternative with the smallest loss on
 held-out repertoires is chosen; clones and their evidence are then determined without the held-out fold. For the scores
 of each fold, and the decrease of its loss by them, the alternative is chosen on the other folds.
 
@@ -27,6 +28,12 @@ from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CloneBranch, Memory
+from deeprc.branches.clones_alternatives import (
+    ALTERNATIVES,
+    OVERSHARED_THRESHOLDS,
+    Alternative,
+    find_best_alternative,
+)
 from deeprc.branches.clones_candidates import (
     ChosenMatches,
     CloneCandidates,
@@ -40,6 +47,7 @@ from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_l
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
+from deeprc.branches.overshared_clones import compute_clone_probabilities, find_overshared_clones
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
@@ -62,22 +70,6 @@ _SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
 Scores of small cohorts are overconfident, and the network learns their scale."""
 
 
-_MATCHINGS = ("exact", "one substitution", "wildcard")
-
-
-class _Alternative(NamedTuple):
-    """How clones are matched, and the largest p-value of an associated clone."""
-
-    matching: str
-    threshold: float
-
-
-def _get_alternative(index: int) -> _Alternative:
-    """Return an alternative by its index among the A alternatives, see `_count_by_alternative`."""
-    matching, threshold = divmod(index, len(THRESHOLDS))
-    return _Alternative(_MATCHINGS[matching], THRESHOLDS[::-1][threshold])
-
-
 @dataclass(frozen=True)
 class _CohortClones:
     """The clones of the training repertoires.
@@ -86,6 +78,8 @@ class _CohortClones:
     ----------
     shared
         Clones that repertoires of the container share.
+    probabilities
+        Probability of the junction of each of them.
     candidates
         Clones for which sequences with one substitution may count.
     fields
@@ -93,6 +87,7 @@ class _CohortClones:
     """
 
     shared: SharedClones
+    probabilities: Floats
     candidates: CloneCandidates
     fields: Sequence[str]
 
@@ -111,8 +106,8 @@ class _SearchResult:
         Number of associated clones in each repertoire by this alternative, (n,), if no fold is held out to test on.
     final_matches
         Matches of the candidates that are chosen on all folds.
-    wildcards
-        Wildcard clones, if this alternative has them, else None.
+    tested
+        Clones that this alternative tests.
     scores
         Evidence for each repertoire by the alternative that is chosen on the other folds, (n,).
     baseline_outputs
@@ -120,18 +115,14 @@ class _SearchResult:
     """
 
     search: CloneSearch
-    alternative: _Alternative
+    alternative: Alternative
     counts: Integers
     final_matches: ChosenMatches
-    wildcards: WildcardClones | None
+    tested: CloneCarriers
     scores: Floats
     baseline_outputs: Floats
 
-    def find_tested(self, clones: _CohortClones) -> CloneCarriers:
-        """Return the clones that this alternative tests."""
-        return clones.shared if self.wildcards is None else self.wildcards
-
-    def is_useful(self, clones: _CohortClones) -> bool:
+    def is_useful(self) -> bool:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
         Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
@@ -142,7 +133,7 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        return z > _MIN_Z or exceeds_permutations(self.find_tested(clones), self.search)
+        return z > _MIN_Z or exceeds_permutations(self.tested, self.search)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
@@ -154,13 +145,13 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     shared = find_shared_clones(cohort.dataset, fields)
     n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
-    clones = _CohortClones(shared, candidates, fields)
+    clones = _CohortClones(shared, compute_clone_probabilities(shared, cohort.dataset), candidates, fields)
     each_search = zip(searches, candidates.levels, _find_wildcards(searches, fields), strict=True)
     results = [
-        _run_search(SearchCandidates.of(candidates, search, levels), shared, wildcards, n_clones[search.rows])
+        _run_search(SearchCandidates.of(candidates, search, levels), clones, wildcards, n_clones[search.rows])
         for search, levels, wildcards in each_search
     ]
-    kept = _select_results(results, clones)
+    kept = _select_results(results)
     memories = [_make_memory(result, clones, n_clones) for result in kept]
     kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not kept_pairs:
@@ -184,90 +175,73 @@ def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> I
 
 
 def _run_search(
-    candidates: SearchCandidates, clones: SharedClones, wildcards: WildcardClones | None, n_clones: Integers
+    candidates: SearchCandidates, clones: _CohortClones, wildcards: WildcardClones | None, n_clones: Integers
 ) -> _SearchResult:
     """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
     search = candidates.search
-    counts = _count_by_alternative(candidates, clones, wildcards)
+    overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.units)
+    counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores, donors = np.zeros(len(n_clones)), renumber_donors(search.groups, len(n_clones))
     for fold in range(search.n_folds):
         is_held_out = search.folds == fold
-        best_elsewhere = _find_best_alternative(losses[:, ~is_held_out], donors[~is_held_out])
+        best_elsewhere = find_best_alternative(losses[:, ~is_held_out], donors[~is_held_out])
         scores[is_held_out] = held_out.scores[best_elsewhere, is_held_out]
-    best = _find_best_alternative(losses, donors)
-    alternative = _get_alternative(best)
+    best = find_best_alternative(losses, donors)
+    alternative = ALTERNATIVES[best]
+    tested: CloneCarriers = overshared.all if alternative.clones == "overshared" else clones.shared
+    if alternative.clones == "wildcard" and wildcards is not None:
+        tested = wildcards
     return _SearchResult(
         search=search,
         alternative=alternative,
         counts=counts[best, :, -1].copy(),
         final_matches=choose_final_matches(candidates),
-        wildcards=wildcards if alternative.matching == "wildcard" else None,
+        tested=tested,
         scores=scores,
         baseline_outputs=held_out.baseline_outputs,
     )
 
 
 def _count_by_alternative(
-    candidates: SearchCandidates, clones: SharedClones, wildcards: WildcardClones | None
+    candidates: SearchCandidates, shared: SharedClones, overshared: CloneCarriers, wildcards: WildcardClones | None
 ) -> Integers:
     """Return the number of associated clones in each repertoire, (A, n, F + 1).
 
-    The alternatives are in the order of `_MATCHINGS`, each from the strictest threshold to the loosest. The last axis
+    The alternatives are those of `ALTERNATIVES`; those with wildcard clones lack if there are none. The last axis
     is the fold that is held out, as in `count_clones_out_of_fold`.
     """
     search = candidates.search
-    by_matching = [_count_out_of_fold(clones, search), count_held_out_matches(candidates, THRESHOLDS)]
+    by_kind = [
+        _count_out_of_fold(shared, search, THRESHOLDS),
+        count_held_out_matches(candidates, THRESHOLDS),
+        _count_out_of_fold(overshared, search, OVERSHARED_THRESHOLDS),
+    ]
     if wildcards is not None:
-        by_matching.append(_count_out_of_fold(wildcards, search, wildcards.residues))
-    return np.concatenate([by_threshold[::-1] for by_threshold in by_matching])
+        by_kind.append(_count_out_of_fold(wildcards, search, THRESHOLDS, wildcards.residues))
+    return np.concatenate([by_threshold[::-1] for by_threshold in by_kind])
 
 
-def _count_out_of_fold(clones: CloneCarriers, search: CloneSearch, forms: NDArray[np.uint32] | None = None) -> Integers:
+def _count_out_of_fold(
+    clones: CloneCarriers, search: CloneSearch, thresholds: Sequence[float], forms: NDArray[np.uint32] | None = None
+) -> Integers:
     """Return the result of `count_clones_out_of_fold` for the data and the test of a search."""
     data = search.dataset, search.units, search.folds
-    return count_clones_out_of_fold(clones, *data, np.array(THRESHOLDS), test=search.test, forms=forms)
+    return count_clones_out_of_fold(clones, *data, np.array(thresholds), test=search.test, forms=forms)
 
 
-def _find_best_alternative(losses: Floats, donors: Integers) -> int:
-    """Return the index of the first alternative with the smallest mean loss.
-
-    One with wildcard clones must be better than the best of the others by more than the standard error of the
-    difference: there are many more wildcard clones than clones, so that chance often makes them a little better.
-
-    Parameters
-    ----------
-    losses
-        Loss of each repertoire, (A, n).
-    donors
-        Donor of each repertoire, (n,). Those of one donor are not independent.
-    """
-    first_wildcard = _MATCHINGS.index("wildcard") * len(THRESHOLDS)
-    means = losses.mean(axis=1)
-    best = int(np.argmin(means[:first_wildcard]))
-    if len(losses) > first_wildcard:
-        with_wildcards = first_wildcard + int(np.argmin(means[first_wildcard:]))
-        gains = losses[best] - losses[with_wildcards]
-        of_donors = renumber_donors(donors, len(gains))
-        deviations = np.bincount(of_donors, gains - gains.mean())  # of each donor, summed
-        standard_error = deviations.std(ddof=1) * np.sqrt(len(deviations)) / len(gains)
-        if gains.mean() > standard_error:
-            return with_wildcards
-    return best
-
-
-def _select_results(results: Sequence[_SearchResult], clones: _CohortClones) -> list[_SearchResult]:
+def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
     """Return the results that predict held-out repertoires.
 
     Both directions of an output are kept only if they are better together than either alone.
     """
     kept: list[_SearchResult] = []
     for _, group in groupby(results, key=lambda result: result.search.output):
-        useful = [result for result in group if result.is_useful(clones)]
+        useful = [result for result in group if result.is_useful()]
         if len(useful) > 1:
             useful = max(([useful[0]], [useful[1]], useful), key=_compute_loss_decrease)
         kept += useful
@@ -305,9 +279,9 @@ class _ChosenClones(NamedTuple):
 
 def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integers) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
-    search, (matching, threshold) = result.search, result.alternative
-    associated = find_associated_clones(result.find_tested(clones), search.units, threshold, search.test)
-    if matching == "one substitution":
+    search, threshold = result.search, result.alternative.threshold
+    associated = find_associated_clones(result.tested, search.units, threshold, search.test)
+    if result.alternative.clones == "one substitution":
         chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
     else:
         chosen = _choose_associated(result, clones, associated)
@@ -331,11 +305,11 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
 
 def _choose_associated(result: _SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
     """Return the associated clones, which are matched exactly or, if they have a wildcard, at all other positions."""
-    rows = result.find_tested(clones).representative[associated.indices]
+    rows = result.tested.representative[associated.indices]
     chosen = CloneSet(result.search.dataset.take_clones(rows, clones.fields))
     matches = np.full(len(chosen), EXACT)
-    if result.wildcards is not None:
-        matches = WILDCARD + result.wildcards.positions[associated.indices]
+    if isinstance(result.tested, WildcardClones):
+        matches = WILDCARD + result.tested.positions[associated.indices]
     return _ChosenClones(chosen, matches, associated.p_values, associated.label_sums, associated.n_carriers)
 
 

@@ -17,6 +17,7 @@ from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.branches import clones_candidates, clones_fit, clones_searches
 from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_alternatives import ALTERNATIVES, find_best_alternative
 from deeprc.branches.clones_candidates import NO_MATCH
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
@@ -31,6 +32,8 @@ from tests.toys.clone_cohorts import STATUS, Clone, draw_groups, draw_repertoire
 
 B = 60
 Y = np.arange(B) % 2
+LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
+POOL = ["CASS" + "".join(junction) + "EQYF" for junction in np.random.default_rng(7).choice(LETTERS, (120, 7))]
 
 
 def fit(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> tuple[FittedBranch, CloneBranch]:
@@ -42,6 +45,17 @@ def fit(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> tuple[F
 
 def scores_of(branch: CloneBranch, dataset: RepertoireDataset) -> np.ndarray:
     return np.array([branch.score(repertoire) for repertoire in dataset])
+
+
+def draw_rarely_shared(seed: int, labels: np.ndarray) -> list[list[Clone]]:
+    """Return repertoires of 60 clones among 4,096 probable junctions, and 8 of a pool if the label is 1, else 1."""
+    rng = np.random.default_rng(seed)
+    repertoires = []
+    for label in labels:
+        probable = {"CASS" + "".join(rng.choice(list("GSTR"), 6)) + "EQYF" for _ in range(60)}
+        rare = rng.choice(POOL, 8 if label else 1, replace=False).tolist()
+        repertoires.append([(junction, "TRBV1", "TRBJ1") for junction in [*sorted(probable), *rare]])
+    return repertoires
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +173,19 @@ def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
     monkeypatch.setattr(clones_searches, "assign_inner_folds", folds)
 
 
+def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: float) -> None:
+    """Let the first search use this alternative, and keep its result alone."""
+    index = ALTERNATIVES.index((clones, threshold))
+    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
+    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_: index)
+
+
 @pytest.mark.parametrize("substitution", [False, True])
 def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     exact: RepertoireDataset, varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, substitution: bool
 ) -> None:
     dataset = varied if substitution else exact
-    monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
-    monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
-    monkeypatch.setattr(
-        clones_fit, "_find_best_alternative", lambda *_: int(substitution)
-    )  # the two alternatives: exact, with one substitution
+    choose_alternative(monkeypatch, "one substitution" if substitution else "exact", 0.01)
     folds = assign_inner_folds(dataset, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
     fitted, branch = fit(dataset, Y)
@@ -208,9 +225,7 @@ def test_wildcard_clones_where_donors_carry_different_sequences(grouped: Reperto
 
 def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of a refit without the fold, if the other folds have two residues at each wildcard that counts."""
-    monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.001,))
-    monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
-    monkeypatch.setattr(clones_fit, "_find_best_alternative", lambda *_: 2 * len(clones_fit.THRESHOLDS))
+    choose_alternative(monkeypatch, "wildcard", 0.001)
     folds = assign_inner_folds(grouped, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in grouped), folds.tolist(), strict=True)))
     fitted, branch = fit(grouped, Y)
@@ -224,17 +239,19 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
 
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     """A gain of 0.1 in the mean, once with a standard error of 0.09 and once of 0.29."""
-    n, donors = len(clones_fit.THRESHOLDS), np.arange(4)
-    losses = np.full((3 * n, 4), 2.0)
-    losses[1], losses[2 * n + 3] = 1.0, [0.75, 1.0, 0.75, 1.1]
-    assert clones_fit._find_best_alternative(losses, donors) == 2 * n + 3
-    assert clones_fit._find_best_alternative(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == 2 * n + 3
-    losses[2 * n + 3] = [0.4, 1.4, 0.4, 1.4]
-    assert clones_fit._find_best_alternative(losses, donors) == 1
-    assert clones_fit._find_best_alternative(losses[: 2 * n], donors) == 1
+    alternatives, donors = ALTERNATIVES, np.arange(4)
+    exact, wildcard = alternatives.index(("exact", 1e-6)), alternatives.index(("wildcard", 3e-5))
+    losses = np.full((len(alternatives), 4), 2.0)
+    losses[exact], losses[wildcard] = 1.0, [0.75, 1.0, 0.75, 1.1]
+    assert find_best_alternative(losses, donors) == wildcard
+    assert find_best_alternative(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == wildcard
+    losses[wildcard] = [0.4, 1.4, 0.4, 1.4]
+    assert find_best_alternative(losses, donors) == exact
+    first_wildcard = min(index for index, each in enumerate(alternatives) if each.clones == "wildcard")
+    assert find_best_alternative(losses[:first_wildcard], donors) == exact
     twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
-    assert clones_fit._find_best_alternative(twins, np.repeat(donors, 9)) == 1
-    assert clones_fit._find_best_alternative(twins, np.arange(36)) == 2 * n + 3
+    assert find_best_alternative(twins, np.repeat(donors, 9)) == exact
+    assert find_best_alternative(twins, np.arange(36)) == wildcard
 
 
 @pytest.mark.slow
@@ -533,3 +550,17 @@ def test_a_container_that_lacks_the_genes_of_the_memory_but_not_of_training_has_
     strange = write_repertoires(tmp_path / "strange.h5", [[("CASSIRSSYEQYF", "V19", "J2")]])
     with pytest.raises(InputError, match="expected genes named as in training"):
         fitted.branch.score(strange[0])
+
+
+def test_overshared_clones_where_too_few_donors_carry_each(tmp_path: Path) -> None:
+    """No clone of the pool is significant, but most junctions that are shared by chance are probable."""
+    cohort, new = (write_repertoires(tmp_path / f"{seed}.h5", draw_rarely_shared(seed, Y)) for seed in (0, 1))
+    fitted, branch = fit(cohort, Y)
+    table = branch.table(["status"])
+    up = table[table["direction"] == "up"]
+    is_of_pool = up["junction_aa"].isin(POOL)
+    assert is_of_pool.mean() > 0.9
+    assert up["p_value"].max() > 0.2  # far above the loosest threshold for other clones
+    assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.9
+    assert roc_auc_score(Y, fitted.scores[:, 0]) > 0.85
+    assert roc_auc_score(Y, PublicClones().fit(cohort, Y).decision_function(new)) < 0.8
