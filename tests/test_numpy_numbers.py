@@ -62,6 +62,7 @@ def test_configurations() -> None:
     assert yaml.safe_dump(own.to_mapping()) == yaml.safe_dump(expected.to_mapping())
 
 
+@pytest.mark.slow
 def test_training_writes_the_run_that_python_numbers_give(
     trained: Run, data: RepertoireDataset, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_neighbours_have_a_test_of_their_own(cohort: RepertoireDataset) -> None:
     assert "q_permutation" not in row.index
 
 
+@pytest.mark.slow
 def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: RepertoireDataset) -> None:
     found = associate_clones(cohort, "status=ill", n_permutations=0)
     row = row_of(found.table, SIGNAL)

@@ -62,6 +62,7 @@ def test_with_adjustment_both_kinds_of_folds_have_the_auc_of_the_signal(cohort: 
         assert len(result.predictions) == 400  # all are tested
 
 
+@pytest.mark.slow
 def test_the_table_of_folds_has_the_values_that_are_left_out(tmp_path: Path) -> None:
     dataset = draw_sites(tmp_path / "cohort.h5", 80, signal=1.0, seed=1)
     for folds in (5, "leave-one-out:site"):

@@ -99,6 +99,7 @@ def of_varied(varied: RepertoireDataset) -> tuple[FittedBranch, CloneBranch]:
     return fit(varied, Y)
 
 
+@pytest.mark.slow
 def test_neighbours_count_where_donors_carry_variants(
     varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch], tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_scores_are_those_of_models_without_the_fold(
     np.testing.assert_allclose(scores, expected, atol=1e-3 * np.std(scores))
 
 
+@pytest.mark.slow
 def test_a_tilt_is_found_and_its_letter_has_the_weight(tilted: RepertoireDataset) -> None:
     fitted = fit_status(tilted)
     assert isinstance(fitted.branch, CompositionBranch)

@@ -157,6 +157,7 @@ def index_3mer(letters: str) -> int:
     return int(np.dot([AMINO_ACIDS.index(letter) for letter in letters], [400, 20, 1]))
 
 
+@pytest.mark.slow
 def test_overdispersed_kmers_are_those_that_vary_more_than_counts(two_kmers: RepertoireDataset) -> None:
     rows = frequencies_of_3mers(two_kmers)
     chosen = choose_overdispersed(rows, two_kmers.n_sequences)

@@ -199,6 +199,7 @@ def test_pictures_are_the_same_each_time(tmp_path: Path) -> None:
     assert "<dc:date>" not in svg
 
 
+@pytest.mark.slow
 @needs_matplotlib
 def test_one_fold_has_no_spread_and_no_method_no_picture(tmp_path: Path) -> None:
     assert len(draw_curves(random_predictions(folds=1), [A], tmp_path / "1")) == 5

@@ -272,6 +272,7 @@ def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path,
         benchmark(cohort, target="grade:multiclass", methods=["known-motif-binary"], options=BenchmarkOptions(folds=3))
 
 
+@pytest.mark.slow
 def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path: Path) -> None:
     preset = tmp_path / "preset.yaml"
     preset.write_text(

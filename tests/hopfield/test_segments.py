@@ -127,6 +127,7 @@ def test_large_logits_do_not_overflow() -> None:
     assert pooled.item() == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("n", [100, 40_000])
 def test_threads_are_torchs_and_stay_so(threads: int, n: int) -> None:

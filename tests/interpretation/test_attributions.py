@@ -145,6 +145,7 @@ def test_residues_and_kernels_sum_to_the_change(
     assert np.abs(found.convergence_delta).mean() < 0.2 * size
 
 
+@pytest.mark.slow
 def test_of_a_trained_network_both_sums_hold(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {position: list(range(0, 60, 10)) for position in range(1, 21, 2)})
     found = attribute(trained.model, motif_cohort, sequences)
@@ -297,6 +298,7 @@ def test_the_planted_motif_gets_most(trained: Run, motif_cohort: RepertoireDatas
     assert by_place[2:6].mean() > 2 * elsewhere.mean()
 
 
+@pytest.mark.slow
 def test_what_the_top_fraction_leaves_out_adds_nothing(
     model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:

@@ -34,6 +34,7 @@ def model(plain: TrainedModel) -> TrainedModel:
     return with_branches(plain, branch, Clones("WWHW", [1.0, 1.0]), gain=3.0)
 
 
+@pytest.mark.slow
 def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel, cohort: RepertoireDataset) -> None:
     index = SequenceIndex(np.array([1, 1, 4]), np.array([5, 0, 7]))
     frequencies = residue_frequencies(cohort)

@@ -38,6 +38,7 @@ def test_contributions_sum_to_the_output(
         np.testing.assert_allclose(scores.head_weights.sum(axis=0), 1, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
     model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:

@@ -70,6 +70,7 @@ def logged(caplog: pytest.LogCaptureFixture, call: Callable[[], pd.DataFrame]) -
     return table, [record.message for record in caplog.records if record.name == "deeprc.runs.predictor"]
 
 
+@pytest.mark.slow
 def test_test_repertoires_of_the_same_cohort_are_near(run: Run, training: RepertoireDataset) -> None:
     table = run.predict(training)
     assert table.columns.tolist()[-3:] == ["shift", "shift_reason", "resembles"]
@@ -96,6 +97,7 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     assert caution.details["names"] == [f"new.{i}" for i in range(6)]
 
 
+@pytest.mark.slow
 def test_files_of_another_run_are_told_when_a_run_is_opened(
     run: Run, training: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -48,6 +48,7 @@ def stack(cohort: RepertoireDataset) -> Stack:
     return model.fit(cohort[:24], labels(cohort)[:24])
 
 
+@pytest.mark.slow
 def test_of_two_perfect_members_the_network_counts_most(stack: Stack, cohort: RepertoireDataset) -> None:
     table = stack.member_table()
     assert table.index.tolist() == FEW

@@ -343,6 +343,7 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
     assert leave_out_clones(without.network, without.train) is without.train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [0, 10], ids=["whole repertoires", "samples"])
 @pytest.mark.parametrize(
     ("decreases", "is_kept"),

@@ -143,6 +143,7 @@ def test_counts_of_a_k_mer_with_a_gap_follow_from_those_of_longer_ones() -> None
     assert named == [None, ((0, 1, 3), 1), ((0, 1, 2, 3), 2), None, None, ((0, 1, 2), 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [0, 2, 10**6])
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_frequencies_do_not_depend_on_the_other_spacings(

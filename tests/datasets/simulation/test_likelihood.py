@@ -246,6 +246,7 @@ def test_a_container_gives_the_same_as_the_cohort_and_a_saved_model_too(tmp_path
     np.testing.assert_array_equal(loaded.predict_proba(virtual), model.predict_proba(on_disk))
 
 
+@pytest.mark.slow
 def test_a_dataset_with_other_parts_has_other_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repertoires of the test part have another number of clones, so their ratios are others."""
     monkeypatch.setattr(likelihood, "_N_DRAWN", 1 << 12)  # frequencies of the background need not be exact here

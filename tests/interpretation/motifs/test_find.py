@@ -233,6 +233,7 @@ def test_carriers_by_the_kind_of_target(tmp_path: Path, task: Task, classes: lis
     assert motif.carriers["n_repertoires"].tolist() == numbers
 
 
+@pytest.mark.slow
 def test_the_order_of_the_rows_does_not_matter(found_in: Callable[..., list[AttendedMotif]], tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(N), 2))  # and each of them twice

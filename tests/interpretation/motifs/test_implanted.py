@@ -18,6 +18,7 @@ def motifs(trained: Run, motif_cohort: RepertoireDataset) -> list[AttendedMotif]
     return find_motifs(trained.model, motif_cohort, attributions, background=5000)
 
 
+@pytest.mark.slow
 def test_the_first_motif_is_the_implanted_one(motifs: list[AttendedMotif]) -> None:
     first = motifs[0]
     assert first.pattern == "WWHW"
