@@ -157,7 +157,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *shift.find_cautions(),
         *find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor)),
     ]
-    variation = compute_variance_shares(output_parts, performance.rows(performance.held_out), predictor.model.tasks)
+    variation = compute_variance_shares(output_parts, performance.is_held_out, predictor.model.tasks)
     return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 
@@ -165,7 +165,7 @@ def _measure_stratified_aucs(
     predictor: Predictor, dataset: RepertoireDataset, performance: Performance
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
-    rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
+    rows, metadata = np.flatnonzero(performance.is_held_out), dataset.metadata
     contrast_of = {contrast.target: contrast for contrast in performance.contrasts}
     stratified_aucs = {}
     for task in predictor.model.tasks:

@@ -229,7 +229,7 @@ def compare_controls(
 def _combine_classes(performance: Performance, target: AllClasses, by_class: Sequence[Controls]) -> Controls:
     """Return the controls for all classes together; a control has one score per class, from its model of this class."""
     contrasts = [result.contrast for result in by_class if isinstance(result.contrast, Contrast)]
-    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
+    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.is_held_out)
     present = [i for i, contrast in enumerate(contrasts) if contrast.label[tested].any()]
     names = [name for name in NAMES if any(name in result.predictions for result in by_class)]
     if len(present) < 2 or not names:
@@ -275,7 +275,7 @@ def _fit_controls(
 ) -> Controls:
     """Fit the controls for a contrast, or a numeric target, on the split of the run."""
     is_known = ~np.isnan(contrast.label)
-    training, tested = (np.flatnonzero(is_known & performance.rows(part)) for part in ("train", performance.held_out))
+    training, tested = (np.flatnonzero(is_known & performance.is_in(part)) for part in ("train", performance.held_out))
     problem = _find_problem(contrast, training, tested, performance)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))

@@ -98,15 +98,15 @@ class Contrast(_PredictedQuantity):
     donors: NDArray[np.int64] | None = None
     about: str = ""
 
-    def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
-        """Return the AUC among the repertoires `rows`, (B,); None if they have only one class."""
-        rows = rows & ~np.isnan(self.label)
-        label = self.label[rows].astype(np.int64)
+    def measure_auc(self, selected: NDArray[np.bool_]) -> Auc | None:
+        """Return the AUC among the selected repertoires, (B,); None if they have only one class."""
+        selected = selected & ~np.isnan(self.label)
+        label = self.label[selected].astype(np.int64)
         n_positive, n_negative = int(label.sum()), int((1 - label).sum())
         if not (n_positive and n_negative):
             return None
-        donors = None if self.donors is None else [self.donors[rows]]
-        auc = compute_fold_aucs_interval([label], [self.score[rows]], donors)
+        donors = None if self.donors is None else [self.donors[selected]]
+        auc = compute_fold_aucs_interval([label], [self.score[selected]], donors)
         return Auc(auc.aucs.item(), auc.low, auc.high, n_positive, n_negative)
 
 
@@ -137,11 +137,11 @@ class NumericTarget(_PredictedQuantity):
     donors: NDArray[np.int64] | None = None
     about: str = ""
 
-    def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
-        """Return r2 among the repertoires `rows`, (B,); None if they have fewer than two different values."""
-        rows = rows & ~np.isnan(self.label)
-        label, predicted = self.label[rows], self.predicted[rows]
-        donors = None if self.donors is None else self.donors[rows]
+    def measure_r2(self, selected: NDArray[np.bool_]) -> R2 | None:
+        """Return r2 among the selected repertoires, (B,); None if they have fewer than two different values."""
+        selected = selected & ~np.isnan(self.label)
+        label, predicted = self.label[selected], self.predicted[selected]
+        donors = None if self.donors is None else self.donors[selected]
         value = compute_r2(label, predicted)
         return None if np.isnan(value) else R2(value, compute_r2_interval(label, predicted, donors), len(label))
 
@@ -202,20 +202,24 @@ class Performance:
         for target in dict.fromkeys(contrast.target for contrast in self.contrasts):
             yield target, [contrast for contrast in self.contrasts if contrast.target == target]
 
-    def rows(self, part: str | None) -> NDArray[np.bool_]:
+    def is_in(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
         return np.asarray(self.parts == part)
 
-    def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return, by class, which repertoires of `held_out` are of it, (B,); a numeric target has one class, ""."""
-        rows = self.rows(self.held_out)
+    @property
+    def is_held_out(self) -> NDArray[np.bool_]:
+        """Whether each repertoire is in the part `held_out`, (B,)."""
+        return self.is_in(self.held_out)
+
+    def select_classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
+        """Return, by class, which held-out repertoires are of it, (B,); a numeric target has one class, ""."""
         for numeric in self.numeric_targets:
             if numeric.target == target:
-                return {"": ~np.isnan(numeric.label) & rows}
+                return {"": ~np.isnan(numeric.label) & self.is_held_out}
         contrasts = [contrast for contrast in self.contrasts if contrast.target == target]
-        by_class = {contrast.positive: (contrast.label == 1) & rows for contrast in contrasts}
+        by_class = {contrast.positive: (contrast.label == 1) & self.is_held_out for contrast in contrasts}
         if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
-            by_class[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+            by_class[contrasts[0].negative] = (contrasts[0].label == 0) & self.is_held_out
         return by_class
 
     def has_few_donors(self, target: str) -> bool:
@@ -223,7 +227,10 @@ class Performance:
         if self.donors is None:
             return False
         kind = "regression" if any(numeric.target == target for numeric in self.numeric_targets) else "binary"
-        sizes = ((int(rows.sum()), len(np.unique(self.donors[rows]))) for rows in self.classes(target).values())
+        sizes = [
+            (int(is_of_class.sum()), len(np.unique(self.donors[is_of_class])))
+            for is_of_class in self.select_classes(target).values()
+        ]
         return any(are_few_donors(kind, *size) for size in sizes)
 
 

@@ -59,9 +59,8 @@ def find_run_cautions(
 
 def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
-    rows = performance.rows(performance.held_out)
     for target, contrasts in performance.iterate_targets():
-        aucs = [(contrast, contrast.auc(rows)) for contrast in contrasts]
+        aucs = [(contrast, contrast.measure_auc(performance.is_held_out)) for contrast in contrasts]
         yield target, [(contrast, auc) for contrast, auc in aucs if auc is not None]
 
 
@@ -75,11 +74,11 @@ def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
     for target, contrasts in performance.iterate_targets():
-        without = [contrast for contrast in contrasts if contrast.auc(performance.rows(performance.held_out)) is None]
+        without = [contrast for contrast in contrasts if contrast.measure_auc(performance.is_held_out) is None]
         if not without:
             continue
         part, names = PART_NAMES[performance.held_out], [contrast.positive for contrast in without]
-        if np.isnan(contrasts[0].label[performance.rows(performance.held_out)]).all():
+        if np.isnan(contrasts[0].label[performance.is_held_out]).all():
             text = f"No {part} repertoire has a label of {target}, so it is not known how good the network is."
         elif len(contrasts) == 1 or len(without) == len(contrasts):
             of_target = contrasts[0].for_target if len(contrasts) == 1 else f" of {target}"
@@ -94,7 +93,7 @@ def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
             )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is None or r2.interval is None:
             part = PART_NAMES[performance.held_out]
             text = (
@@ -125,7 +124,7 @@ def _find_chance_cautions(performance: Performance) -> Iterator[Caution]:
             by_class = {contrast.positive: [auc.value, auc.low, auc.high] for contrast, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is not None and (r2.value <= 0 or (r2.interval is not None and r2.interval[0] <= 0)):
             low, high = r2.interval or (np.nan, np.nan)
             limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if r2.interval else ""
@@ -156,8 +155,8 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
 def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     """Return warnings about donors in several parts of the split, and about held-out parts with few donors."""
     labelled = ~np.isnan(performance.labels).all(axis=1)
-    rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
-    cautions = find_divided_donor_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
+    split = Split(**{part: np.flatnonzero(performance.is_in(part) & labelled) for part in PARTS})
+    cautions = find_divided_donor_cautions(metadata, index_split_parts(split, len(metadata)), apart="parts")
     if (
         performance.donors is None
         or performance.held_out is None
@@ -167,7 +166,7 @@ def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
         prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
-        classes = performance.classes(target)
+        classes = performance.select_classes(target)
         cautions += find_donor_cautions(
             performance.donors, str(performance.donor_column), classes, kind=kind, where=prefix
         )
@@ -251,7 +250,7 @@ def _find_few_repertoires_cautions(performance: Performance) -> Iterator[Caution
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is not None and are_few_repertoires("regression", r2.n):
             text = f"Only {format_count(r2.n, f'{part} repertoire')}{numeric.for_target}"
             if r2.interval is not None:
@@ -264,10 +263,10 @@ def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
     )
+    is_training, is_validation = performance.is_in("train"), performance.is_in("validation")
     for target, contrasts in performance.iterate_targets():
         pairs = [
-            (contrast, contrast.auc(performance.rows("train")), contrast.auc(performance.rows("validation")))
-            for contrast in contrasts
+            (contrast, contrast.measure_auc(is_training), contrast.measure_auc(is_validation)) for contrast in contrasts
         ]
         learned = {
             contrast.positive: (training.value, validation.value)
@@ -293,7 +292,7 @@ def _is_overfitted(training: float, validation: float, low: float, chance: float
 def _find_overfitted_number_cautions(
     numeric: NumericTarget, performance: Performance, explanation: str
 ) -> Iterator[Caution]:
-    training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
+    training, validation = (numeric.measure_r2(performance.is_in(part)) for part in ("train", "validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_overfitted(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
@@ -322,7 +321,7 @@ def find_strata_cautions(
         Metadata columns for which the training was adjusted.
     """
     for contrast in performance.contrasts:
-        auc = contrast.auc(performance.rows(performance.held_out))
+        auc = contrast.measure_auc(performance.is_held_out)
         if auc is None:
             continue
         for stratified in stratified_aucs.get(contrast.target, ()):

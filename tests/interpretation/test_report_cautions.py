@@ -191,7 +191,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     together = found.controls[0]
     assert together.measures["network"] == 0.5
     label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
-    tested = np.flatnonzero(found.performance.rows("test"))
+    tested = np.flatnonzero(found.performance.is_in("test"))
     scores = np.stack([each.predictions["v-genes"] for each in found.controls[1:]], axis=1)
     assert together.measures["v-genes"] == pytest.approx(compute_macro_auc(label[tested], scores))
     assert "control-not-worse" not in names  # the network is not better than chance, which has its own warning
@@ -356,7 +356,7 @@ def _number_performance(n: int, error: float, *, seed: int = 0) -> Performance:
 
 def test_a_number_on_few_repertoires_is_warned_of() -> None:
     performance = _number_performance(9, 7.0, seed=3)
-    found = performance.numeric_targets[0].r2(performance.rows("test"))
+    found = performance.numeric_targets[0].measure_r2(performance.is_in("test"))
     assert found is not None
     assert found.interval is not None
     low, high = found.interval

@@ -81,7 +81,7 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
     for part, metrics in _list_parts(performance, task):
         cells = [make_text_cell(_name_part(part)), make_number_cell(metrics["n"], ",d")]
         for contrast in contrasts:
-            auc = contrast.auc(performance.rows(part))
+            auc = contrast.measure_auc(performance.is_in(part))
             cells.append(make_number_cell(auc and auc.value))
             known = auc if part in HELD_OUT else None
             cells.append(make_interval_cell((known.low, known.high) if known else None))

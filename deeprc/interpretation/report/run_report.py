@@ -218,7 +218,7 @@ def _compute_results(
     checks = load_or_run_checks(predictor, dataset, performance)
     groups = list_flagged_groups(checks)
     carriers = find_sequence_carriers(dataset, survey.top, groups, checks.donor_column)
-    is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
+    is_held_out = None if performance.held_out is None else performance.is_held_out
     add_q_values(survey, predictor, dataset, parts)
     survey, organisms = annotate_survey(survey, known, dataset)
     antigens = make_antigen_sections(survey, organisms, index_classes(model.tasks))

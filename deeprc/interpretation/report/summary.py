@@ -31,7 +31,7 @@ def summarise_report(
     """Return the summary of a report as pairs of a term and sentences; `branch_features` are those of the model."""
     lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
-    n = {name: int(performance.rows(part).sum()) for part, name in PART_NAMES.items()}
+    n = {name: int(performance.is_in(part).sum()) for part, name in PART_NAMES.items()}
     sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
     name = Path(dataset.container.path).name
     lines.append(
@@ -82,10 +82,10 @@ def _format_question(task: Task) -> str:
 
 def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     """Return a sentence about the AUC on the held-out repertoires, and whether it shows more than chance."""
-    auc = contrast.auc(performance.rows(performance.held_out))
+    auc = contrast.measure_auc(performance.is_held_out)
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
-    n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
+    n = int((performance.is_held_out & ~np.isnan(contrast.label)).sum())
     part = PART_NAMES[performance.held_out or ""]
     few = performance.has_few_donors(contrast.target)
     verdict = "is not shown to distinguish" if auc.low <= 0.5 or few else "distinguishes"
@@ -103,7 +103,7 @@ def _describe_seen(performance: Performance) -> str:
 
 def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     """Return a sentence about r² on the held-out repertoires, and whether it shows more than chance."""
-    r2 = numeric.r2(performance.rows(performance.held_out))
+    r2 = numeric.measure_r2(performance.is_held_out)
     if r2 is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
     part = PART_NAMES[performance.held_out or ""]
