@@ -29,8 +29,9 @@ from deeprc.runs.model_cautions import (
 )
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
+from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
+from deeprc.runs.strata_cautions import find_strata_cautions
 from deeprc.runs.variation import VarianceShares, compute_variance_shares
 
 __all__ = ["Assessment", "assess_outputs", "assess_predictor"]

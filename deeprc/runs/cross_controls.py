@@ -19,14 +19,12 @@ from deeprc.evaluation.sheet_control import find_target_like_cautions, select_co
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.outputs import get_output_slices
 from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
+from deeprc.runs.cross_cautions import find_cross_validated_chance_cautions
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, NumericTarget
-from deeprc.runs.run_cautions import (
-    find_control_cautions,
-    find_cross_validated_chance_cautions,
-    find_cross_validated_strata_cautions,
-)
+from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.strata_cautions import find_cross_validated_strata_cautions
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_stratified_aucs"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,13 +17,7 @@ from deeprc.runs.controls import NAMES, Controls
 from deeprc.runs.performance import PART_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
-__all__ = [
-    "find_control_cautions",
-    "find_cross_validated_chance_cautions",
-    "find_cross_validated_strata_cautions",
-    "find_run_cautions",
-    "find_strata_cautions",
-]
+__all__ = ["find_control_cautions", "find_run_cautions"]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
@@ -49,6 +42,8 @@ def find_run_cautions(
     """
     return [
         *_find_no_held_out_cautions(performance),
+        *_find_undefined_auc_cautions(performance),
+        *_find_no_interval_cautions(performance),
         *_find_chance_cautions(performance),
         *_find_shared_donor_cautions(metadata, performance),
         *find_control_cautions(controls, stratified_aucs or {}),
@@ -65,22 +60,27 @@ def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tupl
 
 
 def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
-    """Yield a warning if no held-out repertoires can say how good the network is."""
+    """Yield a warning if no repertoire is held out, so that nothing shows how good the network is."""
     if performance.held_out is None:
         text = (
             "All labelled repertoires of this cohort were used to train or to choose the network, so nothing here "
             "shows how good it is. Its sequences and motifs may be specific to these repertoires."
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
+
+
+def _find_undefined_auc_cautions(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target of which some class has no AUC on the held-out repertoires."""
+    if performance.held_out is None:
         return
+    part = PART_NAMES[performance.held_out]
     for target, contrasts in performance.iterate_targets():
-        without = [contrast for contrast in contrasts if contrast.measure_auc(performance.is_held_out) is None]
-        if not without:
+        names = [contrast.positive for contrast in contrasts if contrast.measure_auc(performance.is_held_out) is None]
+        if not names:
             continue
-        part, names = PART_NAMES[performance.held_out], [contrast.positive for contrast in without]
         if np.isnan(contrasts[0].label[performance.is_held_out]).all():
             text = f"No {part} repertoire has a label of {target}, so it is not known how good the network is."
-        elif len(contrasts) == 1 or len(without) == len(contrasts):
+        elif len(names) == len(contrasts):
             of_target = contrasts[0].for_target if len(contrasts) == 1 else f" of {target}"
             text = (
                 f"The {part} repertoires have only one class{of_target}, so there is no AUC, and it is not known how "
@@ -92,13 +92,18 @@ def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
                 f"{_name_these_classes(names)}."
             )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
+
+
+def _find_no_interval_cautions(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each numeric target whose r2 on the held-out repertoires has no interval."""
+    if performance.held_out is None:
+        return
     for numeric in performance.numeric_targets:
         r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is None or r2.interval is None:
-            part = PART_NAMES[performance.held_out]
             text = (
-                f"The {part} repertoires are too few, or too alike in {numeric.target}, for an "
-                "interval of r². So it is not known how good the network is."
+                f"The {PART_NAMES[performance.held_out]} repertoires are too few, or too alike in {numeric.target}, "
+                "for an interval of r². So it is not known how good the network is."
             )
             yield Caution("warning", text, "performance", "no-interval", {"target": numeric.target})
 
@@ -304,77 +309,3 @@ def _find_overfitted_number_cautions(
 
 def _name_these_classes(names: Sequence[str]) -> str:
     return "this class" if len(names) == 1 else "these classes"
-
-
-def find_strata_cautions(
-    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]], performance: Performance, adjust_for: Sequence[str]
-) -> Iterator[Caution]:
-    """Yield a warning for each column within whose values the AUC is not better than chance.
-
-    Parameters
-    ----------
-    stratified_aucs
-        AUCs within the values of columns, by target.
-    performance
-        Performance of the run.
-    adjust_for
-        Metadata columns for which the training was adjusted.
-    """
-    for contrast in performance.contrasts:
-        auc = contrast.measure_auc(performance.is_held_out)
-        if auc is None:
-            continue
-        for stratified in stratified_aucs.get(contrast.target, ()):
-            if stratified.explains(auc.value, auc.low):
-                auc_text = _describe_lower_auc(stratified, contrast.for_target, auc.value)
-                text = f"Among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
-                yield Caution("warning", text, "controls", "auc-within", stratified.to_dict())
-
-
-def _describe_lower_auc(stratified: StratifiedAuc, of_target: str, auc: float) -> str:
-    """Return how much lower the AUC within the values of a column is, to put after "among"."""
-    return (
-        f"repertoires with the same {stratified.column!r}, the AUC{of_target} is {stratified.auc:.3f} "
-        f"({stratified.low:.3f} to {stratified.high:.3f}), but {auc:.3f} over all repertoires."
-    )
-
-
-def _describe_learned_column(column: str, adjust_for: Sequence[str]) -> str:
-    """Return sentences that say what a network may have learned instead of the target, and what to do."""
-    if column in adjust_for:
-        return f"The network may have learned {column!r} instead of the target, although training was adjusted for it."
-    return f"The network may have learned {column!r} instead of the target. Train with `adjust_for={column}`."
-
-
-def find_cross_validated_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
-    """Yield a warning for each target whose cross-validated AUC, or r2, is not shown to be better than chance."""
-    for target, values in metrics.items():
-        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
-        value, limits = values.get(measure), values.get(f"{measure}_ci")
-        if value is None or (limits[0] if limits else value) > chance:
-            continue
-        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
-        text = (
-            f"{target} is not predicted significantly better than by chance ({chance:g}): the {heading} is {value:.3f}"
-            f"{interval}. Do not interpret the sequences and motifs of these networks."
-        )
-        details = {"target": target, measure: value, "interval": list(limits or ())}
-        yield Caution("warning", text, "performance", "chance", details)
-
-
-def find_cross_validated_strata_cautions(
-    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]],
-    metrics: Mapping[str, Mapping[str, Any]],
-    adjust_for: Sequence[str],
-) -> list[Caution]:
-    """Return a warning for each column within whose values the cross-validated AUC is not better than chance."""
-    cautions = []
-    for target, aucs in stratified_aucs.items():
-        auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
-        for stratified in aucs:
-            if auc is not None and limits is not None and stratified.explains(auc, limits[0]):
-                auc_text = _describe_lower_auc(stratified, "", auc)
-                text = f"{target}: among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
-                details = {"target": target, **stratified.to_dict()}
-                cautions.append(Caution("warning", text, "controls", "auc-within", details))
-    return cautions

@@ -25,7 +25,8 @@ from deeprc.runs.controls import compare_controls
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
 from deeprc.runs.performance import AllClasses, Contrast, NumericTarget, Performance, measure_performance
 from deeprc.runs.run import Run
-from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
+from deeprc.runs.run_cautions import find_run_cautions
+from deeprc.runs.strata_cautions import find_strata_cautions
 from deeprc.tasks import Task, parse_tasks
 
 

@@ -22,14 +22,12 @@ from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.evaluation.stored_tables import read_fold_metrics
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc
 from deeprc.interpretation.report import write_any_report
+from deeprc.runs.cross_cautions import find_cross_validated_chance_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.run_cautions import (
-    find_control_cautions,
-    find_cross_validated_chance_cautions,
-    find_cross_validated_strata_cautions,
-)
+from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.strata_cautions import find_cross_validated_strata_cautions
 from tests.toys.site_cohorts import draw_sites
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
