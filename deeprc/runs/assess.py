@@ -20,7 +20,8 @@ from deeprc.evaluation.sheet_control import find_target_like_cautions, select_co
 from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.nn.contributions import OutputParts
-from deeprc.runs.controls import Controls, compare_controls
+from deeprc.runs.control_comparison import ControlComparison
+from deeprc.runs.controls import compare_controls
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.model_cautions import (
     find_doubtful_branch_cautions,
@@ -54,7 +55,7 @@ class Assessment:
     """
 
     performance: Performance
-    controls: Sequence[Controls]
+    controls: Sequence[ControlComparison]
     cautions: Sequence[Caution]
     variation: Sequence[VarianceShares] = ()
     stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
@@ -73,10 +74,10 @@ class Assessment:
             }
         )
         held_out = metrics.get(self.performance.held_out or "", {})
-        for contrast_controls in self.controls:
-            values = held_out.get(contrast_controls.contrast.target)
+        for comparison in self.controls:
+            values = held_out.get(comparison.quantity.target)
             if values is not None:
-                values["controls"] = [*values.get("controls", []), *contrast_controls.to_list()]
+                values["controls"] = [*values.get("controls", []), *comparison.to_list()]
         for target, aucs in self.stratified_aucs.items():
             held_out[target]["within"] = [stratified.to_dict() for stratified in aucs]
         for variation in self.variation:
@@ -152,7 +153,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *find_run_cautions(performance, controls, metadata=dataset.metadata, stratified_aucs=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
-        *(find_target_like_cautions(columns) if any(control.measures for control in controls) else []),
+        *(find_target_like_cautions(columns) if any(comparison.measures for comparison in controls) else []),
         *_find_check_cautions(predictor, dataset, performance),
         *_find_adjustment_cautions(predictor, performance),
         *shift.find_cautions(),

@@ -23,16 +23,16 @@ from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.outputs import activate, compute_log_odds, get_output_slices
 from deeprc.runs.predictor import Predictor, compute_metrics_by_part
 from deeprc.runs.results import make_predictions_table
-from deeprc.tasks import Task
+from deeprc.tasks import Task, TaskKind
 
 __all__ = [
     "PART_NAMES",
     "R2",
-    "AllClasses",
     "Auc",
     "Contrast",
     "NumericTarget",
     "Performance",
+    "PredictedQuantity",
     "choose_held_out_part",
     "measure_performance",
 ]
@@ -52,10 +52,26 @@ class Auc:
     n_negative: int
 
 
-class _PredictedQuantity:
-    """Something that is predicted, which texts name if the run predicts several things."""
+@dataclass(frozen=True)
+class PredictedQuantity:
+    """What is predicted: one class against all others, all classes of a target together, or a number.
 
-    about: str
+    Attributes
+    ----------
+    target
+        Name of the target.
+    kind
+        `binary` for one class against all others, `multiclass` for all classes together, or `regression`.
+    about
+        Text that says what is predicted, if a run predicts several quantities; "" if this is the only one.
+    classes
+        Names of the class and of all others together, if `kind` is `binary`.
+    """
+
+    target: str
+    kind: TaskKind
+    about: str = ""
+    classes: tuple[str, ...] = ()
 
     @property
     def for_target(self) -> str:
@@ -64,7 +80,7 @@ class _PredictedQuantity:
 
 
 @dataclass(frozen=True)
-class Contrast(_PredictedQuantity):
+class Contrast:
     """One class against all others.
 
     Attributes
@@ -84,7 +100,7 @@ class Contrast(_PredictedQuantity):
     donors
         Index of each repertoire's donor, (B,); None if every repertoire is from a different donor.
     about
-        Text that says what is separated, if a run has several contrasts; "" if this is the only one.
+        Text that says what is separated, see `PredictedQuantity`.
     """
 
     target: str
@@ -97,6 +113,16 @@ class Contrast(_PredictedQuantity):
     probability: NDArray[np.float64]
     donors: NDArray[np.int64] | None = None
     about: str = ""
+
+    @property
+    def quantity(self) -> PredictedQuantity:
+        """What is predicted, without labels and predictions."""
+        return PredictedQuantity(self.target, "binary", self.about, (self.positive, self.negative))
+
+    @property
+    def for_target(self) -> str:
+        """Text to put after a noun, see `PredictedQuantity.for_target`."""
+        return self.quantity.for_target
 
     def measure_auc(self, selected: NDArray[np.bool_]) -> Auc | None:
         """Return the AUC among the selected repertoires, (B,); None if they have only one class."""
@@ -111,14 +137,6 @@ class Contrast(_PredictedQuantity):
 
 
 @dataclass(frozen=True)
-class AllClasses(_PredictedQuantity):
-    """All classes together of a target that has several; for `about`, see `Contrast`."""
-
-    target: str
-    about: str = ""
-
-
-@dataclass(frozen=True)
 class R2:
     """An r2 with its 95% interval (None if there are too few repertoires) and the number of repertoires."""
 
@@ -128,7 +146,7 @@ class R2:
 
 
 @dataclass(frozen=True)
-class NumericTarget(_PredictedQuantity):
+class NumericTarget:
     """A numeric target: its labels, (B,), NaN if not known, and its predictions, (B,); for the rest see `Contrast`."""
 
     target: str
@@ -136,6 +154,16 @@ class NumericTarget(_PredictedQuantity):
     predicted: NDArray[np.float64]
     donors: NDArray[np.int64] | None = None
     about: str = ""
+
+    @property
+    def quantity(self) -> PredictedQuantity:
+        """What is predicted, without labels and predictions."""
+        return PredictedQuantity(self.target, "regression", self.about)
+
+    @property
+    def for_target(self) -> str:
+        """Text to put after a noun, see `PredictedQuantity.for_target`."""
+        return self.quantity.for_target
 
     def measure_r2(self, selected: NDArray[np.bool_]) -> R2 | None:
         """Return r2 among the selected repertoires, (B,); None if they have fewer than two different values."""

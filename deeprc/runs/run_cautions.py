@@ -13,7 +13,7 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_
 from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.evaluation.splits import PARTS, Split
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.runs.controls import NAMES, Controls
+from deeprc.runs.control_comparison import NAMES, ControlComparison
 from deeprc.runs.performance import PART_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
@@ -24,7 +24,7 @@ _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation tha
 
 def find_run_cautions(
     performance: Performance,
-    controls: Sequence[Controls],
+    controls: Sequence[ControlComparison],
     *,
     metadata: pd.DataFrame,
     stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] | None = None,
@@ -185,7 +185,7 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
 
 
 def find_control_cautions(
-    controls: Sequence[Controls], stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]
+    controls: Sequence[ControlComparison], stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]
 ) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if no control was compared.
 
@@ -196,23 +196,23 @@ def find_control_cautions(
     (`stratified_aucs`, by target), the warning also says so: then none of these columns alone explains what it has
     learned.
     """
-    for contrast_controls in controls:
-        if contrast_controls.is_of_class:
+    for comparison in controls:
+        if comparison.is_of_class:
             continue
-        for entry in contrast_controls.to_list():
+        for entry in comparison.to_list():
             name, is_better = entry["control"], entry["relation"] == "better"
-            is_control_above_chance = contrast_controls.is_above_chance(name)
-            may_warn = contrast_controls.is_above_chance("network") or (is_better and is_control_above_chance)
+            is_control_above_chance = comparison.is_above_chance(name)
+            may_warn = comparison.is_above_chance("network") or (is_better and is_control_above_chance)
             if entry["relation"] != "worse" and may_warn:
-                text = contrast_controls.sentence(name)
+                text = comparison.describe(name)
                 if name == "sheet" and is_control_above_chance:
                     text += _describe_auc_within(
-                        stratified_aucs.get(contrast_controls.contrast.target, []), contrast_controls.columns
+                        stratified_aucs.get(comparison.quantity.target, []), comparison.columns
                     )
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
-        if contrast_controls.comparison.empty:
+        if comparison.table.empty:
             names = ", ".join(NAMES.values())
-            text = f"Control methods ({names}) were not compared with the network. {contrast_controls.reasons[0]}"
+            text = f"Control methods ({names}) were not compared with the network. {comparison.reasons[0]}"
             yield Caution("note", text, "controls", "no-control")
 
 

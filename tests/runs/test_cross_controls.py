@@ -127,12 +127,12 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
 def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> None:
     """A batch may tell the classes as well as the network does, and the network may tell them within each batch."""
     found: Any = SimpleNamespace(
-        contrast=SimpleNamespace(target="status"),
+        quantity=SimpleNamespace(target="status"),
         columns=["batch"],
-        comparison=pd.DataFrame({"method": ["sheet"]}),
+        table=pd.DataFrame({"method": ["sheet"]}),
         is_of_class=False,
         is_above_chance=lambda name: True,
-        sentence=lambda name: f"Sentence about {name}.",
+        describe=lambda name: f"Sentence about {name}.",
         to_list=lambda: [{"control": name, "relation": "equal"} for name in ("size", "sheet")],
     )
     batch, sex = StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)

@@ -59,7 +59,7 @@ from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
-from deeprc.runs.controls import Controls
+from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
@@ -341,8 +341,8 @@ def _make_attention_section(tasks: Sequence[Task], performance: Performance, sur
     return figures
 
 
-def _make_control_table(controls: Controls, table_index: int) -> Table | None:
-    return None if controls.comparison.empty else make_control_table(controls, table_index)
+def _make_control_table(comparison: ControlComparison, table_index: int) -> Table | None:
+    return None if comparison.table.empty else make_control_table(comparison, table_index)
 
 
 def _select_witness_repertoires(

@@ -12,7 +12,7 @@ from deeprc.evaluation.splits import NEW
 from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.runs.assess import Assessment
-from deeprc.runs.controls import NAMES, Controls
+from deeprc.runs.control_comparison import NAMES, ControlComparison
 from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -46,8 +46,11 @@ def summarise_report(
     lines += [
         (f"Answer{numeric.for_target}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets
     ]
-    shown = [control for control in assessment.controls if not (control.comparison.empty or control.is_of_class)]
-    lines += [(f"Control methods{controls.contrast.for_target}", _describe_controls(controls)) for controls in shown]
+    lines += [
+        (f"Control methods{comparison.quantity.for_target}", _describe_controls(comparison))
+        for comparison in assessment.controls
+        if not (comparison.table.empty or comparison.is_of_class)
+    ]
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
@@ -121,13 +124,13 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     )
 
 
-def _describe_controls(controls: Controls) -> str:
-    measure = controls.scoring.heading
-    control_texts = [f"{NAMES[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
+def _describe_controls(comparison: ControlComparison) -> str:
+    measure = comparison.scoring.heading
+    control_texts = [f"{NAMES[name]} {value:.3f}" for name, value in comparison.measures.items() if name != "network"]
     if not control_texts:
         return "No control method could be fitted."
-    if controls.not_worse:
-        not_better = " or ".join(NAMES[name] for name in controls.not_worse)
+    if comparison.not_worse:
+        not_better = " or ".join(NAMES[name] for name in comparison.not_worse)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better than all of them"
