@@ -94,7 +94,7 @@ def find_shortcuts(
     Parameters
     ----------
     tasks, labels
-        The targets, and their labels (B, targets) from `deeprc.tasks.encode_labels`.
+        The targets, and their labels (B, targets) from `deeprc.task_labels.encode_labels`.
     donors
         The donor of each repertoire, (B,); None where it is not known.
     features

@@ -27,7 +27,8 @@ from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import PredictedQuantity
 from deeprc.runs.run_cautions import find_control_cautions
 from deeprc.runs.strata_cautions import find_cross_validated_strata_cautions
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_stratified_aucs"]
 
