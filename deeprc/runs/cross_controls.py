@@ -173,6 +173,6 @@ def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDA
 
     `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """
-    tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
+    tested, *training_sets = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.training_sets))
     predictions = fold.outputs if task.kind == "regression" else fold.log_odds()
-    return ControlFold(fold.fold, tested, learned, predictions[~np.isnan(label[fold.rows]), output])
+    return ControlFold(fold.fold, tested, training_sets, predictions[~np.isnan(label[fold.rows]), output])

@@ -146,9 +146,7 @@ def write_report(
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
         read = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
     files = list(map(str, databases))
-    with log_once(
-        "deeprc.task_labels"
-    ):  # each section reads the labels anew, which may be others than those of training
+    with log_once("deeprc.task_labels"):  # each section reads the labels anew; they may differ from those of training
         results = _compute_results(predictor, dataset, top, known, read)
         made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
         write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
