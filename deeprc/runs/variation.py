@@ -65,6 +65,6 @@ def compute_variance_shares(
         centred = outputs[:, t] - outputs[:, t].mean() if len(outputs) else outputs[:, t]
         variance = float(centred @ centred)
         if variance > 0:
-            shares = {source: float(centred @ part[selected, t]) / variance for source, part in parts.by_branch.items()}
+            shares = {source: float(centred @ part[selected, t]) / variance for source, part in parts.by_source.items()}
             variations.append(VarianceShares(target, name, shares))
     return variations
