@@ -32,6 +32,7 @@ from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
+from deeprc.runs.shift_cautions import find_shift_cautions
 from deeprc.runs.strata_cautions import find_strata_cautions
 from deeprc.runs.variation import VarianceShares, compute_variance_shares
 
@@ -156,7 +157,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *(find_target_like_cautions(columns) if any(comparison.measures for comparison in controls) else []),
         *_find_check_cautions(predictor, dataset, performance),
         *_find_adjustment_cautions(predictor, performance),
-        *shift.find_cautions(),
+        *find_shift_cautions(shift),
         *find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor)),
     ]
     variation = compute_variance_shares(output_parts, performance.is_held_out, predictor.model.tasks)
