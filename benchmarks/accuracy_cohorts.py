@@ -27,7 +27,8 @@ from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import Split, SplitOptions, make_split
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, parse_tasks
 
 __all__ = ["N_FOLDS", "Cohorts", "Source", "make_file_name"]
 

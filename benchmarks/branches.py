@@ -35,7 +35,8 @@ from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.nn.branches import Branch
-from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import parse_tasks
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""Functions that write files so that nobody ever sees a half-written one, and an existing one is not lost.
+"""Checks of paths before they are read or written, and writing of files so that nobody ever sees a half-written one.
 
 A file is written into a hidden folder beside its final path, and renamed when it is complete. It never replaces a file
 of another kind. A process that is killed leaves its hidden folder; the next process that writes to the same path

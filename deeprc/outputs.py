@@ -56,7 +56,7 @@ def compute_task_losses(
     outputs
         Outputs before the activation, (B, T).
     labels
-        Labels from `deeprc.tasks.encode_labels`, (B, number of tasks); NaN where the label is missing.
+        Labels from `deeprc.task_labels.encode_labels`, (B, number of tasks); NaN where the label is missing.
     tasks
         Tasks in the order of the outputs and of the labels.
     n_known

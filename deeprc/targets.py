@@ -26,7 +26,7 @@ from deeprc.errors import InputError, quote, suggest_nearest
 
 __all__ = [
     "Comparison",
-    "Target",
+    "ParsedTarget",
     "TaskKind",
     "UnknownColumnError",
     "format_class_counts",
@@ -34,7 +34,7 @@ __all__ = [
     "format_threshold",
     "name_classes",
     "name_target",
-    "read_target",
+    "parse_target",
 ]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
@@ -57,8 +57,8 @@ class UnknownColumnError(InputError):
 
 
 @dataclass(frozen=True)
-class Target:
-    """A target in terms of the columns and classes of the metadata.
+class ParsedTarget:
+    """What the text of a target says, in columns and classes of the metadata; `deeprc.tasks.Task` is made from it.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Target:
     threshold: float = 0.0
 
 
-def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
+def parse_target(text: str, metadata: pd.DataFrame, *, source: str) -> ParsedTarget:
     """Return the target that a text names in a cohort's metadata.
 
     Raises
@@ -96,12 +96,12 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     InputError
         If the text does not fit its column; the message is of the same form.
     """
-    reader = _TargetParser(text, metadata)
-    for body, kind, weight in reader.iterate_endings():
-        target = reader.parse_body(body)
+    parser = _TargetParser(text, metadata)
+    for body, kind, weight in parser.iterate_endings():
+        target = parser.parse_body(body)
         if target is not None:
             return replace(target, kind=kind, weight=_parse_weight(weight, text))
-    raise _ProblemFinder(reader).make_error(source)
+    raise _ProblemFinder(parser).make_error(source)
 
 
 def format_labels(values: pd.Series[Any]) -> list[str | None]:
@@ -168,19 +168,19 @@ class _TargetParser:
             if match is not None:
                 yield match["body"], match["kind"], weight  # type: ignore[misc]  # one of _KINDS
 
-    def parse_body(self, masked: str) -> Target | None:
+    def parse_body(self, masked: str) -> ParsedTarget | None:
         """Return the target that a text without kind and weight describes; None if it does not fit the metadata."""
         column = self.find_known(masked, self.columns)
         if column is not None:
-            return Target(column)
+            return ParsedTarget(column)
         for column, right in self.iterate_assignments(masked):
             groups = self._parse_groups(right, self.list_classes(column))
             if groups is not None:
-                return Target(column, positive=groups[0], negative=groups[1])
+                return ParsedTarget(column, positive=groups[0], negative=groups[1])
         for column, comparison, right in self.iterate_comparisons(masked):
             number = _parse_number(right)
             if number is not None:
-                return Target(column, comparison=comparison, threshold=number)
+                return ParsedTarget(column, comparison=comparison, threshold=number)
         return None
 
     def iterate_assignments(self, masked: str) -> Iterator[tuple[str, str]]:
@@ -238,9 +238,9 @@ class _TargetParser:
 class _ProblemFinder:
     """Finder of the reason why the text of a target does not fit the metadata."""
 
-    def __init__(self, reader: _TargetParser) -> None:
-        self._reader = reader
-        self._stripped = list(reader.iterate_endings())[-1][0]
+    def __init__(self, parser: _TargetParser) -> None:
+        self._parser = parser
+        self._stripped = list(parser.iterate_endings())[-1][0]
 
     def make_error(self, source: str) -> InputError:
         """Return the error that tells the most likely reason in one line."""
@@ -251,58 +251,58 @@ class _ProblemFinder:
 
     def _describe_ending(self) -> str | None:
         """Return the message if the text after an existing target is neither a kind nor a weight."""
-        text, reader = self._reader.text, self._reader
-        weighted = _WEIGHT.fullmatch(reader.masked)
-        for masked in (weighted["body"] if weighted else "", reader.masked):
+        text, parser = self._parser.text, self._parser
+        weighted = _WEIGHT.fullmatch(parser.masked)
+        for masked in (weighted["body"] if weighted else "", parser.masked):
             head, colon, kind = masked.rpartition(":")
-            if colon and reader.parse_body(head) is not None:
+            if colon and parser.parse_body(head) is not None:
                 kinds = f"expected {', '.join(_KINDS[:-1])} or {_KINDS[-1]} after ':'"
-                return f"`target={text!r}`: {kinds}, found {reader.unmask(kind)!r}{suggest_nearest(kind, _KINDS)}"
-        head, at, weight = reader.masked.rpartition("@")
+                return f"`target={text!r}`: {kinds}, found {parser.unmask(kind)!r}{suggest_nearest(kind, _KINDS)}"
+        head, at, weight = parser.masked.rpartition("@")
         with_kind = _KIND.fullmatch(head)
-        if at and reader.parse_body(with_kind["body"] if with_kind else head) is not None:
-            return f"`target={text!r}`: expected a weight of at least 0 after '@', found {reader.unmask(weight)!r}"
+        if at and parser.parse_body(with_kind["body"] if with_kind else head) is not None:
+            return f"`target={text!r}`: expected a weight of at least 0 after '@', found {parser.unmask(weight)!r}"
         return None
 
     def _describe_class(self) -> str | None:
         """Return what is wrong with the classes after a '='; None if no column stands before it."""
-        reader = self._reader
-        for column, right in reader.iterate_assignments(self._stripped):
-            known = reader.list_classes(column)
+        parser = self._parser
+        for column, right in parser.iterate_assignments(self._stripped):
+            known = parser.list_classes(column)
             unknown = next(
-                (reader.unmask(name) for name in _split_classes(right) if reader.find_known(name, known) is None), None
+                (parser.unmask(name) for name in _split_classes(right) if parser.find_known(name, known) is None), None
             )
             if unknown is None:
-                return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
+                return f"`target={parser.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
             near = suggest_nearest(unknown.strip('" '), known)
-            classes = format_class_counts(reader.metadata[column]) or "all labels are missing"
+            classes = format_class_counts(parser.metadata[column]) or "all labels are missing"
             problem = f"target {quote(column)} has no class {quote(unknown.strip())}{near}"
             return f"{problem}{'' if near else ';'} its classes: {classes}"
         return None
 
     def _describe_threshold(self) -> str | None:
         """Return what is wrong with the number after a comparison; None if no column stands before it."""
-        for column, comparison, right in self._reader.iterate_comparisons(self._stripped):
-            found = self._reader.unmask(right)
+        for column, comparison, right in self._parser.iterate_comparisons(self._stripped):
+            found = self._parser.unmask(right)
             return f"target {quote(column)}: expected a number after '{comparison}', found {quote(found)}"
         return None
 
     def _describe_column(self) -> str:
         """Return that there is no such column, with the most similar one if there is any."""
-        reader = self._reader
+        parser = self._parser
         head, _, kind = self._stripped.rpartition(":")
         near_kind = suggest_nearest(kind, _KINDS) if head else ""
         if near_kind:  # the kind is wrong, too
             self._stripped = head
-        wrong = f" {reader.unmask(kind)!r} is not a kind of target{near_kind}" if near_kind else ""
-        known = f"{wrong} Columns: {', '.join(map(str, reader.metadata.columns))}"
-        whole = reader.unmask(self._stripped.rpartition("=")[0] or self._stripped)
-        guesses = [whole, *(part for part in re.split("[=<>:@]", reader.unmask(reader.masked))[:1] if part != whole)]
+        wrong = f" {parser.unmask(kind)!r} is not a kind of target{near_kind}" if near_kind else ""
+        known = f"{wrong} Columns: {', '.join(map(str, parser.metadata.columns))}"
+        whole = parser.unmask(self._stripped.rpartition("=")[0] or self._stripped)
+        guesses = [whole, *(part for part in re.split("[=<>:@]", parser.unmask(parser.masked))[:1] if part != whole)]
         for guess in guesses:
-            near = suggest_nearest(guess.strip('" '), reader.columns)
+            near = suggest_nearest(guess.strip('" '), parser.columns)
             if near:
-                return f"no metadata column {guess!r} for `target={reader.text!r}`{near}{known}"
-        return f"no metadata column {whole!r} for `target={reader.text!r}`.{known}"
+                return f"no metadata column {guess!r} for `target={parser.text!r}`{near}{known}"
+        return f"no metadata column {whole!r} for `target={parser.text!r}`.{known}"
 
 
 def _split_classes(masked: str) -> Sequence[str]:
@@ -319,7 +319,7 @@ def _parse_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def name_target(target: Target, metadata: pd.DataFrame) -> str:
+def name_target(target: ParsedTarget, metadata: pd.DataFrame) -> str:
     """Return a text without needless quotes that means a target with a threshold or with named classes.
 
     Quotes are needed for example around a class named `a,b`, if there are also classes named `a` and `b`.
@@ -334,7 +334,7 @@ def name_target(target: Target, metadata: pd.DataFrame) -> str:
     meant = replace(target, kind=None, weight=1.0)
     for name in names[:-1]:
         with contextlib.suppress(InputError):  # it cannot be understood
-            if read_target(name, metadata, source="") == meant:
+            if parse_target(name, metadata, source="") == meant:
                 return name
     return names[-1]
 

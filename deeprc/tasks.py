@@ -1,60 +1,48 @@
-"""Tasks, which are targets with their kind and classes, and their labels from the columns of the metadata.
+"""Tasks, which are targets with their kind and classes, and how they are made from the texts of targets.
 
-Letters: B repertoires.
+`deeprc.task_labels` computes their labels.
 """
 
 from __future__ import annotations
 
-import logging
 import operator
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from deeprc.calibration import IDENTITY, Calibration, compute_mean_and_scale
+from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError, quote
 from deeprc.targets import (
     Comparison,
-    Target,
+    ParsedTarget,
     TaskKind,
     format_class_counts,
     format_labels,
     format_threshold,
-    name_classes,
     name_target,
-    read_target,
+    parse_target,
 )
 
-__all__ = [
-    "LARGEST_NUMBER",
-    "Task",
-    "TaskKind",
-    "describe_classes",
-    "encode_labels",
-    "parse_tasks",
-    "set_label_scale",
-]
+__all__ = ["COMPARE", "LARGEST_NUMBER", "Task", "TaskKind", "parse_tasks"]
 
 LARGEST_NUMBER = 1e30
 """Largest number that can be predicted, and largest mean, scale and weight of a target."""
 
-_logger = logging.getLogger(__name__)
-
-_MAX_SHOWN_CLASSES = 6  # of a column that may be a target; only the number of more classes is shown
-_NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
-_POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
-
-_COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = {
+COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
 }
+"""Functions that compare numbers with a threshold."""
+
+_MAX_SHOWN_CLASSES = 6  # of a column that may be a target; only the number of more classes is shown
+_NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
+_POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
+
 _OPPOSITE: Mapping[Comparison, Comparison] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
 
@@ -204,7 +192,7 @@ def _describe_columns(metadata: pd.DataFrame) -> str:
 
 def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     """Return the task that the text of one target describes; raise InputError if it does not fit the metadata."""
-    target = read_target(text, metadata, source=source)
+    target = parse_target(text, metadata, source=source)
     if target.weight > LARGEST_NUMBER:
         raise InputError(f"`target={text!r}`: expected a weight of at most {LARGEST_NUMBER:g}, found {target.weight:g}")
     cause = "a threshold makes" if target.comparison else "'=' makes" if target.positive else ""  # of two classes
@@ -217,7 +205,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     return _make_class_task(target, metadata, source)
 
 
-def _make_regression_task(target: Target, values: pd.Series[Any], source: str) -> Task:
+def _make_regression_task(target: ParsedTarget, values: pd.Series[Any], source: str) -> Task:
     """Return the task of a number; raise InputError if the column has text or a single value."""
     _check_numbers(target.column, values, source, "regression")
     if values.nunique() < 2:
@@ -226,7 +214,7 @@ def _make_regression_task(target: Target, values: pd.Series[Any], source: str) -
     return Task(target.column, target.column, "regression", (), target.weight)
 
 
-def _make_class_task(target: Target, metadata: pd.DataFrame, source: str) -> Task:
+def _make_class_task(target: ParsedTarget, metadata: pd.DataFrame, source: str) -> Task:
     """Return the task of classes that are values of the column; raise InputError if there are fewer than two."""
     values = metadata[target.column]
     class_names = sorted({value for value in format_labels(values) if value is not None})
@@ -244,7 +232,9 @@ def _make_class_task(target: Target, metadata: pd.DataFrame, source: str) -> Tas
     return Task(target.column, target.column, "binary", classes, target.weight)
 
 
-def _make_named_classes_task(target: Target, class_names: Sequence[str], metadata: pd.DataFrame, source: str) -> Task:
+def _make_named_classes_task(
+    target: ParsedTarget, class_names: Sequence[str], metadata: pd.DataFrame, source: str
+) -> Task:
     """Return the binary task of a target that names its positive classes, and perhaps its negative ones."""
     others = tuple(value for value in class_names if value not in target.positive)
     if not others:
@@ -261,13 +251,13 @@ def _make_named_classes_task(target: Target, class_names: Sequence[str], metadat
     )
 
 
-def _make_threshold_task(target: Target, comparison: Comparison, metadata: pd.DataFrame, source: str) -> Task:
+def _make_threshold_task(target: ParsedTarget, comparison: Comparison, metadata: pd.DataFrame, source: str) -> Task:
     """Return the binary task of a target such as `age>50`; raise InputError if all values are on one side."""
     values = metadata[target.column]
     _check_numbers(target.column, values, source, "a threshold")
     threshold = format_threshold(target.threshold)
     known = values.dropna()
-    n_positive = int(_COMPARE[comparison](known, target.threshold).sum())
+    n_positive = int(COMPARE[comparison](known, target.threshold).sum())
     if n_positive in (0, len(known)):
         limits = f", which are from {known.min():g} to {known.max():g}" if len(known) else ""
         raise InputError(
@@ -315,86 +305,3 @@ def _guess_positive(column: str, class_names: Sequence[str], values: pd.Series[A
     if len(unlikely) == 1:
         return next(value for value in class_names if value != unlikely[0])
     return class_names[-1]
-
-
-def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
-    """Return a line that says which class of a binary target is positive, and how many repertoires each class has.
-
-    If the negative class is all other values of the column, the line lists several of them: one may be a note such as
-    `n.d.`. If the target does not name the class, the line also says how to choose the other class.
-    """
-    values = encode_labels([task], metadata)[:, 0]
-    n_positive, n_negative, n_missing = (int(mask.sum()) for mask in (values == 1, values == 0, np.isnan(values)))
-    line = (
-        f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
-        f"({n_negative})"
-    )
-    if len(task.classes) - task.n_positive > 1 and not task.drops_others:
-        line += f": {format_class_counts(metadata[task.column][values == 0])}"
-    line += f"; {n_missing} have no label" if n_missing else ""
-    if task.title == task.name:
-        return line
-    other = shlex.quote(f"{task.column}={task.negative}")
-    return f"{line}; to exchange the two classes: `target={other}`"
-
-
-def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
-    """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
-
-    A class that the task does not know, and text where it needs numbers, count as missing, with a warning.
-
-    Raises
-    ------
-    InputError
-        If the metadata lacks a column.
-    """
-    columns = []
-    for task in tasks:
-        if task.column not in metadata:
-            raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
-        values = metadata[task.column]
-        if task.kind == "regression":
-            columns.append(_encode_numeric_labels(task, values))
-        elif task.comparison is not None:
-            numbers = _encode_numeric_labels(task, values)
-            positive = _COMPARE[task.comparison](numbers, task.threshold)
-            columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
-        else:
-            columns.append(_encode_class_labels(task, values))
-    return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
-
-
-def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
-    """Return the index of the class, or 1 and 0 for two classes, of each repertoire, (B,); NaN if it has no label."""
-    text = name_classes(values, task.classes)
-    index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
-    if task.kind == "binary":
-        first_positive = len(task.classes) - task.n_positive
-        index = {value: float(i >= first_positive) for i, value in enumerate(task.classes)}
-    unknown = {value for value in text if value is not None} - index.keys()
-    if unknown and not task.drops_others:
-        _logger.warning(
-            "target %r: the class %r is none of %s; repertoires of such classes have no label",
-            *(task.name, min(unknown), ", ".join(task.classes)),
-        )
-    return np.array([index.get(value, np.nan) for value in text], np.float64)
-
-
-def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
-    numbers = pd.to_numeric(values, errors="coerce")
-    unusable = values[numbers.isna() & values.notna()]
-    if len(unusable):
-        _logger.warning("target %r: %r is not a number; such repertoires have no label", task.name, unusable.iloc[0])
-    return numbers.to_numpy(np.float64, na_value=np.nan)
-
-
-def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
-    """Return the tasks with the mean and scale of regression targets set from training labels, (B, number of tasks)."""
-    scaled = []
-    for task, values in zip(tasks, training_labels.T, strict=True):
-        known = values[~np.isnan(values)]
-        if task.kind == "regression" and len(known) > 1:
-            mean, scale = compute_mean_and_scale(known)
-            task = replace(task, mean=mean, scale=scale)
-        scaled.append(task)
-    return scaled

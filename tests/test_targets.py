@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.tasks import describe_classes, encode_labels, parse_tasks
+from deeprc.task_labels import describe_classes, encode_labels
+from deeprc.tasks import parse_tasks
 
 NAN = float("nan")
 METADATA = pd.DataFrame(

@@ -8,7 +8,8 @@ import torch
 
 from deeprc.errors import InputError
 from deeprc.outputs import activate, compute_multitask_loss, compute_repertoire_losses
-from deeprc.tasks import Task, encode_labels, parse_tasks, set_label_scale
+from deeprc.task_labels import encode_labels, set_label_scale
+from deeprc.tasks import Task, parse_tasks
 
 METADATA = pd.DataFrame(
     {

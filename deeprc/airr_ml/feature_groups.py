@@ -19,7 +19,7 @@ from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.arrays import Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import compute_excess_shares
-from deeprc.nn.contributions import linearise_outputs
+from deeprc.nn.linearisation import linearise_outputs
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["compute_excess_in_groups", "find_strongest_features"]
@@ -39,7 +39,7 @@ def find_strongest_features(
     ]
     network, mean = estimator.model_.network, (representations[1] if len(negative) else representations[0]).mean(axis=0)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
-    gradient = linearise_outputs(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
+    gradient = linearise_outputs(network, pooled).gradient[0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
     positive_features, negative_features = (
         ((values_of_class - mean) * gradient).argmax(axis=1) for values_of_class in representations
     )

@@ -23,7 +23,8 @@ from deeprc.errors import InputError, describe_missing_column, format_count
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.permutations import permute_labels
 from deeprc.targets import format_labels
-from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import parse_tasks
 
 __all__ = ["DonorsByClass", "find_donors_by_class"]
 

@@ -41,7 +41,7 @@ from deeprc.evaluation.sheet_control import find_target_like_cautions, select_co
 from deeprc.files import write_text
 from deeprc.jobs import check_scheduler
 from deeprc.targets import format_labels
-from deeprc.tasks import describe_classes
+from deeprc.task_labels import describe_classes
 from deeprc.versions import package_version
 
 __all__ = ["benchmark"]

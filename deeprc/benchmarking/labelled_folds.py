@@ -20,7 +20,8 @@ from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left
 from deeprc.evaluation.folds_from_file import read_folds
 from deeprc.evaluation.parse_folds import parse_left_out_column
 from deeprc.evaluation.splits import N_FOLDS, assign_folds
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, parse_tasks
 
 __all__ = ["LabelledFolds"]
 

@@ -16,7 +16,8 @@ from deeprc.checks.similar_repertoires import SimilarPair, find_similar_repertoi
 from deeprc.checks.swaps import ClassComparison, find_swaps
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.report import PreprocessingReport, format_table
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["CohortCheck", "examine"]
 

@@ -21,7 +21,8 @@ from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import check_format, read_json, validate
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "read_checks"]
 

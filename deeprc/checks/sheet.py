@@ -19,7 +19,8 @@ from deeprc.evaluation.significance import FEW_IN_CLASS
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.groups import choose_donor_column, find_donor_columns
 from deeprc.targets import UnknownColumnError
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, parse_tasks
 
 __all__ = ["SheetDonors", "find_donor_problems", "find_label_problems", "find_targets", "is_technical"]
 

@@ -94,7 +94,7 @@ def find_shortcuts(
     Parameters
     ----------
     tasks, labels
-        The targets, and their labels (B, targets) from `deeprc.tasks.encode_labels`.
+        The targets, and their labels (B, targets) from `deeprc.task_labels.encode_labels`.
     donors
         The donor of each repertoire, (B,); None where it is not known.
     features
@@ -249,39 +249,63 @@ def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Sh
     values = aggregate_by_unit(unit_labels, feature)
     if feature.is_categorical:
         return _test_categories(unit_labels, feature, values, alpha)
-    return _test_numbers(unit_labels, feature, values, alpha)
+    if values.ndim == 1:
+        return _test_number(unit_labels, feature, values, alpha)
+    return _test_numbers_together(unit_labels, feature, values, alpha)
 
 
-def _test_numbers(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float) -> Shortcut:
-    """Return the AUC of the class that the numbers of a feature predict best.
+def _test_number(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float) -> Shortcut:
+    """Return the AUC of the class that a number, (U,), predicts best; it may be higher or lower in the class.
 
-    A single number of each unit, (U,), may be higher or lower in a class. The best class is the one whose interval is
-    highest above 0.5; if no interval is above it, the one with the highest AUC. Several numbers of each unit, (U, G),
-    are tested together, and the AUC alone decides.
+    The best class is the one whose interval is highest above 0.5; if no interval is above it, the one with the highest
+    AUC. Units with a missing number are left out.
     """
-    if values.ndim == 2:
-        aucs = [_compute_class_auc(unit_labels, code, values) for code in unit_labels.find_testable_classes()]
-        best = max(aucs, key=lambda class_auc: class_auc.auc)
-        auc, direction = best.auc, ""
-        sizes = best.n_positive // 2, best.n_negative // 2  # folds share training units: up to twice the variance
-    else:
-        codes = unit_labels.find_testable_classes(~np.isnan(values))
-        aucs = [_compute_class_auc(unit_labels, code, values) for code in codes]
-        best = max(aucs, key=lambda class_auc: (class_auc.compute_certain_excess(alpha), class_auc.directed_auc))
-        auc, sizes = best.directed_auc, (best.n_positive, best.n_negative)
-        direction = f"; it is {'lower' if best.auc < 0.5 else 'higher'} in {unit_labels.names[best.code]!r}"
+    known = ~np.isnan(values)
+    aucs = []
+    for code in unit_labels.find_testable_classes(known):
+        label = unit_labels.codes[known] == code
+        aucs.append(_ClassAuc(_compute_auc(label, values[known]), code, int(label.sum()), int((~label).sum())))
+    best = max(aucs, key=lambda class_auc: (class_auc.compute_certain_excess(alpha), class_auc.directed_auc))
+    sizes = best.n_positive, best.n_negative
+    detail = f"; it is {'lower' if best.auc < 0.5 else 'higher'} in {unit_labels.names[best.code]!r}"
+    return _make_auc_shortcut(unit_labels, feature, best.code, best.directed_auc, sizes, alpha, detail)
+
+
+def _test_numbers_together(
+    unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float
+) -> Shortcut:
+    """Return the highest AUC of a class that several numbers of each unit, (U, G), predict together."""
+    aucs = []
+    for code in unit_labels.find_testable_classes():
+        label = unit_labels.codes == code
+        aucs.append(_ClassAuc(_cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum())))
+    best = max(aucs, key=lambda class_auc: class_auc.auc)
+    sizes = best.n_positive // 2, best.n_negative // 2  # folds share training units: up to twice the variance
+    return _make_auc_shortcut(unit_labels, feature, best.code, best.auc, sizes, alpha)
+
+
+def _make_auc_shortcut(
+    unit_labels: UnitLabels,
+    feature: Feature,
+    code: int,
+    auc: float,
+    sizes: tuple[int, int],
+    alpha: float,
+    detail: str = "",
+) -> Shortcut:
+    """Return the result of a test by the AUC of a class; `sizes` are those of the class and of all others."""
     is_significant = compute_auc_interval(auc, *sizes, level=1 - alpha)[0] > 0.5
     return Shortcut(
-        unit_labels.task.name,
-        _describe_contrast(unit_labels, best.code),
-        feature.name,
-        feature.column,
-        feature.code,
-        "auc",
-        auc,
-        compute_auc_interval(auc, *sizes),
-        "" if not is_significant else "warning" if auc >= _STRONG_AUC else "note",
-        direction,
+        target=unit_labels.task.name,
+        label=_describe_contrast(unit_labels, code),
+        property=feature.name,
+        column=feature.column,
+        code=feature.code,
+        measure="auc",
+        value=auc,
+        interval=compute_auc_interval(auc, *sizes),
+        verdict="" if not is_significant else "warning" if auc >= _STRONG_AUC else "note",
+        detail=detail,
     )
 
 
@@ -307,16 +331,6 @@ class _ClassAuc(NamedTuple):
         """Return by how much the directed AUC is above 0.5 at least, with the probability of error alpha."""
         low, _ = compute_auc_interval(self.directed_auc, self.n_positive, self.n_negative, level=1 - alpha)
         return max(low - 0.5, 0.0)
-
-
-def _compute_class_auc(unit_labels: UnitLabels, code: int, values: NDArray[np.float64]) -> _ClassAuc:
-    """Return the AUC of one class against the others; units with a missing number are left out."""
-    label = unit_labels.codes == code
-    if values.ndim == 2:
-        return _ClassAuc(_cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum()))
-    known = ~np.isnan(values)
-    label = label[known]
-    return _ClassAuc(_compute_auc(label, values[known]), code, int(label.sum()), int((~label).sum()))
 
 
 def _compute_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
@@ -350,16 +364,16 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
     v = compute_cramers_v(counts)
     is_significant = compute_permutation_p(levels, codes, counts, alpha) <= alpha
     return Shortcut(
-        unit_labels.task.name,
-        _describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
-        feature.name,
-        feature.column,
-        feature.code,
-        "cramers_v",
-        v,
-        None,
-        "" if not is_significant else "warning" if v >= _STRONG_V else "note",
-        _describe_striking_levels(counts, [str(name) for name in names], classes),
+        target=unit_labels.task.name,
+        label=_describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
+        property=feature.name,
+        column=feature.column,
+        code=feature.code,
+        measure="cramers_v",
+        value=v,
+        interval=None,
+        verdict="" if not is_significant else "warning" if v >= _STRONG_V else "note",
+        detail=_describe_striking_levels(counts, [str(name) for name in names], classes),
     )
 
 

@@ -18,7 +18,8 @@ from deeprc.checks.overlaps import MIN_SHARED, Pair, find_overlaps, shorten_sket
 from deeprc.checks.profile import RepertoireProfile, list_files
 from deeprc.checks.sheet import SheetDonors
 from deeprc.datasets.metadata import Metadata
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["ClassComparison", "find_swaps"]
 

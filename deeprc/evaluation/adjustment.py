@@ -121,19 +121,19 @@ def choose_comparable_rows(
         )
     features = _encode_columns(metadata.iloc[rows_of_parts], columns, _find_numeric_columns(metadata, columns, donors))
     unit_of, first = _index_units(features, label_strata[rows_of_parts], donors[rows_of_parts])
-    share = _compute_kept_shares(features[first], label_strata[rows_of_parts][first])[unit_of]
+    keep_probability = _compute_keep_probabilities(features[first], label_strata[rows_of_parts][first])[unit_of]
     kept_rows, start = {}, 0
     for name, rows in parts.items():
         in_part = slice(start, start + len(rows))
         for _ in range(_DRAWS):
-            kept = rows[_sample_units(unit_of[in_part], share[in_part], label_strata[rows], rng)]
-            missing = _find_missing(kept, rows, label_strata, min_kept[name])
-            if missing is None:
+            kept = rows[_sample_units(unit_of[in_part], keep_probability[in_part], label_strata[rows], rng)]
+            shortage = _find_shortage(kept, rows, label_strata, min_kept[name])
+            if shortage is None:
                 break
-        if missing is not None:
-            n_kept, n_required = missing
+        if shortage is not None:
+            (n_kept, n_required), n_comparable = shortage, keep_probability[in_part].sum()
             raise InputError(
-                f"{source}: {name}: about {share[in_part].sum():,.0f} of {len(rows):,} repertoires can be compared "
+                f"{source}: {name}: about {n_comparable:,.0f} of {len(rows):,} repertoires can be compared "
                 f"with others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
                 f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
                 "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be "
@@ -143,7 +143,7 @@ def choose_comparable_rows(
     return kept_rows
 
 
-def _find_missing(
+def _find_shortage(
     kept: NDArray[np.int64], rows: NDArray[np.int64], label_strata: NDArray[np.int64], min_kept: int
 ) -> tuple[int, int] | None:
     """Return how many repertoires of a class are kept and how many must be, if they are too few; otherwise None."""
@@ -202,23 +202,23 @@ def _index_units(
 
 
 def _sample_units(
-    unit_of: NDArray[np.int64], share: Floats, label_strata: NDArray[np.int64], rng: np.random.Generator
+    unit_of: NDArray[np.int64], keep_probability: Floats, label_strata: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Return whether each repertoire of one part is kept, with the probability `share`; units are kept as a whole.
+    """Return whether each repertoire of one part is kept, with its `keep_probability`; units are kept as a whole.
 
-    The sampling is systematic: among units of one class with equal shares, the number of kept units is not left to
-    chance.
+    The sampling is systematic: among units of one class with equal probabilities, the number of kept units is not left
+    to chance.
     """
     _, first, index_of_unit = np.unique(unit_of, return_index=True, return_inverse=True)
-    share, label_strata = share[first], label_strata[first]
-    order = np.lexsort((rng.random(len(share)), share.round(9), label_strata))
-    total = np.cumsum(share[order]) + rng.random()
-    kept = np.zeros(len(share), np.bool_)
-    kept[order] = np.floor(total) > np.floor(total - share[order])
+    keep_probability, label_strata = keep_probability[first], label_strata[first]
+    order = np.lexsort((rng.random(len(keep_probability)), keep_probability.round(9), label_strata))
+    total = np.cumsum(keep_probability[order]) + rng.random()
+    kept = np.zeros(len(keep_probability), np.bool_)
+    kept[order] = np.floor(total) > np.floor(total - keep_probability[order])
     return kept[index_of_unit]
 
 
-def _compute_kept_shares(features: Floats, label_strata: NDArray[np.int64]) -> Floats:
+def _compute_keep_probabilities(features: Floats, label_strata: NDArray[np.int64]) -> Floats:
     """Return the probability with which each unit is kept, (U,), from its features, (U, P), and class, (U,)."""
     classes, class_of = np.unique(label_strata, return_inverse=True)
     if len(classes) < 2 or features.shape[1] == 0:

@@ -89,7 +89,7 @@ def compute_task_metrics(
     outputs
         The outputs of the network before their activation, (B, T).
     labels
-        The labels from `deeprc.tasks.encode_labels`, (B, number of tasks).
+        The labels from `deeprc.task_labels.encode_labels`, (B, number of tasks).
     tasks
         The tasks in the order of outputs and labels.
     donors

@@ -20,7 +20,8 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.intervals import compute_rank_correlation
 from deeprc.groups import find_donor_columns
-from deeprc.tasks import Task, TaskKind, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, TaskKind
 
 __all__ = [
     "ControlColumns",

@@ -20,7 +20,8 @@ from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparab
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.groups import shuffle_groups
 from deeprc.targets import format_class_counts, format_labels
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = [
     "HELD_OUT",

@@ -105,7 +105,7 @@ class RepertoireAttention:
             if output in (None, t):
                 ending = "" if len(self.outputs) == 1 or output is not None else f"_{name}"
                 columns["contribution" + ending] = scores.contributions[rows, t]
-                for source, part in scores.by_branch.items() if scores.beside_attention else ():
+                for source, part in scores.by_source.items() if scores.beside_attention else ():
                     columns[f"through_{source}{ending}"] = part[rows, t]
                 columns["response" + ending] = scores.responses[rows, t]
         if n_heads > 1:

@@ -14,7 +14,8 @@ from deeprc.errors import InputError
 from deeprc.interpretation.cohort_maps import map_by_clones, map_by_kmers
 from deeprc.interpretation.figures.classes import choose_drawn_classes, index_drawn_classes
 from deeprc.interpretation.figures.cohort import CohortNumbers
-from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import parse_tasks
 
 __all__ = ["compute_cohort_numbers"]
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.nn.batch import RepertoireBatch
-from deeprc.nn.contributions import linearise_outputs
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference
+from deeprc.nn.linearisation import linearise_outputs
 from deeprc.nn.motif_convolution.reference import make_dense_features
 from deeprc.nn.pooled_values import PooledAccumulator
 

@@ -10,8 +10,6 @@ outputs of the network are
 A branch has seen the labels of the training repertoires, so it separates them better than new ones. So the network
 learns from cross-fitted scores: the score of a repertoire is then that of a branch that was learned without it.
 
-Tables of outputs and contributions list the attention among the branches, but it is none of these classes.
-
 Letters: N sequences of one repertoire, B repertoires, Q branches, T outputs. M repertoires that branches learned from.
 """
 

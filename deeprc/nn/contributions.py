@@ -10,8 +10,8 @@ For a linear o this is exact, and the responses do not depend on the repertoire.
 r_h(z_i) of a repertoire sum to its output, because the weights of each head sum to 1. The sum of a sequence's responses
 over the heads is the output that the network would have if all attention were on this sequence.
 
-Each contribution is divided among the branches: the attention and, if the network has them, those of
-`deeprc.nn.branches`. The amount that a sequence adds through the latter is part of its contribution, but not of its
+A contribution is the sum of its parts through each source: the attention and, if the network has them, the branches of
+`deeprc.nn.branches`. The amount that a sequence adds through the branches is part of its contribution, but not of its
 response.
 
 Letters: N sequences of one repertoire, n selected ones, H heads, S values of a sequence, Q branches, T outputs.
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import Repertoire
 from deeprc.nn.inference import Inference, compute_attention_weights
+from deeprc.nn.linearisation import LinearisedOutputs, linearise_outputs
 from deeprc.nn.network import DeepRC
 
 __all__ = [
@@ -43,7 +44,6 @@ __all__ = [
     "combine_parts",
     "combine_scores",
     "iterate_head_attention",
-    "linearise_outputs",
     "score_rows",
     "score_sequences",
 ]
@@ -79,13 +79,13 @@ class OutputParts:
         return cls(np.stack([part.outputs for part in parts]), beside_attention)
 
     @property
-    def by_branch(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """Parts of the outputs by branch, (B, T) each: the attention first."""
-        return _add_attention_part(self.outputs, self.beside_attention)
+    def by_source(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """Parts of the outputs by source, (B, T) each: the attention, then each branch."""
+        return _list_sources(self.outputs, self.beside_attention)
 
 
-def _add_attention_part(total: NDArray[Any], beside_attention: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the parts by branch: first the attention, which is the total minus the others, then the others."""
+def _list_sources(total: NDArray[Any], beside_attention: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the parts of a total by source: first the attention, which is the total minus the branches."""
     parts = list(beside_attention.values())
     return {ATTENTION: total - np.sum(parts, axis=0) if parts else total, **beside_attention}
 
@@ -152,9 +152,9 @@ class SequenceScores:
         return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.beside_attention.items()})
 
     @cached_property
-    def by_branch(self) -> dict[str, NDArray[np.float64]]:
-        """Parts of the contributions by branch, (N, T) each: the attention first."""
-        return _add_attention_part(self.contributions, self.beside_attention)
+    def by_source(self) -> dict[str, NDArray[np.float64]]:
+        """Parts of the contributions by source, (N, T) each: the attention, then each branch."""
+        return _list_sources(self.contributions, self.beside_attention)
 
     def take(self, rows: NDArray[np.int64]) -> SequenceScores:
         """Return the scores of some of the sequences, by their indices, (n,)."""
@@ -234,15 +234,18 @@ def combine_scores(
         Factor and summand that bring each network's outputs to common units, (number of networks, T) each.
     """
     scaled = list(zip(scores, scales, shifts, strict=True))
+    contributions = [part.contributions * scale + part.weight[:, None] * shift for part, scale, shift in scaled]
     return SequenceScores(
-        scores[0].repertoire_id,
-        np.concatenate([part.head_logits for part in scores], axis=1),
-        np.concatenate([part.head_weights for part in scores], axis=1),
-        _average_parts([part.contributions * scale + part.weight[:, None] * shift for part, scale, shift in scaled]),
-        _average_parts([part.responses * scale + shift for part, scale, shift in scaled]),
-        _average_parts([part.outputs * scale + shift for part, scale, shift in scaled]),
-        tuple(n for part in scores for n in part.n_heads),
-        _combine_branches([part.beside_attention for part in scores], scales, scores[0].contributions.shape),
+        repertoire_id=scores[0].repertoire_id,
+        head_logits=np.concatenate([part.head_logits for part in scores], axis=1),
+        head_weights=np.concatenate([part.head_weights for part in scores], axis=1),
+        contributions=_average_parts(contributions),
+        responses=_average_parts([part.responses * scale + shift for part, scale, shift in scaled]),
+        outputs=_average_parts([part.outputs * scale + shift for part, scale, shift in scaled]),
+        n_heads=tuple(n for part in scores for n in part.n_heads),
+        beside_attention=_combine_branches(
+            [part.beside_attention for part in scores], scales, scores[0].contributions.shape
+        ),
     )
 
 
@@ -352,46 +355,32 @@ def _score_repertoire(
     value_pieces: Iterable[Tensor],
 ) -> SequenceScores:
     """Return the scores of one repertoire's sequences at `rows`, from their values in pieces (n, S)."""
-    gradient, offset, outputs = linearise_outputs(network, attention.pooled)
+    linear = linearise_outputs(network, attention.pooled)
     logits, weights = (
         part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
     )
-    contributions, responses = torch.zeros((2, len(logits), len(outputs)), dtype=torch.float64)
+    contributions, responses = torch.zeros((2, len(logits), len(linear.outputs)), dtype=torch.float64)
     first = 0
     for values in value_pieces:
         part = slice(first, first + len(values))
-        head_responses = _compute_responses(values, gradient) + offset  # (n, H, T)
+        head_responses = _compute_responses(values, linear)  # (n, H, T)
         contributions[part] = torch.einsum("nh,nht->nt", weights[part], head_responses)
         responses[part] = head_responses.sum(dim=1)
         first = part.stop
     return SequenceScores(
-        repertoire_id,
-        logits.numpy(),
-        weights.numpy(),
-        contributions.numpy(),
-        responses.numpy(),
-        outputs.numpy(),
-        (len(attention.pooled),),
-        {},
+        repertoire_id=repertoire_id,
+        head_logits=logits.numpy(),
+        head_weights=weights.numpy(),
+        contributions=contributions.numpy(),
+        responses=responses.numpy(),
+        outputs=linear.outputs.numpy(),
+        n_heads=(len(attention.pooled),),
+        beside_attention={},
     )
 
 
-def _compute_responses(values: Tensor, gradient: Tensor) -> Tensor:
-    """Return g_h · z_i for each sequence, head and output, (n, H, T) float64, from the sequences' values z, (n, S)."""
-    T, H, S = gradient.shape
-    return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
-
-
-def linearise_outputs(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return g and c of the responses r_h(z) = g_h · z + c for a repertoire's pooled values, (H, S), and its outputs.
-
-    The result is float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
-    """
-    device = network.pooling.queries.device
-    with torch.enable_grad():
-        point = pooled.to(device).float().requires_grad_()
-        outputs: Tensor = network.output_network(point.flatten()[None])[0]  # (1, H * S) -> (T,)
-        gradients = [torch.autograd.grad(output, point, retain_graph=True)[0] for output in outputs]
-    gradient, outputs = torch.stack(gradients).double().cpu(), outputs.detach().double().cpu()
-    offset = (outputs - torch.einsum("thd,hd->t", gradient, pooled.double().cpu())) / len(pooled)
-    return gradient, offset, outputs
+def _compute_responses(values: Tensor, linear: LinearisedOutputs) -> Tensor:
+    """Return the responses r_h(z_i) of each sequence, head and output, (n, H, T) float64, from the values z, (n, S)."""
+    T, H, S = linear.gradient.shape
+    products = values.double() @ linear.gradient.reshape(T * H, S).T  # (n, T * H)
+    return products.view(-1, T, H).transpose(1, 2) + linear.offset  # (n, H, T)

@@ -20,7 +20,8 @@ from deeprc.evaluation.sheet_control import find_target_like_cautions, select_co
 from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.nn.contributions import OutputParts
-from deeprc.runs.controls import Controls, compare_controls
+from deeprc.runs.control_comparison import ControlComparison
+from deeprc.runs.controls import compare_controls
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.model_cautions import (
     find_doubtful_branch_cautions,
@@ -29,8 +30,10 @@ from deeprc.runs.model_cautions import (
 )
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
+from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
+from deeprc.runs.shift_cautions import find_shift_cautions
+from deeprc.runs.strata_cautions import find_strata_cautions
 from deeprc.runs.variation import VarianceShares, compute_variance_shares
 
 __all__ = ["Assessment", "assess_outputs", "assess_predictor"]
@@ -53,7 +56,7 @@ class Assessment:
     """
 
     performance: Performance
-    controls: Sequence[Controls]
+    controls: Sequence[ControlComparison]
     cautions: Sequence[Caution]
     variation: Sequence[VarianceShares] = ()
     stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
@@ -72,10 +75,10 @@ class Assessment:
             }
         )
         held_out = metrics.get(self.performance.held_out or "", {})
-        for contrast_controls in self.controls:
-            values = held_out.get(contrast_controls.contrast.target)
+        for comparison in self.controls:
+            values = held_out.get(comparison.quantity.target)
             if values is not None:
-                values["controls"] = [*values.get("controls", []), *contrast_controls.to_list()]
+                values["controls"] = [*values.get("controls", []), *comparison.to_list()]
         for target, aucs in self.stratified_aucs.items():
             held_out[target]["within"] = [stratified.to_dict() for stratified in aucs]
         for variation in self.variation:
@@ -151,13 +154,13 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
         *find_run_cautions(performance, controls, metadata=dataset.metadata, stratified_aucs=stratified_aucs),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
-        *(find_target_like_cautions(columns) if any(control.measures for control in controls) else []),
+        *(find_target_like_cautions(columns) if any(comparison.measures for comparison in controls) else []),
         *_find_check_cautions(predictor, dataset, performance),
         *_find_adjustment_cautions(predictor, performance),
-        *shift.find_cautions(),
+        *find_shift_cautions(shift),
         *find_strata_cautions(stratified_aucs, performance, _list_adjusted_columns(predictor)),
     ]
-    variation = compute_variance_shares(output_parts, performance.rows(performance.held_out), predictor.model.tasks)
+    variation = compute_variance_shares(output_parts, performance.is_held_out, predictor.model.tasks)
     return Assessment(performance, controls, cautions, variation, stratified_aucs)
 
 
@@ -165,7 +168,7 @@ def _measure_stratified_aucs(
     predictor: Predictor, dataset: RepertoireDataset, performance: Performance
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
-    rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
+    rows, metadata = np.flatnonzero(performance.is_held_out), dataset.metadata
     contrast_of = {contrast.target: contrast for contrast in performance.contrasts}
     stratified_aucs = {}
     for task in predictor.model.tasks:

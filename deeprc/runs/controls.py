@@ -8,8 +8,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,154 +20,13 @@ from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
-from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
-from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.sheet_control import find_categories, format_column_names
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, format_p_in_words
-from deeprc.runs.performance import PART_NAMES, AllClasses, Contrast, NumericTarget, Performance
+from deeprc.evaluation.scoring import MulticlassScoring, choose_scoring
+from deeprc.evaluation.sheet_control import find_categories
+from deeprc.runs.control_comparison import NAMES, TITLES, ControlComparison
+from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance, PredictedQuantity
 from deeprc.tasks import Task
 
-__all__ = [
-    "NAMES",
-    "TITLES",
-    "ControlFold",
-    "Controls",
-    "choose_scoring",
-    "compare_controls",
-    "compare_on_folds",
-]
-
-TITLES = {
-    "network": "The network",
-    "size": "Repertoire size",
-    "v-genes": "V gene usage",
-    "genes": "V and J gene usage",
-    "sheet": "Sheet columns",
-}
-"""Titles of the network and the controls in tables."""
-
-NAMES = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
-"""Names of the controls in sentences."""
-
-_WHAT_IT_READS = {
-    "size": "the size and diversity of a repertoire",
-    "v-genes": "the usage of V genes",
-    "genes": "the usage of V and J genes",
-}
-
-
-@dataclass(frozen=True)
-class Controls:
-    """The controls for one contrast, or for one predicted number, compared with the network.
-
-    Attributes
-    ----------
-    contrast
-        Contrast between classes, or number, that is predicted.
-    comparison
-        Comparison of the network and the controls, see `compare`; empty if no control could be fitted.
-    reasons
-        Sentences that say why controls are missing.
-    scoring
-        Measure of the comparison.
-    columns
-        Columns of the metadata sheet that the control `sheet` reads.
-    predictions
-        Scores, or predicted numbers, of the network and the controls for the held-out repertoires, by name.
-    is_of_class
-        Whether the contrast is one of several classes, which are also compared together.
-    """
-
-    contrast: Contrast | NumericTarget | AllClasses
-    comparison: pd.DataFrame
-    reasons: Sequence[str]
-    scoring: Scoring = BINARY
-    columns: Sequence[str] = field(default=())
-    predictions: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    is_of_class: bool = False
-
-    def relation(self, name: str) -> Relation:
-        """Return whether a control is better or worse than the network, or equal, if no difference is shown."""
-        row = self._rows[name]
-        return classify_difference(float(row["difference"]), float(row["p_value"]))
-
-    @property
-    def not_worse(self) -> list[str]:
-        """Names of the controls that are not shown to be worse than the network."""
-        return [name for name in self._names if self.relation(name) != "worse"]
-
-    @property
-    def worse(self) -> list[str]:
-        """Names of the controls that are worse than the network."""
-        return [name for name in self._names if self.relation(name) == "worse"]
-
-    @property
-    def _names(self) -> list[str]:
-        return [name for name in self.measures if name != "network"]
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """AUC, or r2, of the network and of each control, by name."""
-        if self.comparison.empty:
-            return {}
-        values = self.comparison[self.scoring.estimate_column].astype(float)
-        return dict(zip(self.comparison["method"], values, strict=True))
-
-    def is_above_chance(self, name: str) -> bool:
-        """Return whether the network or a control is significantly better than chance."""
-        return bool(self._rows[name]["ci_low"] > self.scoring.chance_level)  # no interval (NaN) shows nothing
-
-    @cached_property
-    def _rows(self) -> dict[str, Mapping[Any, Any]]:
-        """Rows of the comparison by name; they are cached, because a report needs them many times."""
-        return {row["method"]: row for row in self.comparison.to_dict("records")}
-
-    def sentence(self, name: str) -> str:
-        """Return a sentence that says what follows from a control."""
-        row, measure = self._rows[name], self.scoring.heading
-        value, network = self.measures[name], self.measures["network"]
-        numbers = f"{measure} {value:.3f} against {network:.3f}, {format_p_in_words(row['p_value'])}"
-        sees = _WHAT_IT_READS.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
-        control, relation = f"control method that sees only {sees}", self.relation(name)
-        of_target = self.contrast.for_target
-        if relation == "worse":
-            return f"The network{of_target} is significantly better than a {control} ({numbers})."
-        if relation == "equal" and not self.is_above_chance(name) and not self.is_above_chance("network"):
-            return (
-                f"Neither the network{of_target} nor a {control} is significantly better than chance "
-                f"({measure} {network:.3f} and {value:.3f})."
-            )
-        if relation == "equal" and not self.is_above_chance(name):
-            return (
-                f"There are too few tested repertoires to tell whether the network{of_target} is better than a "
-                f"{control.removesuffix(',')} ({numbers})."
-            )
-        verdict = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
-        motifs, advice = "", HOW_TO_LEAVE_OUT if name == "sheet" else ""
-        if self.is_above_chance(name):
-            differ = "values" if isinstance(self.contrast, NumericTarget) else "classes"
-            motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
-        return (
-            f"A {control} {verdict} the network{of_target} ({numbers}). These repertoires do not show that receptor "
-            f"sequences add information{motifs}.{advice}"
-        )
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return the controls as values for JSON, for `metrics.json`."""
-        entries = []
-        for name in self._names:
-            row = self._rows[name]
-            entry = {
-                "control": name,
-                **({"contrast": self.contrast.about} if self.contrast.about else {}),
-                self.scoring.measure_name: _nan_to_none(row[self.scoring.estimate_column]),
-                f"{self.scoring.measure_name}_ci": None if np.isnan(row["ci_low"]) else [row["ci_low"], row["ci_high"]],
-                "difference": _nan_to_none(row["difference"]),
-                "p_value": _nan_to_none(row["p_value"]),
-                "relation": self.relation(name),
-            }
-            entries.append({**entry, **({"columns": list(self.columns)} if name == "sheet" else {})})
-        return entries
+__all__ = ["ControlFold", "compare_controls", "compare_on_folds"]
 
 
 @dataclass(frozen=True)
@@ -180,29 +38,26 @@ class ControlFold:
     index
         Index of the fold.
     tested
-        Rows in the cohort of the labelled repertoires of the fold.
-    learned
-        Rows in the cohort of the labelled repertoires from which models have learned, one array for each different set.
+        Positions in the cohort of the labelled repertoires of the fold.
+    training_sets
+        Positions of the labelled repertoires from which models have learned, one array for each different set.
     network
         Scores, or predicted numbers, of the network for the tested repertoires.
     """
 
     index: int
     tested: NDArray[np.int64]
-    learned: Sequence[NDArray[np.int64]]
+    training_sets: Sequence[NDArray[np.int64]]
     network: NDArray[np.float64]
-
-
-def _nan_to_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def compare_controls(
     dataset: RepertoireDataset, performance: Performance, tasks: Sequence[Task], *, columns: Sequence[str]
-) -> list[Controls]:
+) -> list[ControlComparison]:
     """Fit all controls to the labelled training repertoires, and compare them with the network on the held-out ones.
 
-    There are controls for each contrast and each number. Those of several classes together precede those of each class.
+    There is a comparison for each contrast and each number. That of several classes together precedes those of each
+    class.
 
     Parameters
     ----------
@@ -213,27 +68,28 @@ def compare_controls(
     columns
         Columns of the metadata sheet that a control may read, see `select_control_columns`.
     """
-    contrasts: list[Contrast | NumericTarget] = [*performance.contrasts, *performance.numeric_targets]
-    controls = []
+    predicted: list[Contrast | NumericTarget] = [*performance.contrasts, *performance.numeric_targets]
+    comparisons = []
     for task in tasks:
-        target_contrasts = [contrast for contrast in contrasts if contrast.target == task.name]
-        by_contrast = [_fit_controls(dataset, performance, contrast, columns) for contrast in target_contrasts]
+        of_task = [_fit_controls(dataset, performance, each, columns) for each in predicted if each.target == task.name]
         if task.kind == "multiclass":
-            by_contrast = [replace(result, is_of_class=True) for result in by_contrast]
-            all_classes = AllClasses(task.name, task.name if len(tasks) > 1 else "")
-            by_contrast.insert(0, _combine_classes(performance, all_classes, by_contrast))
-        controls += by_contrast
-    return controls
+            of_task = [replace(comparison, is_of_class=True) for comparison in of_task]
+            all_classes = PredictedQuantity(task.name, "multiclass", task.name if len(tasks) > 1 else "")
+            of_task.insert(0, _combine_classes(performance, all_classes, of_task))
+        comparisons += of_task
+    return comparisons
 
 
-def _combine_classes(performance: Performance, target: AllClasses, by_class: Sequence[Controls]) -> Controls:
+def _combine_classes(
+    performance: Performance, quantity: PredictedQuantity, by_class: Sequence[ControlComparison]
+) -> ControlComparison:
     """Return the controls for all classes together; a control has one score per class, from its model of this class."""
-    contrasts = [result.contrast for result in by_class if isinstance(result.contrast, Contrast)]
-    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
+    contrasts = [contrast for contrast in performance.contrasts if contrast.target == quantity.target]
+    tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.is_held_out)
     present = [i for i, contrast in enumerate(contrasts) if contrast.label[tested].any()]
-    names = [name for name in NAMES if any(name in result.predictions for result in by_class)]
+    names = [name for name in NAMES if any(name in comparison.predictions for comparison in by_class)]
     if len(present) < 2 or not names:
-        return Controls(target, pd.DataFrame(), [by_class[0].reasons[0]])
+        return ControlComparison(quantity, pd.DataFrame(), [by_class[0].reasons[0]])
     scoring = MulticlassScoring([contrasts[i].positive for i in present])
     label = np.stack([contrasts[i].label[tested] for i in present]).argmax(axis=0)
     parts = []
@@ -247,10 +103,10 @@ def _combine_classes(performance: Performance, target: AllClasses, by_class: Seq
         common = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
         parts.append(pd.DataFrame({**common, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
-    comparison = compare(
+    compared = compare(
         table, _make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors_by_id
     )
-    return Controls(target, comparison, [], scoring, by_class[0].columns)
+    return ControlComparison(quantity, compared, [], scoring, by_class[0].columns)
 
 
 def _make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
@@ -271,28 +127,23 @@ def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFra
 
 
 def _fit_controls(
-    dataset: RepertoireDataset, performance: Performance, contrast: Contrast | NumericTarget, columns: Sequence[str]
-) -> Controls:
+    dataset: RepertoireDataset, performance: Performance, predicted: Contrast | NumericTarget, columns: Sequence[str]
+) -> ControlComparison:
     """Fit the controls for a contrast, or a numeric target, on the split of the run."""
-    is_known = ~np.isnan(contrast.label)
-    training, tested = (np.flatnonzero(is_known & performance.rows(part)) for part in ("train", performance.held_out))
-    problem = _find_problem(contrast, training, tested, performance)
+    quantity, is_known = predicted.quantity, ~np.isnan(predicted.label)
+    training, tested = (np.flatnonzero(is_known & performance.is_in(part)) for part in ("train", performance.held_out))
+    problem = _find_problem(predicted, training, tested, performance)
     if problem:
-        return Controls(contrast, pd.DataFrame(), [problem], choose_scoring(contrast))
-    predictions = contrast.predicted if isinstance(contrast, NumericTarget) else contrast.score
+        return ControlComparison(quantity, pd.DataFrame(), [problem], choose_scoring(quantity.kind))
+    predictions = predicted.predicted if isinstance(predicted, NumericTarget) else predicted.score
     fold = ControlFold(0, tested, [training], predictions[tested])
     return compare_on_folds(
-        contrast, [fold], contrast.label, dataset, columns=columns, donors=performance.donors_by_id, n_folds=1
+        quantity, [fold], predicted.label, dataset, columns=columns, donors=performance.donors_by_id, n_folds=1
     )
 
 
-def choose_scoring(contrast: Contrast | NumericTarget) -> Scoring:
-    """Return the measure by which controls are compared with the network."""
-    return RegressionScoring() if isinstance(contrast, NumericTarget) else BINARY
-
-
 def compare_on_folds(
-    contrast: Contrast | NumericTarget,
+    quantity: PredictedQuantity,
     folds: Sequence[ControlFold],
     label: NDArray[np.float64],
     dataset: RepertoireDataset,
@@ -300,15 +151,15 @@ def compare_on_folds(
     columns: Sequence[str],
     donors: Mapping[str, int] | None,
     n_folds: int,
-) -> Controls:
+) -> ControlComparison:
     """Fit every control for each fold, and compare them with the network over the folds.
 
     A control that cannot be fitted for a fold is missing there, with a reason.
 
     Parameters
     ----------
-    contrast
-        Contrast between classes, or numeric target, that is predicted.
+    quantity
+        Contrast between classes, or number, that is predicted.
     folds
         Folds with several labels, at least one.
     label
@@ -322,7 +173,7 @@ def compare_on_folds(
     n_folds
         Number of folds, with those that have too few labels for a comparison.
     """
-    is_number = isinstance(contrast, NumericTarget)
+    is_number = quantity.kind == "regression"
     values = label if is_number else np.nan_to_num(label).astype(np.int64)
     tables: list[pd.DataFrame] = []
     reasons: dict[str, None] = {}
@@ -333,16 +184,16 @@ def compare_on_folds(
             if attempt.predictions is not None:
                 predictions[name] = attempt.predictions
             else:
-                reasons[f"{TITLES[name]} could not be compared{contrast.for_target}: {attempt.problem}."] = None
+                reasons[f"{TITLES[name]} could not be compared{quantity.for_target}: {attempt.problem}."] = None
         ids = dataset.repertoire_ids[fold.tested]
         tables.append(_make_predictions_table(fold.index, ids, values[fold.tested], predictions, is_number=is_number))
     table = pd.concat(tables, ignore_index=True)
     methods = _make_control_methods(dict.fromkeys(table["method"]))
-    scoring = choose_scoring(contrast)
-    comparison = compare(table, methods, n_folds=n_folds, scoring=scoring, donors=donors)
+    scoring = choose_scoring(quantity.kind)
+    compared = compare(table, methods, n_folds=n_folds, scoring=scoring, donors=donors)
     column = "prediction" if is_number else "score"
     by_method = {str(name): rows[column].to_numpy() for name, rows in table.groupby("method", sort=False)}
-    return Controls(contrast, comparison, [*reasons], scoring, columns, by_method)
+    return ControlComparison(quantity, compared, [*reasons], scoring, columns, by_method)
 
 
 class _Attempt(NamedTuple):
@@ -358,8 +209,8 @@ def _fit_and_predict(
     """Fit a control to each set of repertoires from which models have learned, and average its predictions."""
     predictions = []
     try:
-        for rows in fold.learned:
-            fitted = make_control().fit(dataset[rows], values[rows])
+        for training in fold.training_sets:
+            fitted = make_control().fit(dataset[training], values[training])
             predict = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
             predictions.append(predict(dataset[fold.tested]))
     except InputError as error:
@@ -368,17 +219,20 @@ def _fit_and_predict(
 
 
 def _find_problem(
-    contrast: Contrast | NumericTarget, training: NDArray[np.int64], tested: NDArray[np.int64], performance: Performance
+    predicted: Contrast | NumericTarget,
+    training: NDArray[np.int64],
+    tested: NDArray[np.int64],
+    performance: Performance,
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""
-    none, part = f"No control method could be compared{contrast.for_target}", performance.held_out
+    none, part = f"No control method could be compared{predicted.for_target}", performance.held_out
     if performance.is_packed:
         return f"{none}: control methods need the training repertoires, which a packed model cannot recognise."
-    sameness = "have one value" if isinstance(contrast, NumericTarget) else "are of one class"
-    for rows, name in ((training, "training"), (tested, PART_NAMES[part] if part else "test")):
-        if len(rows) == 0:
+    sameness = "have one value" if predicted.quantity.kind == "regression" else "are of one class"
+    for positions, name in ((training, "training"), (tested, PART_NAMES[part] if part else "test")):
+        if len(positions) == 0:
             return f"{none}: the cohort has no labelled {name} repertoire of this run."
-        if len(np.unique(contrast.label[rows])) < 2:
+        if len(np.unique(predicted.label[positions])) < 2:
             return f"{none}: the {name} repertoires {sameness}."
     return None
 

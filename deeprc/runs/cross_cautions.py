@@ -1,4 +1,4 @@
-"""Warnings about the metrics of a cross-validation: its cohort, its donors, its folds, and its runs.
+"""Warnings about the metrics of a cross-validation: chance, its cohort, its donors, its folds, and its runs.
 
 Letters: B repertoires.
 """
@@ -6,9 +6,10 @@ Letters: B repertoires.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,9 @@ from deeprc.runs.cross_plan import PreparedCrossValidation
 from deeprc.runs.model_cautions import DOUBTFUL_BRANCH
 from deeprc.runs.run import read_splits
 from deeprc.runs.split_cautions import ONE_CLASS_PART
-from deeprc.tasks import encode_labels
+from deeprc.task_labels import encode_labels
 
-__all__ = ["find_cautions_of_runs", "find_cross_validation_cautions"]
+__all__ = ["find_cautions_of_runs", "find_cross_validated_chance_cautions", "find_cross_validation_cautions"]
 
 _OF_RUNS = (ONE_CLASS_PART, DOUBTFUL_BRANCH)
 """Names of the warnings of runs that are also warnings of the cross-validation."""
@@ -94,3 +95,19 @@ def find_cautions_of_runs(runs: Sequence[Path]) -> list[Caution]:
         replace(caution, text=f"{counts[caution.text]} of {len(runs)} runs: {caution.text}")
         for caution in {caution.text: caution for caution in cautions}.values()
     ]
+
+
+def find_cross_validated_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
+    """Yield a warning for each target whose cross-validated AUC, or r2, is not shown to be better than chance."""
+    for target, values in metrics.items():
+        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
+        value, limits = values.get(measure), values.get(f"{measure}_ci")
+        if value is None or (limits[0] if limits else value) > chance:
+            continue
+        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
+        text = (
+            f"{target} is not predicted significantly better than by chance ({chance:g}): the {heading} is {value:.3f}"
+            f"{interval}. Do not interpret the sequences and motifs of these networks."
+        )
+        details = {"target": target, measure: value, "interval": list(limits or ())}
+        yield Caution("warning", text, "performance", "chance", details)

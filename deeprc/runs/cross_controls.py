@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
 from deeprc.outputs import get_output_slices
-from deeprc.runs.controls import ControlFold, Controls, choose_scoring, compare_on_folds
+from deeprc.runs.control_comparison import ControlComparison
+from deeprc.runs.controls import ControlFold, compare_on_folds
+from deeprc.runs.cross_cautions import find_cross_validated_chance_cautions
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
-from deeprc.runs.performance import Contrast, NumericTarget
-from deeprc.runs.run_cautions import (
-    find_control_cautions,
-    find_cross_validated_chance_cautions,
-    find_cross_validated_strata_cautions,
-)
-from deeprc.tasks import Task, encode_labels
+from deeprc.runs.performance import PredictedQuantity
+from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.strata_cautions import find_cross_validated_strata_cautions
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_stratified_aucs"]
 
@@ -66,9 +67,9 @@ def judge_folds(
     columns = select_control_columns(metadata, tasks)
     donors_by_id = donor_column.index_by_id(dataset.repertoire_ids)
     controls = compare_with_controls(folds, dataset, donors_by_id, columns=columns.read)
-    for contrast_controls in controls:
-        metrics[contrast_controls.contrast.target]["controls"] = contrast_controls.to_list()
-    left_out = find_target_like_cautions(columns) if any(control.measures for control in controls) else []
+    for comparison in controls:
+        metrics[comparison.quantity.target]["controls"] = comparison.to_list()
+    left_out = find_target_like_cautions(columns) if any(comparison.measures for comparison in controls) else []
     return metrics, [
         *find_cross_validated_chance_cautions(metrics),
         *find_control_cautions(controls, stratified_aucs),
@@ -117,7 +118,7 @@ def compare_with_controls(
     donors: Mapping[str, int] | None,
     *,
     columns: Sequence[str],
-) -> list[Controls]:
+) -> list[ControlComparison]:
     """Fit every control to the repertoires that the runs of a test fold have learned from, and test it on this fold.
 
     If the runs have learned from different repertoires, the predictions of the control are means over them. The folds
@@ -148,26 +149,23 @@ def _compare_target(
     dataset: RepertoireDataset,
     donors: Mapping[str, int] | None,
     columns: Sequence[str],
-) -> Controls:
-    """Return the controls for one target, by its index."""
+) -> ControlComparison:
+    """Return the comparison with the controls for one target, by its index."""
     tasks = folds[0].tasks
     task, output = tasks[index], get_output_slices(tasks)[index].start
-    about, no_values = task.name if len(tasks) > 1 else "", np.zeros(0)  # the values are in `control_folds`
-    contrast: Contrast | NumericTarget = NumericTarget(task.name, no_values, no_values, about=about)
-    if task.kind == "binary":
-        values = no_values, no_values, no_values
-        contrast = Contrast(task.name, task.name, task.positive, task.negative, output, *values, about=about)
+    classes = (task.positive, task.negative) if task.kind == "binary" else ()
+    quantity = PredictedQuantity(task.name, task.kind, task.name if len(tasks) > 1 else "", classes)
     label = encode_labels([task], dataset.metadata)[:, 0]
     control_folds = [
         control_fold
         for control_fold in (_make_control_fold(fold, task, output, label) for fold in folds)
-        if all(len(np.unique(label[rows])) > 1 for rows in (control_fold.tested, *control_fold.learned))
+        if all(len(np.unique(label[rows])) > 1 for rows in (control_fold.tested, *control_fold.training_sets))
     ]
     if not control_folds:
-        none = f"No control method could be compared{contrast.for_target}"
+        none = f"No control method could be compared{quantity.for_target}"
         reason = f"{none}: no fold has several labels for training and testing."
-        return Controls(contrast, pd.DataFrame(), [reason], choose_scoring(contrast))
-    return compare_on_folds(contrast, control_folds, label, dataset, columns=columns, donors=donors, n_folds=len(folds))
+        return ControlComparison(quantity, pd.DataFrame(), [reason], choose_scoring(quantity.kind))
+    return compare_on_folds(quantity, control_folds, label, dataset, columns=columns, donors=donors, n_folds=len(folds))
 
 
 def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDArray[np.float64]) -> ControlFold:
@@ -175,6 +173,6 @@ def _make_control_fold(fold: FoldPrediction, task: Task, output: int, label: NDA
 
     `output` is the index of the task's output, `label` the label of each repertoire of the cohort, (B,).
     """
-    tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
+    tested, *training_sets = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.training_sets))
     predictions = fold.outputs if task.kind == "regression" else fold.log_odds()
-    return ControlFold(fold.fold, tested, learned, predictions[~np.isnan(label[fold.rows]), output])
+    return ControlFold(fold.fold, tested, training_sets, predictions[~np.isnan(label[fold.rows]), output])

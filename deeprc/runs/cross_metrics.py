@@ -26,8 +26,7 @@ from deeprc.evaluation.intervals import (
 )
 from deeprc.evaluation.metrics import compute_binary_metrics, compute_macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
-from deeprc.outputs import get_output_slices
-from deeprc.runs.out_of_fold import FoldPrediction
+from deeprc.runs.out_of_fold import FoldPrediction, LabelledPrediction
 
 __all__ = ["NOT_MEASURED", "make_folds_table", "measure_folds"]
 
@@ -69,18 +68,19 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     positive_class. A metric that is not defined is None.
     """
     metrics: dict[str, dict[str, Any]] = {}
+    n_repeats = len({fold.repeat for fold in folds})
     for index, task in enumerate(folds[0].tasks):
-        n_repeats = len({fold.repeat for fold in folds})
-        n = sum(int(fold.has_label(index).sum()) for fold in folds) // n_repeats
+        predictions = [fold.select_labelled(index) for fold in folds]
+        n = sum(map(len, predictions)) // n_repeats
         head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
         if n == 0:
             metrics[task.name] = head
         elif task.kind == "regression":
-            metrics[task.name] = {**head, **_measure_regression(folds, index, donors)}
+            metrics[task.name] = {**head, **_measure_regression(predictions, donors)}
         else:
-            metrics[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
+            metrics[task.name] = {**head, **_measure_aucs(predictions, donors), **_average_over_repeats(predictions)}
             if task.kind == "binary":
-                n_positive = sum(int((fold.labels[:, index] == 1).sum()) for fold in folds) // n_repeats
+                n_positive = sum(int((prediction.label == 1).sum()) for prediction in predictions) // n_repeats
                 metrics[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
     return metrics
 
@@ -93,31 +93,28 @@ def make_folds_table(folds: Sequence[FoldPrediction], left_out: Sequence[str] = 
     rows = []
     for fold in folds:
         for index, task in enumerate(fold.tasks):
-            is_known = fold.has_label(index)
-            label = fold.labels[is_known, index]
-            row: dict[str, Any] = {"n": len(label)}
+            prediction = fold.select_labelled(index)
+            row: dict[str, Any] = {"n": len(prediction)}
             if task.kind == "binary":
-                row["n_positive"] = int(label.sum())
-            if len(label) and task.kind == "regression":
-                row |= _compute_regression_metrics(
-                    label, fold.outputs[is_known, get_output_slices(fold.tasks)[index].start]
-                )
-            elif len(label):
-                row |= {"auc": _average_fold_auc(fold, index), **_measure_classes([fold], index)}
+                row["n_positive"] = int(prediction.label.sum())
+            if len(prediction) and task.kind == "regression":
+                row |= _compute_regression_metrics(prediction.label, prediction.outputs[:, 0])
+            elif len(prediction):
+                row |= {"auc": _average_fold_auc(prediction), **_measure_classes([prediction])}
             value = {"left_out": left_out[fold.fold]} if left_out else {}
             rows.append({"repeat": fold.repeat, "fold": fold.fold, **value, "target": task.name, **row})
     table = pd.DataFrame(rows)
     return table[[name for name in ("repeat", "fold", "left_out", "target", *_NAMES) if name in table]]
 
 
-def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
+def _measure_aucs(predictions: Sequence[LabelledPrediction], donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return the AUC with its interval; for several classes, the mean over classes."""
-    by_class = [_compute_auc(folds, index, c, donors) for c in range(folds[0].tasks[index].n_outputs)]
+    by_class = [_compute_auc(predictions, c, donors) for c in range(predictions[0].task.n_outputs)]
     aucs = [auc for auc in by_class if auc is not None]
     if not aucs:
         return {"auc": None, "auc_ci": None, "n_folds": 0}
     per_class = {"auc_by_class": [None if auc is None else float(auc.aucs.mean()) for auc in by_class]}
-    fold_aucs = [(fold.repeat, _average_fold_auc(fold, index)) for fold in folds]
+    fold_aucs = [(prediction.repeat, _average_fold_auc(prediction)) for prediction in predictions]
     repeat_of = np.array([repeat for repeat, auc in fold_aucs if auc is not None])
     auc_of = np.array([auc for _, auc in fold_aucs if auc is not None])
     return {
@@ -130,37 +127,38 @@ def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[n
     }
 
 
-def _average_fold_auc(fold: FoldPrediction, index: int) -> float | None:
+def _average_fold_auc(prediction: LabelledPrediction) -> float | None:
     """Return the AUC of a fold, for several classes the mean over classes; None if no class has one."""
-    by_class = [_compute_auc([fold], index, c) for c in range(fold.tasks[index].n_outputs)]
+    by_class = [_compute_auc([prediction], c) for c in range(prediction.task.n_outputs)]
     aucs = [float(auc.aucs[0]) for auc in by_class if auc is not None]
     return float(np.mean(aucs)) if aucs else None
 
 
 def _compute_auc(
-    folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
+    predictions: Sequence[LabelledPrediction], c: int, donors: NDArray[np.int64] | None = None
 ) -> FoldAucs | None:
     """Return the AUC of one output of a task, which separates a class from all others, over folds.
 
     It is None if no fold has both positive and negative repertoires.
     """
     labels, scores, donors_of, repeats = [], [], [], []
-    for fold in folds:
-        is_known = fold.has_label(index)
-        value = fold.labels[is_known, index]
-        is_of_class = (value == (1 if fold.tasks[index].kind == "binary" else c)).astype(np.int64)
+    for prediction in predictions:
+        is_of_class = (prediction.label == (1 if prediction.task.kind == "binary" else c)).astype(np.int64)
         if 0 < is_of_class.sum() < len(is_of_class):
             labels.append(is_of_class)
-            scores.append(fold.log_odds()[is_known, get_output_slices(fold.tasks)[index].start + c])
-            donors_of.append(fold.rows[is_known] if donors is None else donors[fold.rows[is_known]])
-            repeats.append(fold.repeat)
+            scores.append(prediction.log_odds[:, c])
+            donors_of.append(prediction.rows if donors is None else donors[prediction.rows])
+            repeats.append(prediction.repeat)
     return compute_fold_aucs_interval(labels, scores, donors_of, repeats=repeats) if labels else None
 
 
-def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
+def _average_over_repeats(predictions: Sequence[LabelledPrediction]) -> dict[str, Any]:
     """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
-    repeats = dict.fromkeys(fold.repeat for fold in folds)
-    by_repeat = [_measure_classes([fold for fold in folds if fold.repeat == repeat], index) for repeat in repeats]
+    repeats = dict.fromkeys(prediction.repeat for prediction in predictions)
+    by_repeat = [
+        _measure_classes([prediction for prediction in predictions if prediction.repeat == repeat])
+        for repeat in repeats
+    ]
     means: dict[str, Any] = {}
     for name in by_repeat[0]:
         values = [value for metrics in by_repeat if (value := metrics[name]) is not None]
@@ -168,15 +166,13 @@ def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[s
     return means
 
 
-def _measure_classes(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
+def _measure_classes(predictions: Sequence[LabelledPrediction]) -> dict[str, float | None]:
     """Return metrics of called classes and of probabilities over all repertoires of the folds together."""
-    task = folds[0].tasks[index]
-    label = np.concatenate([fold.labels[fold.has_label(index), index] for fold in folds])
-    probability = np.concatenate([fold.probabilities(index)[fold.has_label(index)] for fold in folds])
-    if task.kind == "binary":
-        cutoffs = [fold.tasks[index].calibration.min_probability for fold in folds]
-        cutoff = np.repeat(cutoffs, [int(fold.has_label(index).sum()) for fold in folds])
-        calls = compute_binary_metrics(label, probability, cutoff=cutoff)
+    label = np.concatenate([prediction.label for prediction in predictions])
+    probability = np.concatenate([prediction.probability for prediction in predictions])
+    if predictions[0].task.kind == "binary":
+        cutoffs = [prediction.task.calibration.min_probability for prediction in predictions]
+        calls = compute_binary_metrics(label, probability, cutoff=np.repeat(cutoffs, [*map(len, predictions)]))
     else:
         calls = compute_macro_metrics(label, probability)
     probability_metrics = judge_probabilities(label.astype(np.int64), probability)
@@ -194,12 +190,11 @@ _INTERVALS: dict[str, _Interval] = {
 }
 
 
-def _measure_regression(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
+def _measure_regression(predictions: Sequence[LabelledPrediction], donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
-    output = get_output_slices(folds[0].tasks)[index].start
-    label = np.concatenate([fold.labels[fold.has_label(index), index] for fold in folds])
-    predicted = np.concatenate([fold.outputs[fold.has_label(index), output] for fold in folds])
-    donors_of = np.concatenate([donors[fold.rows[fold.has_label(index)]] for fold in folds])
+    label = np.concatenate([prediction.label for prediction in predictions])
+    predicted = np.concatenate([prediction.outputs[:, 0] for prediction in predictions])
+    donors_of = np.concatenate([donors[prediction.rows] for prediction in predictions])
     metrics: dict[str, Any] = {}
     for name, value in _compute_regression_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, donors_of)

@@ -32,13 +32,13 @@ __all__ = [
     "PreparedCrossValidation",
     "RunIndex",
     "assign_test_folds",
-    "begin_cross_validation",
     "check_folder",
     "holds_cross_validation",
     "index_runs",
     "plan_cross_validation",
     "prepare_cross_validation",
     "read_header",
+    "write_header",
 ]
 
 RUNS = "runs"
@@ -273,8 +273,8 @@ def check_folder(folder: Path, header: CrossValidationHeader) -> None:
         check_new_folder(folder)
 
 
-def begin_cross_validation(folder: Path, header: CrossValidationHeader) -> None:
-    """Create the folder if needed, and write `cv.yaml`."""
+def write_header(folder: Path, header: CrossValidationHeader) -> None:
+    """Write `cv.yaml`, and create its folder if needed."""
     with name_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     body = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), **vars(header)}

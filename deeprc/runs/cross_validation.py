@@ -34,9 +34,9 @@ from deeprc.runs.cross_plan import (
     CrossValidationFolds,
     CrossValidationHeader,
     PreparedCrossValidation,
-    begin_cross_validation,
     check_folder,
     prepare_cross_validation,
+    write_header,
 )
 from deeprc.runs.experiment import TrainingProgress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
@@ -179,7 +179,7 @@ def cross_validate(
         RunOptions(targets=header.targets, config=config, device=device, keep_sketches=keep_sketches),
         workers=workers,
         progress=progress,
-        begin=partial(begin_cross_validation, prepared.folder, header),
+        begin=partial(write_header, prepared.folder, header),
     )
     predictions = _predict_test_folds(prepared, workers, device)
     if config.training.calibrate:

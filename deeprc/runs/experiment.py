@@ -44,7 +44,8 @@ from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_
 from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
 from deeprc.runs.training_data import check_training_data, digest_training_data
-from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
+from deeprc.task_labels import describe_classes, encode_labels, set_label_scale
+from deeprc.tasks import Task, parse_tasks
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance

@@ -1,6 +1,6 @@
 """Out-of-fold predictions: an ensemble predicts each repertoire that it has not seen in training.
 
-Letters: B repertoires of a fold, T outputs.
+Letters: B repertoires of a fold, n of them with a label, T outputs, t outputs of one task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from deeprc.runs.training_data import check_training_data
 from deeprc.tasks import Task
 from deeprc.training.calibration import fit_task_calibration
 
-__all__ = ["FoldPrediction", "FoldRuns", "cross_calibrate", "make_out_of_fold_table", "predict_fold"]
+__all__ = [
+    "FoldPrediction",
+    "FoldRuns",
+    "LabelledPrediction",
+    "cross_calibrate",
+    "make_out_of_fold_table",
+    "predict_fold",
+]
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,37 @@ class FoldRuns:
     runs: tuple[Path, ...]
     cohort: Path
     device: str
+
+
+@dataclass(frozen=True)
+class LabelledPrediction:
+    """The prediction of one task for those repertoires of a test fold that have a label.
+
+    Attributes
+    ----------
+    repeat, fold, task
+        Index of the repeat and of the fold, and the task, with the calibration and the cutoff for this fold.
+    rows
+        Row of each repertoire in the cohort, (n,).
+    label
+        Label of each repertoire, (n,).
+    outputs, log_odds
+        Outputs of the task, and their calibrated log-odds, (n, t) each; see `FoldPrediction`.
+    probability
+        Calibrated probabilities, see `FoldPrediction.probabilities`.
+    """
+
+    repeat: int
+    fold: int
+    task: Task
+    rows: NDArray[np.int64]
+    label: Floats
+    outputs: Floats
+    log_odds: Floats
+    probability: Floats
+
+    def __len__(self) -> int:
+        return len(self.label)
 
 
 @dataclass(frozen=True)
@@ -55,7 +93,7 @@ class FoldPrediction:
         Labels, (B, number of tasks); NaN if not known.
     tasks
         Tasks that are predicted, with the calibration and the cutoff for this fold.
-    learned
+    training_sets
         Rows in the cohort of the repertoires on which a run of the ensemble was trained or validated, one array for
         each different set of repertoires.
     """
@@ -66,11 +104,21 @@ class FoldPrediction:
     outputs: Floats
     labels: Floats
     tasks: tuple[Task, ...]
-    learned: tuple[NDArray[np.int64], ...] = ()
+    training_sets: tuple[NDArray[np.int64], ...] = ()
 
-    def has_label(self, index: int) -> NDArray[np.bool_]:
-        """Return whether each repertoire has a label of a task, by the index of the task, (B,)."""
-        return np.asarray(~np.isnan(self.labels[:, index]))
+    def select_labelled(self, index: int) -> LabelledPrediction:
+        """Return the prediction of a task, by its index, for the repertoires that have a label."""
+        is_labelled, columns = ~np.isnan(self.labels[:, index]), get_output_slices(self.tasks)[index]
+        return LabelledPrediction(
+            self.repeat,
+            self.fold,
+            self.tasks[index],
+            self.rows[is_labelled],
+            self.labels[is_labelled, index],
+            self.outputs[is_labelled, columns],
+            self.log_odds()[is_labelled, columns],
+            self.probabilities(index)[is_labelled],
+        )
 
     def log_odds(self) -> Floats:
         """Return the calibrated log-odds of the outputs, (B, T); see `deeprc.outputs.compute_log_odds`."""
@@ -104,7 +152,7 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
         ): None
         for run in ensemble.runs
     }
-    learned = tuple(np.array(rows, np.int64) for rows in different_sets)
+    training_sets = tuple(np.array(rows, np.int64) for rows in different_sets)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.compute_outputs(tested), ensemble.tasks).numpy()
     for task, columns in zip(ensemble.tasks, get_output_slices(ensemble.tasks), strict=True):
@@ -115,7 +163,7 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
         for task in ensemble.tasks
     )
     labels = ensemble.model.encode_labels(tested)
-    return FoldPrediction(fold_runs.repeat, fold_runs.fold, rows, outputs, labels, tasks, learned)
+    return FoldPrediction(fold_runs.repeat, fold_runs.fold, rows, outputs, labels, tasks, training_sets)
 
 
 def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:

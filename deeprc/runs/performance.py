@@ -23,16 +23,16 @@ from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.outputs import activate, compute_log_odds, get_output_slices
 from deeprc.runs.predictor import Predictor, compute_metrics_by_part
 from deeprc.runs.results import make_predictions_table
-from deeprc.tasks import Task
+from deeprc.tasks import Task, TaskKind
 
 __all__ = [
     "PART_NAMES",
     "R2",
-    "AllClasses",
     "Auc",
     "Contrast",
     "NumericTarget",
     "Performance",
+    "PredictedQuantity",
     "choose_held_out_part",
     "measure_performance",
 ]
@@ -52,10 +52,26 @@ class Auc:
     n_negative: int
 
 
-class _PredictedQuantity:
-    """Something that is predicted, which texts name if the run predicts several things."""
+@dataclass(frozen=True)
+class PredictedQuantity:
+    """What is predicted: one class against all others, all classes of a target together, or a number.
 
-    about: str
+    Attributes
+    ----------
+    target
+        Name of the target.
+    kind
+        `binary` for one class against all others, `multiclass` for all classes together, or `regression`.
+    about
+        Text that says what is predicted, if a run predicts several quantities; "" if this is the only one.
+    classes
+        Names of the class and of all others together, if `kind` is `binary`.
+    """
+
+    target: str
+    kind: TaskKind
+    about: str = ""
+    classes: tuple[str, ...] = ()
 
     @property
     def for_target(self) -> str:
@@ -64,7 +80,7 @@ class _PredictedQuantity:
 
 
 @dataclass(frozen=True)
-class Contrast(_PredictedQuantity):
+class Contrast:
     """One class against all others.
 
     Attributes
@@ -84,7 +100,7 @@ class Contrast(_PredictedQuantity):
     donors
         Index of each repertoire's donor, (B,); None if every repertoire is from a different donor.
     about
-        Text that says what is separated, if a run has several contrasts; "" if this is the only one.
+        Text that says what is separated, see `PredictedQuantity`.
     """
 
     target: str
@@ -98,24 +114,26 @@ class Contrast(_PredictedQuantity):
     donors: NDArray[np.int64] | None = None
     about: str = ""
 
-    def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
-        """Return the AUC among the repertoires `rows`, (B,); None if they have only one class."""
-        rows = rows & ~np.isnan(self.label)
-        label = self.label[rows].astype(np.int64)
+    @property
+    def quantity(self) -> PredictedQuantity:
+        """What is predicted, without labels and predictions."""
+        return PredictedQuantity(self.target, "binary", self.about, (self.positive, self.negative))
+
+    @property
+    def for_target(self) -> str:
+        """Text to put after a noun, see `PredictedQuantity.for_target`."""
+        return self.quantity.for_target
+
+    def measure_auc(self, selected: NDArray[np.bool_]) -> Auc | None:
+        """Return the AUC among the selected repertoires, (B,); None if they have only one class."""
+        selected = selected & ~np.isnan(self.label)
+        label = self.label[selected].astype(np.int64)
         n_positive, n_negative = int(label.sum()), int((1 - label).sum())
         if not (n_positive and n_negative):
             return None
-        donors = None if self.donors is None else [self.donors[rows]]
-        auc = compute_fold_aucs_interval([label], [self.score[rows]], donors)
+        donors = None if self.donors is None else [self.donors[selected]]
+        auc = compute_fold_aucs_interval([label], [self.score[selected]], donors)
         return Auc(auc.aucs.item(), auc.low, auc.high, n_positive, n_negative)
-
-
-@dataclass(frozen=True)
-class AllClasses(_PredictedQuantity):
-    """All classes together of a target that has several; for `about`, see `Contrast`."""
-
-    target: str
-    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +146,7 @@ class R2:
 
 
 @dataclass(frozen=True)
-class NumericTarget(_PredictedQuantity):
+class NumericTarget:
     """A numeric target: its labels, (B,), NaN if not known, and its predictions, (B,); for the rest see `Contrast`."""
 
     target: str
@@ -137,11 +155,21 @@ class NumericTarget(_PredictedQuantity):
     donors: NDArray[np.int64] | None = None
     about: str = ""
 
-    def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
-        """Return r2 among the repertoires `rows`, (B,); None if they have fewer than two different values."""
-        rows = rows & ~np.isnan(self.label)
-        label, predicted = self.label[rows], self.predicted[rows]
-        donors = None if self.donors is None else self.donors[rows]
+    @property
+    def quantity(self) -> PredictedQuantity:
+        """What is predicted, without labels and predictions."""
+        return PredictedQuantity(self.target, "regression", self.about)
+
+    @property
+    def for_target(self) -> str:
+        """Text to put after a noun, see `PredictedQuantity.for_target`."""
+        return self.quantity.for_target
+
+    def measure_r2(self, selected: NDArray[np.bool_]) -> R2 | None:
+        """Return r2 among the selected repertoires, (B,); None if they have fewer than two different values."""
+        selected = selected & ~np.isnan(self.label)
+        label, predicted = self.label[selected], self.predicted[selected]
+        donors = None if self.donors is None else self.donors[selected]
         value = compute_r2(label, predicted)
         return None if np.isnan(value) else R2(value, compute_r2_interval(label, predicted, donors), len(label))
 
@@ -202,20 +230,24 @@ class Performance:
         for target in dict.fromkeys(contrast.target for contrast in self.contrasts):
             yield target, [contrast for contrast in self.contrasts if contrast.target == target]
 
-    def rows(self, part: str | None) -> NDArray[np.bool_]:
+    def is_in(self, part: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
         return np.asarray(self.parts == part)
 
-    def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return, by class, which repertoires of `held_out` are of it, (B,); a numeric target has one class, ""."""
-        rows = self.rows(self.held_out)
+    @property
+    def is_held_out(self) -> NDArray[np.bool_]:
+        """Whether each repertoire is in the part `held_out`, (B,)."""
+        return self.is_in(self.held_out)
+
+    def select_classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
+        """Return, by class, which held-out repertoires are of it, (B,); a numeric target has one class, ""."""
         for numeric in self.numeric_targets:
             if numeric.target == target:
-                return {"": ~np.isnan(numeric.label) & rows}
+                return {"": ~np.isnan(numeric.label) & self.is_held_out}
         contrasts = [contrast for contrast in self.contrasts if contrast.target == target]
-        by_class = {contrast.positive: (contrast.label == 1) & rows for contrast in contrasts}
+        by_class = {contrast.positive: (contrast.label == 1) & self.is_held_out for contrast in contrasts}
         if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
-            by_class[contrasts[0].negative] = (contrasts[0].label == 0) & rows
+            by_class[contrasts[0].negative] = (contrasts[0].label == 0) & self.is_held_out
         return by_class
 
     def has_few_donors(self, target: str) -> bool:
@@ -223,7 +255,10 @@ class Performance:
         if self.donors is None:
             return False
         kind = "regression" if any(numeric.target == target for numeric in self.numeric_targets) else "binary"
-        sizes = ((int(rows.sum()), len(np.unique(self.donors[rows]))) for rows in self.classes(target).values())
+        sizes = [
+            (int(is_of_class.sum()), len(np.unique(self.donors[is_of_class])))
+            for is_of_class in self.select_classes(target).values()
+        ]
         return any(are_few_donors(kind, *size) for size in sizes)
 
 

@@ -24,6 +24,7 @@ from deeprc.runs.metrics import Metrics
 from deeprc.runs.model_cautions import find_packed_cautions
 from deeprc.runs.results import make_predictions_table
 from deeprc.runs.shift import add_shift_columns, measure_shift
+from deeprc.runs.shift_cautions import find_shift_cautions
 from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -86,7 +87,7 @@ def predict(
     """
     model, parts = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, parts)
-    for caution in (*find_packed_cautions(predictor.runs, parts), *shift.find_cautions()):
+    for caution in (*find_packed_cautions(predictor.runs, parts), *find_shift_cautions(shift)):
         _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     outputs, labels = model.compute_outputs(dataset) if outputs is None else outputs, model.encode_labels(dataset)
     table = make_predictions_table(dataset.repertoire_ids, parts, outputs, labels, model.tasks)

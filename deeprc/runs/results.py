@@ -36,7 +36,7 @@ def make_predictions_table(
     outputs
         Outputs before their activation, (B, T).
     labels
-        Labels from `deeprc.tasks.encode_labels`, (B, number of tasks).
+        Labels from `deeprc.task_labels.encode_labels`, (B, number of tasks).
     tasks
         Tasks in the order of outputs and labels.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,24 +13,18 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_
 from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.evaluation.splits import PARTS, Split
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.runs.controls import NAMES, Controls
+from deeprc.runs.control_comparison import NAMES, ControlComparison
 from deeprc.runs.performance import PART_NAMES, Auc, Contrast, NumericTarget, Performance
 from deeprc.tasks import TaskKind
 
-__all__ = [
-    "find_control_cautions",
-    "find_cross_validated_chance_cautions",
-    "find_cross_validated_strata_cautions",
-    "find_run_cautions",
-    "find_strata_cautions",
-]
+__all__ = ["find_control_cautions", "find_run_cautions"]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
 
 def find_run_cautions(
     performance: Performance,
-    controls: Sequence[Controls],
+    controls: Sequence[ControlComparison],
     *,
     metadata: pd.DataFrame,
     stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] | None = None,
@@ -49,6 +42,8 @@ def find_run_cautions(
     """
     return [
         *_find_no_held_out_cautions(performance),
+        *_find_undefined_auc_cautions(performance),
+        *_find_no_interval_cautions(performance),
         *_find_chance_cautions(performance),
         *_find_shared_donor_cautions(metadata, performance),
         *find_control_cautions(controls, stratified_aucs or {}),
@@ -59,29 +54,33 @@ def find_run_cautions(
 
 def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
-    rows = performance.rows(performance.held_out)
     for target, contrasts in performance.iterate_targets():
-        aucs = [(contrast, contrast.auc(rows)) for contrast in contrasts]
+        aucs = [(contrast, contrast.measure_auc(performance.is_held_out)) for contrast in contrasts]
         yield target, [(contrast, auc) for contrast, auc in aucs if auc is not None]
 
 
 def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
-    """Yield a warning if no held-out repertoires can say how good the network is."""
+    """Yield a warning if no repertoire is held out, so that nothing shows how good the network is."""
     if performance.held_out is None:
         text = (
             "All labelled repertoires of this cohort were used to train or to choose the network, so nothing here "
             "shows how good it is. Its sequences and motifs may be specific to these repertoires."
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
+
+
+def _find_undefined_auc_cautions(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each target of which some class has no AUC on the held-out repertoires."""
+    if performance.held_out is None:
         return
+    part = PART_NAMES[performance.held_out]
     for target, contrasts in performance.iterate_targets():
-        without = [contrast for contrast in contrasts if contrast.auc(performance.rows(performance.held_out)) is None]
-        if not without:
+        names = [contrast.positive for contrast in contrasts if contrast.measure_auc(performance.is_held_out) is None]
+        if not names:
             continue
-        part, names = PART_NAMES[performance.held_out], [contrast.positive for contrast in without]
-        if np.isnan(contrasts[0].label[performance.rows(performance.held_out)]).all():
+        if np.isnan(contrasts[0].label[performance.is_held_out]).all():
             text = f"No {part} repertoire has a label of {target}, so it is not known how good the network is."
-        elif len(contrasts) == 1 or len(without) == len(contrasts):
+        elif len(names) == len(contrasts):
             of_target = contrasts[0].for_target if len(contrasts) == 1 else f" of {target}"
             text = (
                 f"The {part} repertoires have only one class{of_target}, so there is no AUC, and it is not known how "
@@ -93,13 +92,18 @@ def _find_no_held_out_cautions(performance: Performance) -> Iterator[Caution]:
                 f"{_name_these_classes(names)}."
             )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
+
+
+def _find_no_interval_cautions(performance: Performance) -> Iterator[Caution]:
+    """Yield a warning for each numeric target whose r2 on the held-out repertoires has no interval."""
+    if performance.held_out is None:
+        return
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is None or r2.interval is None:
-            part = PART_NAMES[performance.held_out]
             text = (
-                f"The {part} repertoires are too few, or too alike in {numeric.target}, for an "
-                "interval of r². So it is not known how good the network is."
+                f"The {PART_NAMES[performance.held_out]} repertoires are too few, or too alike in {numeric.target}, "
+                "for an interval of r². So it is not known how good the network is."
             )
             yield Caution("warning", text, "performance", "no-interval", {"target": numeric.target})
 
@@ -125,7 +129,7 @@ def _find_chance_cautions(performance: Performance) -> Iterator[Caution]:
             by_class = {contrast.positive: [auc.value, auc.low, auc.high] for contrast, auc in poor}
             yield Caution("warning", text, "performance", "chance", {"target": target, "aucs": by_class})
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is not None and (r2.value <= 0 or (r2.interval is not None and r2.interval[0] <= 0)):
             low, high = r2.interval or (np.nan, np.nan)
             limits = f", with a 95% interval from {low:.3f} to {high:.3f}" if r2.interval else ""
@@ -156,8 +160,8 @@ def _describe_chance(contrast: Contrast, auc: Auc, performance: Performance) -> 
 def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     """Return warnings about donors in several parts of the split, and about held-out parts with few donors."""
     labelled = ~np.isnan(performance.labels).all(axis=1)
-    rows = Split(**{part: np.flatnonzero(performance.rows(part) & labelled) for part in PARTS})
-    cautions = find_divided_donor_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
+    split = Split(**{part: np.flatnonzero(performance.is_in(part) & labelled) for part in PARTS})
+    cautions = find_divided_donor_cautions(metadata, index_split_parts(split, len(metadata)), apart="parts")
     if (
         performance.donors is None
         or performance.held_out is None
@@ -167,7 +171,7 @@ def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
         prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
-        classes = performance.classes(target)
+        classes = performance.select_classes(target)
         cautions += find_donor_cautions(
             performance.donors, str(performance.donor_column), classes, kind=kind, where=prefix
         )
@@ -181,7 +185,7 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
 
 
 def find_control_cautions(
-    controls: Sequence[Controls], stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]
+    controls: Sequence[ControlComparison], stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]
 ) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if no control was compared.
 
@@ -192,23 +196,23 @@ def find_control_cautions(
     (`stratified_aucs`, by target), the warning also says so: then none of these columns alone explains what it has
     learned.
     """
-    for contrast_controls in controls:
-        if contrast_controls.is_of_class:
+    for comparison in controls:
+        if comparison.is_of_class:
             continue
-        for entry in contrast_controls.to_list():
+        for entry in comparison.to_list():
             name, is_better = entry["control"], entry["relation"] == "better"
-            is_control_above_chance = contrast_controls.is_above_chance(name)
-            may_warn = contrast_controls.is_above_chance("network") or (is_better and is_control_above_chance)
+            is_control_above_chance = comparison.is_above_chance(name)
+            may_warn = comparison.is_above_chance("network") or (is_better and is_control_above_chance)
             if entry["relation"] != "worse" and may_warn:
-                text = contrast_controls.sentence(name)
+                text = comparison.describe(name)
                 if name == "sheet" and is_control_above_chance:
                     text += _describe_auc_within(
-                        stratified_aucs.get(contrast_controls.contrast.target, []), contrast_controls.columns
+                        stratified_aucs.get(comparison.quantity.target, []), comparison.columns
                     )
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
-        if contrast_controls.comparison.empty:
+        if comparison.table.empty:
             names = ", ".join(NAMES.values())
-            text = f"Control methods ({names}) were not compared with the network. {contrast_controls.reasons[0]}"
+            text = f"Control methods ({names}) were not compared with the network. {comparison.reasons[0]}"
             yield Caution("note", text, "controls", "no-control")
 
 
@@ -251,7 +255,7 @@ def _find_few_repertoires_cautions(performance: Performance) -> Iterator[Caution
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
     for numeric in performance.numeric_targets:
-        r2 = numeric.r2(performance.rows(performance.held_out))
+        r2 = numeric.measure_r2(performance.is_held_out)
         if r2 is not None and are_few_repertoires("regression", r2.n):
             text = f"Only {format_count(r2.n, f'{part} repertoire')}{numeric.for_target}"
             if r2.interval is not None:
@@ -264,10 +268,10 @@ def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     explanation = (
         "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
     )
+    is_training, is_validation = performance.is_in("train"), performance.is_in("validation")
     for target, contrasts in performance.iterate_targets():
         pairs = [
-            (contrast, contrast.auc(performance.rows("train")), contrast.auc(performance.rows("validation")))
-            for contrast in contrasts
+            (contrast, contrast.measure_auc(is_training), contrast.measure_auc(is_validation)) for contrast in contrasts
         ]
         learned = {
             contrast.positive: (training.value, validation.value)
@@ -293,7 +297,7 @@ def _is_overfitted(training: float, validation: float, low: float, chance: float
 def _find_overfitted_number_cautions(
     numeric: NumericTarget, performance: Performance, explanation: str
 ) -> Iterator[Caution]:
-    training, validation = numeric.r2(performance.rows("train")), numeric.r2(performance.rows("validation"))
+    training, validation = (numeric.measure_r2(performance.is_in(part)) for part in ("train", "validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_overfitted(training.value, validation.value, low, 0.0, _GAP_R2):
         text = (
@@ -305,77 +309,3 @@ def _find_overfitted_number_cautions(
 
 def _name_these_classes(names: Sequence[str]) -> str:
     return "this class" if len(names) == 1 else "these classes"
-
-
-def find_strata_cautions(
-    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]], performance: Performance, adjust_for: Sequence[str]
-) -> Iterator[Caution]:
-    """Yield a warning for each column within whose values the AUC is not better than chance.
-
-    Parameters
-    ----------
-    stratified_aucs
-        AUCs within the values of columns, by target.
-    performance
-        Performance of the run.
-    adjust_for
-        Metadata columns for which the training was adjusted.
-    """
-    for contrast in performance.contrasts:
-        auc = contrast.auc(performance.rows(performance.held_out))
-        if auc is None:
-            continue
-        for stratified in stratified_aucs.get(contrast.target, ()):
-            if stratified.explains(auc.value, auc.low):
-                auc_text = _describe_lower_auc(stratified, contrast.for_target, auc.value)
-                text = f"Among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
-                yield Caution("warning", text, "controls", "auc-within", stratified.to_dict())
-
-
-def _describe_lower_auc(stratified: StratifiedAuc, of_target: str, auc: float) -> str:
-    """Return how much lower the AUC within the values of a column is, to put after "among"."""
-    return (
-        f"repertoires with the same {stratified.column!r}, the AUC{of_target} is {stratified.auc:.3f} "
-        f"({stratified.low:.3f} to {stratified.high:.3f}), but {auc:.3f} over all repertoires."
-    )
-
-
-def _describe_learned_column(column: str, adjust_for: Sequence[str]) -> str:
-    """Return sentences that say what a network may have learned instead of the target, and what to do."""
-    if column in adjust_for:
-        return f"The network may have learned {column!r} instead of the target, although training was adjusted for it."
-    return f"The network may have learned {column!r} instead of the target. Train with `adjust_for={column}`."
-
-
-def find_cross_validated_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
-    """Yield a warning for each target whose cross-validated AUC, or r2, is not shown to be better than chance."""
-    for target, values in metrics.items():
-        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
-        value, limits = values.get(measure), values.get(f"{measure}_ci")
-        if value is None or (limits[0] if limits else value) > chance:
-            continue
-        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
-        text = (
-            f"{target} is not predicted significantly better than by chance ({chance:g}): the {heading} is {value:.3f}"
-            f"{interval}. Do not interpret the sequences and motifs of these networks."
-        )
-        details = {"target": target, measure: value, "interval": list(limits or ())}
-        yield Caution("warning", text, "performance", "chance", details)
-
-
-def find_cross_validated_strata_cautions(
-    stratified_aucs: Mapping[str, Sequence[StratifiedAuc]],
-    metrics: Mapping[str, Mapping[str, Any]],
-    adjust_for: Sequence[str],
-) -> list[Caution]:
-    """Return a warning for each column within whose values the cross-validated AUC is not better than chance."""
-    cautions = []
-    for target, aucs in stratified_aucs.items():
-        auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
-        for stratified in aucs:
-            if auc is not None and limits is not None and stratified.explains(auc, limits[0]):
-                auc_text = _describe_lower_auc(stratified, "", auc)
-                text = f"{target}: among {auc_text} {_describe_learned_column(stratified.column, adjust_for)}"
-                details = {"target": target, **stratified.to_dict()}
-                cautions.append(Caution("warning", text, "controls", "auc-within", details))
-    return cautions

@@ -38,7 +38,8 @@ from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_setti
 from deeprc.runs.run_start import begin_run
 from deeprc.runs.training_data import check_fingerprint, digest_training_data
 from deeprc.shift.sketches import SKETCHES_FILE
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, parse_tasks
 from deeprc.training.branch_start import learn_branches
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.log_abundance import replace_log_abundance

@@ -1,39 +1,31 @@
-"""Shift of repertoires from those of a model's training: distances, columns of a table, and warnings.
+"""Shift of repertoires from those of a model's training: distances, and columns of a table.
 
 Letters: B repertoires.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
-from deeprc.errors import cut_name, describe_names, describe_texts
-from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
-from deeprc.shift.feature_table import ASPECTS, compute_features
+from deeprc.shift.feature_table import compute_features
 from deeprc.shift.reasons import name_other_chains, name_reasons
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
-from deeprc.shift.training_reference import MIN_DONORS, SHARE_BEYOND, Reference
+from deeprc.shift.training_reference import Reference
 
 __all__ = ["SHIFT_COLUMNS", "Shift", "add_shift_columns", "measure_shift"]
 
 SHIFT_COLUMNS = ("shift", "shift_reason", "resembles")
 """Columns that `add_shift_columns` adds to a table of predictions."""
-
-_ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level if there is no shift
-_FAR = 2.0  # factor of the level from which on a single repertoire causes a warning
-_SHOWN = 3  # largest number of names, or reasons, in a message
 
 
 @dataclass(frozen=True)
@@ -95,111 +87,6 @@ class Shift:
                 "resembles": np.array(copies, object),
             }
         )
-
-    def find_cautions(self) -> list[Caution]:
-        """Return warnings about predictions for these repertoires, and about their metrics."""
-        return [
-            *self._find_chain_cautions(),
-            *self._find_distance_cautions(),
-            *self._find_copy_cautions(),
-            *self._find_reading_cautions(),
-            *self._find_unknown_cautions(),
-        ]
-
-    def _find_chain_cautions(self) -> Iterator[Caution]:
-        counts = Counter(filter(None, self.other_chains))
-        if not counts:
-            return
-        k = counts.total()
-        chains = "; ".join(f"{text}{f' ({n:,})' * (len(counts) > 1)}" for text, n in counts.most_common(_SHOWN))
-        text = (
-            f"{self._format_count(k, int(self.is_new.sum()))} {'is' if k == 1 else 'are'} of another chain than the "
-            f"training repertoires: {chains}. The model has learned almost nothing about this chain, so do not use "
-            "these predictions."
-        )
-        names = [str(name) for name, chain in zip(self.ids, self.other_chains, strict=True) if chain]
-        yield Caution("warning", text, "setup", "another-chain", {"chains": dict(counts), "names": names})
-
-    def _find_distance_cautions(self) -> Iterator[Caution]:
-        """Yield a warning or note if repertoires are unusually far from the training repertoires."""
-        n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
-        if k == 0:
-            return
-        p = float(
-            stats.betabinom.sf(k - 1, n, SHARE_BEYOND * (self.n_donors + 1), (1 - SHARE_BEYOND) * (self.n_donors + 1))
-        )
-        are_many, is_far = p < _ALPHA, np.nan_to_num(self.distance) > _FAR
-        text = (
-            f"{self._format_count(k, n)} {'is' if k == 1 else 'are'} unusual: farther from the training repertoires "
-            f"than 95% of these are from each other ({SHARE_BEYOND * n:.3g} expected by chance). "
-        )
-        if is_far.any() and not are_many:
-            far = describe_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
-            text += f"This number may be chance, but some are more than {_FAR:.0f} times as far: {far}. "
-        text += self._describe_common_reasons()
-        level: Literal["warning", "note"] = "warning" if are_many or is_far.any() else "note"
-        if level == "warning":
-            text += " Their predictions may be wrong, and the metrics of the training cohort do not hold for them."
-        details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}
-        yield Caution(level, text, "setup", "shift", details)
-
-    def _format_count(self, k: int, n: int) -> str:
-        return f"{k:,} of the {n:,} {self.part} repertoires" if n > 1 else f"The {self.part} repertoire"
-
-    def _describe_common_reasons(self) -> str:
-        """Return the most frequent reasons, each with its number of repertoires and the text of the median one."""
-        counts: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
-        frequent = sorted([name for name, _ in counts.most_common(_SHOWN)], key=ASPECTS.index)
-        descriptions = []
-        for aspect in frequent:
-            repertoires = [
-                (float(self.distance[i]), str(self.ids[i]), text)
-                for i, reasons in enumerate(self.reasons)
-                for name, text in reasons
-                if name == aspect
-            ]
-            _, name, text = sorted(repertoires)[len(repertoires) // 2]
-            descriptions.append(f"{aspect} in {counts[aspect]:,}, such as {name}: {text}")
-        return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
-
-    def _find_copy_cautions(self) -> Iterator[Caution]:
-        """Yield a warning if repertoires share more junctions with those of the training than chance explains."""
-        ids_and_copies = [
-            (str(name), copy) for name, copy in zip(self.ids, self.copies, strict=True) if copy is not None
-        ]
-        if not ids_and_copies:
-            return
-        n = len(ids_and_copies)
-        texts = [
-            f"{cut_name(name)} is like {cut_name(match.repertoire_id)} ({match.overlap:.0%} of the junctions, "
-            f"usual {match.typical_overlap:.1%})"
-            for name, match in ids_and_copies
-        ]
-        shown = describe_texts(texts, "repertoire", "repertoires", _SHOWN)
-        text = (
-            f"{self._format_count(n, int(self.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a "
-            "training or validation repertoire than expected by chance. Such repertoires are copies under a different "
-            f"name or from different processing, or samples of one donor. {shown}. Metrics that include them are too "
-            "good."
-        )
-        details = {name: [match.repertoire_id, match.overlap] for name, match in ids_and_copies}
-        yield Caution("warning", text, "setup", "copies-of-training", details)
-
-    def _find_reading_cautions(self) -> Iterator[Caution]:
-        if self.read_otherwise:
-            differences = "; ".join(self.read_otherwise)
-            text = f"These files were read with other settings than the training files: {differences}."
-            yield Caution("note", text, "setup", "read-otherwise")
-
-    def _find_unknown_cautions(self) -> Iterator[Caution]:
-        if self.n_unknown and self.is_new.any():
-            models = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
-            text = (
-                f"It is not known how far new repertoires are from the training repertoires: {models} no summary of "
-                f"these (an earlier version trained it, it had fewer than {MIN_DONORS} donors, or it was fitted in "
-                "Python)."
-            )
-            yield Caution("note", text, "setup", "shift-unknown")
 
 
 def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDataset, parts: Sequence[str]) -> Shift:

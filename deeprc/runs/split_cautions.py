@@ -30,7 +30,7 @@ def find_one_class_cautions(performance: Performance) -> Iterator[Caution]:
     }
     for target, contrasts in performance.iterate_targets():
         for part, effect in effects.items():
-            labels = [contrast.label[performance.rows(part) & ~np.isnan(contrast.label)] for contrast in contrasts]
+            labels = [contrast.label[performance.is_in(part) & ~np.isnan(contrast.label)] for contrast in contrasts]
             n_present = sum(bool(label.any()) for label in labels)
             if len(contrasts) == 1:
                 n_present += bool((labels[0] == 0).any())

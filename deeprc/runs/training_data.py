@@ -15,7 +15,8 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
 from deeprc.progress import track
 from deeprc.runs.run_settings import RunSettings
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 
 __all__ = ["check_fingerprint", "check_training_data", "digest_training_data"]
 

@@ -36,7 +36,9 @@ class VarianceShares:
     shares: Mapping[str, float]
 
 
-def compute_variance_shares(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence[Task]) -> list[VarianceShares]:
+def compute_variance_shares(
+    parts: OutputParts, selected: NDArray[np.bool_], tasks: Sequence[Task]
+) -> list[VarianceShares]:
     """Return the shares of the variance of each output between some repertoires.
 
     The share of a part is its covariance with the output over repertoires, divided by the variance of the output.
@@ -45,7 +47,7 @@ def compute_variance_shares(parts: OutputParts, rows: NDArray[np.bool_], tasks: 
     ----------
     parts
         Outputs of B repertoires, and their parts through each branch.
-    rows
+    selected
         Whether each repertoire is used, (B,).
     tasks
         Tasks of the T outputs.
@@ -57,12 +59,12 @@ def compute_variance_shares(parts: OutputParts, rows: NDArray[np.bool_], tasks: 
     if not parts.beside_attention:
         return []
     targets = [task.name for task in tasks for _ in range(task.n_outputs)]
-    outputs = np.asarray(parts.outputs, np.float64)[rows]
+    outputs = np.asarray(parts.outputs, np.float64)[selected]
     variations = []
     for t, (target, name) in enumerate(zip(targets, list_output_names(tasks), strict=True)):
         centred = outputs[:, t] - outputs[:, t].mean() if len(outputs) else outputs[:, t]
         variance = float(centred @ centred)
         if variance > 0:
-            shares = {source: float(centred @ part[rows, t]) / variance for source, part in parts.by_branch.items()}
+            shares = {source: float(centred @ part[selected, t]) / variance for source, part in parts.by_source.items()}
             variations.append(VarianceShares(target, name, shares))
     return variations

@@ -22,7 +22,8 @@ from deeprc.evaluation.donors import DonorColumn, count_divided_donors
 from deeprc.evaluation.splits import NEW
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
-from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import parse_tasks
 
 __all__ = ["fit_stack", "list_prediction_columns", "predict_with_stack"]
 

@@ -32,7 +32,8 @@ from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledValueCache
 from deeprc.progress import open_step
-from deeprc.tasks import Task, encode_labels
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.calibration import average_calibrations, describe_calibration, restore_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors

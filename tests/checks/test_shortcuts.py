@@ -7,7 +7,8 @@ import pandas as pd
 
 from deeprc.checks.features import Feature
 from deeprc.checks.shortcuts import Shortcut, find_shortcuts
-from deeprc.tasks import encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import parse_tasks
 
 
 def find(sheet: pd.DataFrame, targets: list[str], *features: Feature) -> list[Shortcut]:

@@ -20,7 +20,7 @@ from deeprc.cli.tables import format_metrics
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.runs.assess import assess_predictor
-from deeprc.runs.cross_plan import CrossValidationHeader, begin_cross_validation
+from deeprc.runs.cross_plan import CrossValidationHeader, write_header
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
@@ -110,7 +110,7 @@ def test_a_folder_of_runs_stands_for_its_runs(
     if kind == "cross-validation":
         runs, names = folder / "runs", ["repeat-0-fold-0-validation-1", "repeat-0-fold-1-validation-0"]
         header = CrossValidationHeader("cohort.h5", ("status",), folds=2, repeats=1, members=1, group_by=None, seed=0)
-        begin_cross_validation(folder, header)
+        write_header(folder, header)
     copy_runs(run, runs, " ".join(names))
     code, _, err = deeprc("predict", folder, cohort.container.path, "-o", tmp_path / "p.tsv")
     assert code == 0

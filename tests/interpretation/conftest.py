@@ -15,7 +15,8 @@ from deeprc.interpretation.report import antigens, cv_report, page_figures
 from deeprc.interpretation.report.page import Figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run
-from deeprc.tasks import encode_labels, parse_tasks, set_label_scale
+from deeprc.task_labels import encode_labels, set_label_scale
+from deeprc.tasks import parse_tasks
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.model import TrainedModel

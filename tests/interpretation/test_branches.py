@@ -56,17 +56,17 @@ def test_contributions_sum_to_the_outputs(
     chosen: Model = ensemble if several else model
     parts = chosen.compute_output_parts(cohort)
     np.testing.assert_array_equal(parts.outputs, chosen.compute_outputs(cohort).numpy())
-    assert list(parts.by_branch) == ["attention", "composition", "clones"]
-    np.testing.assert_allclose(sum(parts.by_branch.values()), parts.outputs, rtol=1e-6)
+    assert list(parts.by_source) == ["attention", "composition", "clones"]
+    np.testing.assert_allclose(sum(parts.by_source.values()), parts.outputs, rtol=1e-6)
     for position in (0, 1, 4):
         scores = chosen.score_sequences(cohort, position)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), parts.outputs[position], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(scores.outputs, parts.outputs[position], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(sum(scores.by_branch.values()), scores.contributions, atol=1e-12)
-        for name, part in scores.by_branch.items():
-            np.testing.assert_allclose(part.sum(axis=0), parts.by_branch[name][position], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(sum(scores.by_source.values()), scores.contributions, atol=1e-12)
+        for name, part in scores.by_source.items():
+            np.testing.assert_allclose(part.sum(axis=0), parts.by_source[name][position], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(
-                scores.output_parts.by_branch[name], parts.by_branch[name][position], rtol=1e-4, atol=1e-5
+                scores.output_parts.by_source[name], parts.by_source[name][position], rtol=1e-4, atol=1e-5
             )
 
 
@@ -76,22 +76,22 @@ def test_what_comes_through_a_branch_by_hand(
     scores, own = model.score_sequences(cohort, 1), plain.score_sequences(cohort, 1)
     n, tryptophan, motif = len(cohort[1]), carries(cohort, 1, "W"), carries(cohort, 1, "WWHW")
     assert motif.sum() >= 6
-    np.testing.assert_allclose(scores.by_branch["composition"], np.outer(tryptophan, [6 / n, -2 / n]))
-    np.testing.assert_allclose(scores.by_branch["clones"], np.outer(motif, [20.0, 0.0]))
-    np.testing.assert_allclose(scores.by_branch["attention"], own.contributions, atol=1e-12)
+    np.testing.assert_allclose(scores.by_source["composition"], np.outer(tryptophan, [6 / n, -2 / n]))
+    np.testing.assert_allclose(scores.by_source["clones"], np.outer(motif, [20.0, 0.0]))
+    np.testing.assert_allclose(scores.by_source["attention"], own.contributions, atol=1e-12)
     np.testing.assert_array_equal(scores.responses, own.responses)
     together = ensemble.score_sequences(cohort, 1)
-    np.testing.assert_allclose(together.by_branch["composition"][:, 0], tryptophan * 6 / n / 3)
+    np.testing.assert_allclose(together.by_source["composition"][:, 0], tryptophan * 6 / n / 3)
     expected = (20 * motif - 0.25 * carries(cohort, 1, "K")) / 3
-    np.testing.assert_allclose(together.by_branch["clones"][:, 0], expected)
+    np.testing.assert_allclose(together.by_source["clones"][:, 0], expected)
 
 
 def test_some_of_the_scores(model: TrainedModel, cohort: RepertoireDataset) -> None:
     scores, rows = model.score_sequences(cohort, 1), np.array([5, 0, 20])
     some = scores.take(rows)
     np.testing.assert_array_equal(some.contributions, scores.contributions[rows])
-    np.testing.assert_array_equal(some.by_branch["clones"], scores.by_branch["clones"][rows])
-    np.testing.assert_allclose(some.by_branch["attention"], scores.by_branch["attention"][rows])
+    np.testing.assert_array_equal(some.by_source["clones"], scores.by_source["clones"][rows])
+    np.testing.assert_allclose(some.by_source["attention"], scores.by_source["attention"][rows])
     assert len(some) == 3
 
 
@@ -121,8 +121,8 @@ def test_a_survey_keeps_both_tops(model: TrainedModel, plain: TrainedModel, coho
     found, without = survey_cohort(model, cohort, top=30), survey_cohort(plain, cohort, top=30)
     assert without.by_residues is without.top
     parts = model.compute_output_parts(cohort)
-    for name, part in found.outputs.by_branch.items():
-        np.testing.assert_allclose(part, parts.by_branch[name], rtol=1e-4, atol=1e-5)
+    for name, part in found.outputs.by_source.items():
+        np.testing.assert_allclose(part, parts.by_source[name], rtol=1e-4, atol=1e-5)
     (name, *_) = found.top
     top, others = found.top[name].table, found.by_residues[name].table
     retrieved = [table["junction_aa"].str.contains("WWHW").mean() for table in (top, others)]
@@ -167,6 +167,6 @@ def test_metrics_have_the_shares_of_the_held_out_repertoires(
     assert own["output"] == "status=case"
     test = np.array(run.split_of(cohort)) == "test"
     parts = run.model.compute_output_parts(cohort)
-    expected = np.cov(parts.by_branch["clones"][test, 0], parts.outputs[test, 0])
+    expected = np.cov(parts.by_source["clones"][test, 0], parts.outputs[test, 0])
     assert own["shares"]["clones"] == pytest.approx(expected[0, 1] / expected[1, 1], rel=1e-4)
     assert sum(own["shares"].values()) == pytest.approx(1)

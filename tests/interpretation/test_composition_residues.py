@@ -49,7 +49,7 @@ def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel,
     for place, (position, row) in enumerate(zip(index.positions, index.rows, strict=True)):
         repertoire = cohort[position]
         length = len(repertoire.sequences.decode()[row])
-        through = model.score_sequences(cohort, position).by_branch["composition"][row, 1]
+        through = model.score_sequences(cohort, position).by_source["composition"][row, 1]
         baseline = (length - 3) * mean / (len(repertoire) + 1000)
         assert found[place, :length].sum() == pytest.approx(through - baseline, rel=1e-5)
         assert np.isnan(found[place, length:]).all()
@@ -85,7 +85,7 @@ def test_kmers_of_expanded_clones_are_weighted_by_the_score_of_the_sequence(
     found = attribute_composition(model, cohort, index, output=1, background=frequencies)
     by_row = 2.0 * weights[1].double().numpy()
     mean = by_row @ np.multiply.outer(np.multiply.outer(frequencies, frequencies), frequencies).ravel()
-    through = model.score_sequences(cohort, 1).by_branch["composition"][rows, 1]
+    through = model.score_sequences(cohort, 1).by_source["composition"][rows, 1]
     for place, score in enumerate(compute_expansion_scores(counts)[rows]):
         length = len(cohort[1].sequences.decode()[rows[place]])
         baseline = score * (length - 2) * mean / (len(cohort[1]) + 1000)

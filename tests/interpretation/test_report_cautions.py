@@ -23,9 +23,10 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
-from deeprc.runs.performance import AllClasses, Contrast, NumericTarget, Performance, measure_performance
+from deeprc.runs.performance import Contrast, NumericTarget, Performance, measure_performance
 from deeprc.runs.run import Run
-from deeprc.runs.run_cautions import find_run_cautions, find_strata_cautions
+from deeprc.runs.run_cautions import find_run_cautions
+from deeprc.runs.strata_cautions import find_strata_cautions
 from deeprc.tasks import Task, parse_tasks
 
 
@@ -191,12 +192,12 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
     together = found.controls[0]
     assert together.measures["network"] == 0.5
     label = np.array([{"high": 0, "low": 1, "mid": 2}[name] for name in cohort.metadata["grade"]])
-    tested = np.flatnonzero(found.performance.rows("test"))
+    tested = np.flatnonzero(found.performance.is_in("test"))
     scores = np.stack([each.predictions["v-genes"] for each in found.controls[1:]], axis=1)
     assert together.measures["v-genes"] == pytest.approx(compute_macro_auc(label[tested], scores))
     assert "control-not-worse" not in names  # the network is not better than chance, which has its own warning
     assert together.not_worse
-    assert all("(Macro AUC " in together.sentence(name) for name in together.not_worse)
+    assert all("(Macro AUC " in together.describe(name) for name in together.not_worse)
 
 
 def test_merged_classes_are_in_brackets() -> None:
@@ -277,7 +278,7 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     assert controls.measures["network"] == pytest.approx(performance.metrics["test"]["status=case"]["auc"])
     assert controls.not_worse == ["sheet"]  # whose grade says more than the status; the age is the status
     assert controls.columns == ["grade"]
-    assert controls.sentence("sheet").endswith("(`deeprc relabel`).")
+    assert controls.describe("sheet").endswith("(`deeprc relabel`).")
     contrast = replace(performance.contrasts[0], score=np.zeros(len(motif_cohort)))
     (controls,) = compare_controls(
         motif_cohort, replace(performance, contrasts=[contrast]), trained.tasks, columns=["grade"]
@@ -288,9 +289,9 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     assert set(reached) <= set(controls.not_worse)
     for name in controls.not_worse:
         is_above_chance = controls.is_above_chance(name)
-        assert ("receptor sequences add information" in controls.sentence(name)) == is_above_chance
-        assert ("may reflect this difference" in controls.sentence(name)) == is_above_chance
-        assert controls.sentence(name).startswith("Neither the network nor a control") != is_above_chance
+        assert ("receptor sequences add information" in controls.describe(name)) == is_above_chance
+        assert ("may reflect this difference" in controls.describe(name)) == is_above_chance
+        assert controls.describe(name).startswith("Neither the network nor a control") != is_above_chance
     assert controls.measures["size"] < 0.5  # so the classes differ in nothing that it sees
 
 
@@ -307,16 +308,16 @@ def test_of_several_contrasts_each_line_names_its_own(
     controls = compare_controls(cohort, performance, run.tasks, columns=["age"])
     for each in controls:
         for name in (*each.not_worse, *each.worse):
-            assert f"he network for {each.contrast.about} " in each.sentence(name)
+            assert f"he network for {each.quantity.about} " in each.describe(name)
     alone = compare_controls(
         cohort[:3],
         replace(performance, parts=np.full(len(cohort), "new", dtype=object), held_out="new"),
         run.tasks,
         columns=[],
     )
-    assert [
-        each.reasons[0].split(": the cohort")[0] for each in alone if not isinstance(each.contrast, AllClasses)
-    ] == [f"No control method could be compared for {each}" for each in about]
+    assert [each.reasons[0].split(": the cohort")[0] for each in alone if each.quantity.kind != "multiclass"] == [
+        f"No control method could be compared for {each}" for each in about
+    ]
     targets = ("status=case", "age:regression")
     (one,) = measure_performance(
         replace(run, model=replace(run.model, tasks=tuple(parse_tasks(targets, cohort.metadata)))),
@@ -356,7 +357,7 @@ def _number_performance(n: int, error: float, *, seed: int = 0) -> Performance:
 
 def test_a_number_on_few_repertoires_is_warned_of() -> None:
     performance = _number_performance(9, 7.0, seed=3)
-    found = performance.numeric_targets[0].r2(performance.rows("test"))
+    found = performance.numeric_targets[0].measure_r2(performance.is_in("test"))
     assert found is not None
     assert found.interval is not None
     low, high = found.interval
@@ -394,11 +395,11 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     left_out = next(each for each in found.cautions if each.name == "columns-left-out")
     assert left_out.details == {"columns": ["status", "grade"]}
     assert controls.measures["sheet"] > 0.7
-    assert controls.relation("sheet") in ("better", "equal")
+    assert controls.classify("sheet") in ("better", "equal")
     assert controls.measures["network"] == pytest.approx(found.performance.metrics["test"]["age"]["r2"], abs=1e-6)
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
-    text = controls.sentence("sheet")
+    text = controls.describe("sheet")
     assert "A control method that sees only columns of the sheet, ward," in text
     assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
     stored = read_cautions(run.path)

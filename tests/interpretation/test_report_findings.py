@@ -174,7 +174,7 @@ def test_labels_that_a_model_does_not_know_are_told_once(
     status = motif_cohort.metadata["status"].replace("healthy", "unclear")
     others = motif_cohort.with_metadata(motif_cohort.metadata.assign(status=status))[:8]
     run_report.write_report(trained, others, tmp_path / "report.html", top=10)
-    messages = [record.getMessage() for record in caplog.records if record.name == "deeprc.tasks"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "deeprc.task_labels"]
     assert messages == [
         "target 'status=case': the class 'unclear' is none of healthy, case; repertoires of such classes have no label"
     ]

@@ -222,7 +222,7 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     places = run_report._select_witness_repertoires(dataset, splits, performance.labels)
-    assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
+    assert places == np.flatnonzero(performance.is_held_out).tolist()
     table = run_report._make_witness_table(survey_cohort(trained.model, dataset, top=5, witnesses_among=places))
     assert table is not None
     assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]

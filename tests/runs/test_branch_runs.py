@@ -73,8 +73,8 @@ def test_repertoires_that_were_learned_from_have_cross_fitted_scores(trained: Ru
     np.testing.assert_allclose(np.log(found / (1 - found)), odds, rtol=1e-4, atol=1e-5)
     learned = np.flatnonzero(split != "test")
     known = cross_fitted(cohort[learned])
-    np.testing.assert_allclose(parts.by_branch["composition"][learned], composition * known, rtol=1e-5)
-    np.testing.assert_allclose(parts.by_branch["clones"][learned], -2 * clones * known, rtol=1e-5)
+    np.testing.assert_allclose(parts.by_source["composition"][learned], composition * known, rtol=1e-5)
+    np.testing.assert_allclose(parts.by_source["clones"][learned], -2 * clones * known, rtol=1e-5)
 
 
 def test_metrics_are_those_of_the_stored_predictions(trained: Run, cohort: RepertoireDataset) -> None:

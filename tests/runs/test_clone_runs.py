@@ -67,7 +67,7 @@ def test_contributions_sum_to_the_outputs(run: Run, cohort: RepertoireDataset) -
         scores = run.model.score_sequences(cohort, position)
         np.testing.assert_allclose(scores.contributions.sum(axis=0), parts.outputs[position], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(
-            scores.by_branch["clones"].sum(axis=0), parts.by_branch["clones"][position], rtol=1e-4, atol=1e-5
+            scores.by_source["clones"].sum(axis=0), parts.by_source["clones"][position], rtol=1e-4, atol=1e-5
         )
 
 

@@ -22,14 +22,12 @@ from deeprc.evaluation.auc_comparison import compute_midrank_aucs
 from deeprc.evaluation.stored_tables import read_fold_metrics
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc
 from deeprc.interpretation.report import write_any_report
+from deeprc.runs.cross_cautions import find_cross_validated_chance_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.run_cautions import (
-    find_control_cautions,
-    find_cross_validated_chance_cautions,
-    find_cross_validated_strata_cautions,
-)
+from deeprc.runs.run_cautions import find_control_cautions
+from deeprc.runs.strata_cautions import find_cross_validated_strata_cautions
 from tests.toys.site_cohorts import draw_sites
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -129,12 +127,12 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
 def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> None:
     """A batch may tell the classes as well as the network does, and the network may tell them within each batch."""
     found: Any = SimpleNamespace(
-        contrast=SimpleNamespace(target="status"),
+        quantity=SimpleNamespace(target="status"),
         columns=["batch"],
-        comparison=pd.DataFrame({"method": ["sheet"]}),
+        table=pd.DataFrame({"method": ["sheet"]}),
         is_of_class=False,
         is_above_chance=lambda name: True,
-        sentence=lambda name: f"Sentence about {name}.",
+        describe=lambda name: f"Sentence about {name}.",
         to_list=lambda: [{"control": name, "relation": "equal"} for name in ("size", "sheet")],
     )
     batch, sex = StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)

@@ -30,5 +30,5 @@ def test_each_class_of_several_is_ranked_by_calibrated_outputs(cohort: Repertoir
     raw = np.exp(outputs.astype(float))
     assert expected != pytest.approx([roc_auc_score(label == c, raw[:, c] / raw.sum(axis=1)) for c in range(3)])
     assert found.metrics["test"]["grade"]["auc_by_class"] == pytest.approx(expected)
-    aucs = [contrast.auc(found.rows("test")) for contrast in found.contrasts]
+    aucs = [contrast.measure_auc(found.is_in("test")) for contrast in found.contrasts]
     assert [auc and auc.value for auc in aucs] == pytest.approx(expected)

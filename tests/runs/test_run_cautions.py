@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.runs.controls import Controls, _find_problem
+from deeprc.runs.control_comparison import ControlComparison
+from deeprc.runs.controls import _find_problem
 from deeprc.runs.cross_cautions import find_cautions_of_runs
 from deeprc.runs.performance import Contrast, Performance
 from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
@@ -110,16 +111,16 @@ def test_a_cross_validation_tells_how_many_runs_have_a_warning(tmp_path: Path) -
     assert (second.name, second.section) == ("doubtful-branch", "branches")
 
 
-def make_controls(*, network: tuple[float, float], control: tuple[float, float], p_value: float) -> Controls:
+def make_controls(*, network: tuple[float, float], control: tuple[float, float], p_value: float) -> ControlComparison:
     """Return controls from the AUC, and the lower limit of its interval, of the network and of a control."""
     rows = [
         {"method": name, "auc_mean": auc, "ci_low": low, "ci_high": 1.0, "difference": auc - network[0], "p_value": p}
         for name, (auc, low), p in (("network", network, np.nan), ("sheet", control, p_value))
     ]
-    return Controls(make_contrast(FEW, FEW), pd.DataFrame(rows), [], columns=["Donor"])
+    return ControlComparison(make_contrast(FEW, FEW).quantity, pd.DataFrame(rows), [], columns=["Donor"])
 
 
-def tell(controls: Controls) -> list[str]:
+def tell(controls: ControlComparison) -> list[str]:
     return [each.text for each in find_control_cautions([controls], {})]
 
 
@@ -134,7 +135,7 @@ def test_too_few_repertoires_are_not_taken_for_an_equal_control() -> None:
 
 def test_a_network_and_a_control_at_chance_are_both_said_to_be() -> None:
     controls = make_controls(network=(0.6, 0.4), control=(0.5, 0.1), p_value=0.23)
-    assert controls.sentence("sheet") == (
+    assert controls.describe("sheet") == (
         "Neither the network nor a control method that sees only columns of the sheet, Donor, is significantly better "
         "than chance (AUC 0.600 and 0.500)."
     )

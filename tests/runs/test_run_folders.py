@@ -15,7 +15,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.runs.cross_plan import CrossValidationHeader, begin_cross_validation, index_runs
+from deeprc.runs.cross_plan import CrossValidationHeader, index_runs, write_header
 from deeprc.runs.run_folders import expand_run_folders, find_cross_validation
 from deeprc.runs.run_settings import RunSettings
 from deeprc.runs.several_runs import plan_left_out, plan_validations
@@ -56,7 +56,7 @@ def write_cross_validation(folder: Path, n_runs: int) -> tuple[Path, list[Path]]
     header = CrossValidationHeader(
         cohort=SETTINGS.cohort, targets=SETTINGS.targets, folds=3, repeats=1, members=2, group_by=None, seed=0
     )
-    begin_cross_validation(folder, header)
+    write_header(folder, header)
     return folder, [
         write_run(
             folder / "runs" / name, split_options=SplitOptions(folds=3, fold=run.fold, validation_fold=run.validation)

@@ -27,6 +27,7 @@ from deeprc.runs.experiment import train_run
 from deeprc.runs.fitted import FittedModel
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.shift import Shift, measure_shift
+from deeprc.runs.shift_cautions import find_shift_cautions
 from deeprc.shift.summary import summarise_training
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.gene_repertoires import write_genes
@@ -183,7 +184,7 @@ def test_a_few_are_expected_beyond_the_level_but_not_far_beyond(beyond: list[flo
     reasons = [[("depth", "less")] if each > 1 else [] for each in distance]
     ids = np.array([f"r{i}" for i in range(40)], object)
     shift = Shift(ids, np.ones(40, np.bool_), distance, reasons, [None] * 40, 400, 0, 1, [])
-    (caution,) = shift.find_cautions()
+    (caution,) = find_shift_cautions(shift)
     assert caution.level == level
     assert told in caution.text
 

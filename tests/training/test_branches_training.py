@@ -26,7 +26,8 @@ from deeprc.nn.branches import BranchScores
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.runs.experiment import describe_end
-from deeprc.tasks import Task, encode_labels, parse_tasks
+from deeprc.task_labels import encode_labels
+from deeprc.tasks import Task, parse_tasks
 from deeprc.training import branch_start
 from deeprc.training.branch_start import leave_out_clones
 from deeprc.training.building import build_network

@@ -82,7 +82,7 @@ def _warn_of_doubtful_start_motifs(start_motifs: pd.DataFrame) -> Iterator[Cauti
 
 def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> Iterator[Caution]:
     """Yield a warning or note if repertoires of this cohort are in no part of the split of the runs."""
-    new = performance.rows(NEW)
+    new = performance.is_in(NEW)
     n = int(new.sum())
     if n == 0:
         return

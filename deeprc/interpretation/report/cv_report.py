@@ -39,7 +39,7 @@ from deeprc.interpretation.report.page import (
     write_page,
 )
 from deeprc.interpretation.report.page_figures import render_figure
-from deeprc.runs.controls import TITLES
+from deeprc.runs.control_comparison import TITLES
 from deeprc.runs.cross_metrics import NOT_MEASURED
 from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, index_runs
 from deeprc.runs.run_settings import read_settings

@@ -34,7 +34,7 @@ class StoredStratifiedAuc:
 
 @dataclass(frozen=True)
 class ControlMetrics:
-    """A control, from `metrics.json`; see `Controls.to_list`."""
+    """A control, from `metrics.json`; see `ControlComparison.to_list`."""
 
     control: str
     relation: Relation

@@ -21,8 +21,8 @@ from deeprc.interpretation.report.page import (
     make_percent_cell,
     make_text_cell,
 )
-from deeprc.runs.controls import TITLES, Controls
-from deeprc.runs.performance import PART_NAMES, AllClasses, NumericTarget, Performance
+from deeprc.runs.control_comparison import TITLES, ControlComparison
+from deeprc.runs.performance import PART_NAMES, Performance
 from deeprc.tasks import Task
 
 __all__ = [
@@ -81,7 +81,7 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
     for part, metrics in _list_parts(performance, task):
         cells = [make_text_cell(_name_part(part)), make_number_cell(metrics["n"], ",d")]
         for contrast in contrasts:
-            auc = contrast.auc(performance.rows(part))
+            auc = contrast.measure_auc(performance.is_in(part))
             cells.append(make_number_cell(auc and auc.value))
             known = auc if part in HELD_OUT else None
             cells.append(make_interval_cell((known.low, known.high) if known else None))
@@ -155,9 +155,9 @@ def _list_parts(performance: Performance, task: Task) -> list[tuple[str, Mapping
     return [(part, metrics) for part, metrics in metrics_by_part if metrics.get("n")]
 
 
-def make_control_table(controls: Controls, table_index: int) -> Table:
+def make_control_table(comparison: ControlComparison, table_index: int) -> Table:
     """Return the table of the AUC, or r2, of the network and the controls, and whether they differ."""
-    contrast, scoring = controls.contrast, controls.scoring
+    quantity, scoring = comparison.quantity, comparison.scoring
     by = (
         "by the jackknife of log(1 - r²)"
         if scoring.kind == "regression"
@@ -172,7 +172,7 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
         Column("Test", is_number=False),
     ]
     rows = []
-    for _, row in controls.comparison.iterrows():
+    for _, row in comparison.table.iterrows():
         is_network = row["method"] == "network"
         rows.append(
             [
@@ -186,14 +186,12 @@ def make_control_table(controls: Controls, table_index: int) -> Table:
                 make_text_cell("" if is_network else row["test"]),
             ]
         )
-    if isinstance(contrast, NumericTarget):
-        caption = f"Predicting {contrast.target}"
-    elif isinstance(contrast, AllClasses):
-        caption = f"Distinguishing all classes of {contrast.target}"
-    elif contrast.about:
-        caption = f"Distinguishing {contrast.about}"
+    if quantity.kind == "regression":
+        caption = f"Predicting {quantity.target}"
+    elif quantity.kind == "multiclass":
+        caption = f"Distinguishing all classes of {quantity.target}"
     else:
-        caption = f"Distinguishing {contrast.positive} from {contrast.negative}"
+        caption = f"Distinguishing {quantity.about or ' from '.join(quantity.classes)}"
     return Table(f"controls-{table_index}", f"{caption}, on the same repertoires", columns, rows)
 
 

@@ -199,7 +199,7 @@ def make_sizes_table(
         counted.append(np.isnan(performance.labels[:, i]))
     rows = []
     for part in (*PARTS, NEW):
-        on = performance.rows(part)
+        on = performance.is_in(part)
         if on.any() or part != NEW:
             counts: list[Cell] = [make_number_cell(int((on & has_label).sum()), ",d") for has_label in counted]
             rows.append(

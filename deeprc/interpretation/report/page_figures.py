@@ -53,7 +53,7 @@ def make_contrast_figures(
     from deeprc.interpretation.figures import draw_calibration_figure, draw_precision_recall_figure, draw_roc_figure
 
     table = performance.predictions
-    auc_of = {part: contrast.auc(performance.rows(part)) for part in PART_NAMES}
+    auc_of = {part: contrast.measure_auc(performance.is_in(part)) for part in PART_NAMES}
     aucs = [f"{PART_NAMES[part]} {auc.value:.3f}" for part, auc in auc_of.items() if auc is not None]
     title = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
@@ -74,7 +74,7 @@ def make_contrast_figures(
         )
         figure = draw_precision_recall_figure(table, target=contrast.key)
         figures.append(render_figure(figure, f"Precision and recall, {title}", description, caption))
-    judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
+    judging = performance.is_held_out & ~np.isnan(contrast.label)
     if judging.any():
         description = (
             f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "

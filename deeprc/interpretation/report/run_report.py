@@ -59,7 +59,7 @@ from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
-from deeprc.runs.controls import Controls
+from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
@@ -146,7 +146,7 @@ def write_report(
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
         read = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
     files = list(map(str, databases))
-    with log_once("deeprc.tasks"):  # each section reads the labels anew, which may be others than those of training
+    with log_once("deeprc.task_labels"):  # each section reads the labels anew; they may differ from those of training
         results = _compute_results(predictor, dataset, top, known, read)
         made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
         write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
@@ -218,7 +218,7 @@ def _compute_results(
     checks = load_or_run_checks(predictor, dataset, performance)
     groups = list_flagged_groups(checks)
     carriers = find_sequence_carriers(dataset, survey.top, groups, checks.donor_column)
-    is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
+    is_held_out = None if performance.held_out is None else performance.is_held_out
     add_q_values(survey, predictor, dataset, parts)
     survey, organisms = annotate_survey(survey, known, dataset)
     antigens = make_antigen_sections(survey, organisms, index_classes(model.tasks))
@@ -341,8 +341,8 @@ def _make_attention_section(tasks: Sequence[Task], performance: Performance, sur
     return figures
 
 
-def _make_control_table(controls: Controls, table_index: int) -> Table | None:
-    return None if controls.comparison.empty else make_control_table(controls, table_index)
+def _make_control_table(comparison: ControlComparison, table_index: int) -> Table | None:
+    return None if comparison.table.empty else make_control_table(comparison, table_index)
 
 
 def _select_witness_repertoires(

@@ -12,7 +12,7 @@ from deeprc.evaluation.splits import NEW
 from deeprc.interpretation.report.branch_tables import make_variation_sentence
 from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.runs.assess import Assessment
-from deeprc.runs.controls import NAMES, Controls
+from deeprc.runs.control_comparison import NAMES, ControlComparison
 from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
 from deeprc.tasks import Task
 
@@ -31,7 +31,7 @@ def summarise_report(
     """Return the summary of a report as pairs of a term and sentences; `branch_features` are those of the model."""
     lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
-    n = {name: int(performance.rows(part).sum()) for part, name in PART_NAMES.items()}
+    n = {name: int(performance.is_in(part).sum()) for part, name in PART_NAMES.items()}
     sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
     name = Path(dataset.container.path).name
     lines.append(
@@ -46,8 +46,11 @@ def summarise_report(
     lines += [
         (f"Answer{numeric.for_target}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets
     ]
-    shown = [control for control in assessment.controls if not (control.comparison.empty or control.is_of_class)]
-    lines += [(f"Control methods{controls.contrast.for_target}", _describe_controls(controls)) for controls in shown]
+    lines += [
+        (f"Control methods{comparison.quantity.for_target}", _describe_controls(comparison))
+        for comparison in assessment.controls
+        if not (comparison.table.empty or comparison.is_of_class)
+    ]
     part = PART_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
@@ -82,10 +85,10 @@ def _format_question(task: Task) -> str:
 
 def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     """Return a sentence about the AUC on the held-out repertoires, and whether it shows more than chance."""
-    auc = contrast.auc(performance.rows(performance.held_out))
+    auc = contrast.measure_auc(performance.is_held_out)
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
-    n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
+    n = int((performance.is_held_out & ~np.isnan(contrast.label)).sum())
     part = PART_NAMES[performance.held_out or ""]
     few = performance.has_few_donors(contrast.target)
     verdict = "is not shown to distinguish" if auc.low <= 0.5 or few else "distinguishes"
@@ -103,7 +106,7 @@ def _describe_seen(performance: Performance) -> str:
 
 def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     """Return a sentence about r² on the held-out repertoires, and whether it shows more than chance."""
-    r2 = numeric.r2(performance.rows(performance.held_out))
+    r2 = numeric.measure_r2(performance.is_held_out)
     if r2 is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
     part = PART_NAMES[performance.held_out or ""]
@@ -121,13 +124,13 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     )
 
 
-def _describe_controls(controls: Controls) -> str:
-    measure = controls.scoring.heading
-    control_texts = [f"{NAMES[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
+def _describe_controls(comparison: ControlComparison) -> str:
+    measure = comparison.scoring.heading
+    control_texts = [f"{NAMES[name]} {value:.3f}" for name, value in comparison.measures.items() if name != "network"]
     if not control_texts:
         return "No control method could be fitted."
-    if controls.not_worse:
-        not_better = " or ".join(NAMES[name] for name in controls.not_worse)
+    if comparison.not_worse:
+        not_better = " or ".join(NAMES[name] for name in comparison.not_worse)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better than all of them"
