@@ -155,8 +155,9 @@ class WorkArrays(NamedTuple):
     def allocate(cls, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_]) -> WorkArrays:
         """Return the arrays for these repertoires, and for selections that leave out some of the folds, (S, F)."""
         n_selections, n_folds = left_out.shape
-        by_fold = np.zeros((4, n_folds), np.int64)
-        return cls(*by_fold, np.zeros(n_selections, np.int64), np.full(len(repertoires.weight), -1, np.int64))
+        label_sums, n_carriers, n_different, forms = np.zeros((4, n_folds), np.int64)
+        n_passed, last_seen = np.zeros(n_selections, np.int64), np.full(len(repertoires.weight), -1, np.int64)
+        return cls(label_sums, n_carriers, n_different, forms, n_passed, last_seen)
 
 
 @njit(nogil=True)
@@ -214,7 +215,7 @@ def _passes_any_threshold(
 ) -> bool:
     """Return whether a clone passes a threshold in any selection; the work arrays then say which it passes."""
     label_sum = _sum_by_fold(clones, clone, repertoires, work)
-    return label_sum >= rule.smallest_critical_sum and _count_passed_thresholds(rule, work) > 0
+    return bool(label_sum >= rule.smallest_critical_sum and _count_passed_thresholds(rule, work) > 0)
 
 
 @njit(nogil=True)

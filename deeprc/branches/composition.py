@@ -58,7 +58,8 @@ NOISE_SEQUENCES = 1000
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
-_N_OTHERS, _N_OTHERS_OF_EXPANSION = _N_LETTERS ** (K - 1), _N_LETTERS ** (EXPANSION_K - 1)
+_PLACE_VALUE = _N_LETTERS ** (K - 1)  # of the first residue in the code of a k-mer, a number with the base 20
+_EXPANSION_PLACE_VALUE = _N_LETTERS ** (EXPANSION_K - 1)
 _MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
 _BLOCK = 65_536  # number of sequences that one thread reads at a time
 
@@ -338,21 +339,21 @@ class CompositionBranch(Branch):
 
 @njit(nogil=True, inline="always")
 def _sum_weights(
-    residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32], k: int, n_others: int
+    residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32], k: int, place_value: int
 ) -> float:
     """Return the sum of the weights of a sequence's k-mers. Indices are unsigned, so negative ones need no test.
 
-    `n_others` is 20 ** (k - 1), the number of k-mers that begin with the same residue.
+    `place_value` is that of the first residue in the code of a k-mer, 20 ** (k - 1).
     """
     begin, end = uint64(start), uint64(stop)
-    letters, first, before = uint64(_N_LETTERS), uint64(n_others), uint64(k - 1)
+    letters, first_place, before = uint64(_N_LETTERS), uint64(place_value), uint64(k - 1)
     total, code = 0.0, uint64(0)
     for at in range(begin, min(begin + before, end)):
         code = code * letters + uint64(residues[at])
     for at in range(begin + before, end):
         code = code * letters + uint64(residues[at])
         total += weights[code]
-        code -= first * uint64(residues[at - before])
+        code -= first_place * uint64(residues[at - before])
     return total
 
 
@@ -364,7 +365,7 @@ def _add_terms(start: int, stop: int, sequences: SequenceArrays, terms: _Terms, 
     for output in range(len(contributions)):
         weights = terms.kmer_weights[output]
         for row in range(start, stop):
-            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights, K, _N_OTHERS)
+            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights, K, _PLACE_VALUE)
             total = terms.constants[output] + terms.scale * weight_sum
             if has_v:
                 total += terms.v_shares[output, v[row]]
@@ -384,7 +385,7 @@ def _add_expansion(
         weights = terms.kmer_weights[output]
         for row in range(start, stop):
             begin, end = offsets[row], offsets[row + 1]
-            weight_sum = _sum_weights(residues, begin, end, weights, EXPANSION_K, _N_OTHERS_OF_EXPANSION)
+            weight_sum = _sum_weights(residues, begin, end, weights, EXPANSION_K, _EXPANSION_PLACE_VALUE)
             if has_v:
                 weight_sum += terms.v_weights[output, v[row]]
             if has_j:
