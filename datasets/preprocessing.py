@@ -110,9 +110,9 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
     try:
         yield
     except BaseException:
-        if writer.checkpoints and writer.kept_in.exists():
+        if writer.checkpoints and writer.checkpoint_folder.exists():
             message = "%s: not written. The same command continues from %s, with what was read; you may delete it"
-            _logger.warning(message, writer.path, writer.kept_in)
+            _logger.warning(message, writer.path, writer.checkpoint_folder)
         raise
 
 
