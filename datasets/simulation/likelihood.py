@@ -79,11 +79,8 @@ class RecipeLikelihood:
         self.check(cohort)
         self.cohort = cohort
         self._carried_sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
-        motif_signal_indices = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
-        self._motif_column = {i: column for column, i in enumerate(motif_signal_indices)}
-        self._motifs = (
-            _compile_motifs(cohort.motif_signals, self._residue_frequencies) if motif_signal_indices else None
-        )
+        self._motif_column = {i: column for column, i in enumerate(cohort.motif_signal_indices)}
+        self._motifs = _compile_motifs(cohort.motif_signals, self._residue_frequencies) if self._motif_column else None
 
     @staticmethod
     def check(cohort: Cohort) -> None:
