@@ -28,7 +28,14 @@ from deeprc.datasets.container_header import (
     read_header,
     read_version,
 )
-from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, list_members, map_values, open_hdf5, read_text
+from deeprc.datasets.hdf5 import (
+    compute_checksum,
+    convert_hdf5_errors,
+    list_members,
+    map_values,
+    open_hdf5,
+    read_text_attribute,
+)
 from deeprc.datasets.parts import Part, SingleStoreContainer
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError, quote
@@ -86,7 +93,7 @@ class LinkedContainer:
             self.stamp = FileStamp.of(self.path)
             if read_version(file, self.path) != LINKED_VERSION:
                 raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
-            self.checksum = read_text(file, "checksum")
+            self.checksum = read_text_attribute(file, "checksum")
             if compute_checksum(file, self.path) != self.checksum:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
             self._read_file(file)
