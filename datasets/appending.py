@@ -32,9 +32,20 @@ class RepertoireAppender:
 
     A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end
     (`ReadingFaults`), and a second call need not read these files again.
+
+    Parameters
+    ----------
+    writer
+        A resumable writer of the container.
+    plan
+        The plan of what is read from each file.
+    allow_missing
+        Whether repertoires without a kept row are left out, with a warning.
+    skip_bad_files
+        Whether files that cannot be read are left out, with a warning.
     """
 
-    def __init__(self, writer: ContainerWriter, plan: Plan, allow_missing: bool, skip_bad_files: bool) -> None:
+    def __init__(self, writer: ContainerWriter, plan: Plan, *, allow_missing: bool, skip_bad_files: bool) -> None:
         self._writer, self._files, self._names = writer, plan.files_to_read, plan.names
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
         self._faults = ReadingFaults(self._files, skip_bad_files=skip_bad_files)
@@ -81,10 +92,10 @@ class RepertoireAppender:
         """Reuse the repertoires that an earlier call appended from the same files with the same options."""
         checkpoints = self._writer.checkpoints
         index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
-        n = 0
+        n_reused = 0
         for note in checkpoints:
             index = index_of.get(note["reading"])
-            if note["error"] is not None:  # the file was skipped
+            if note["error"] is not None:  # the file was skipped, so nothing was appended
                 if index is not None and self._skip_bad_files:
                     self._skip_file(index, note["error"])
             elif index is None or (not self._allow_missing and any(not entry["kept"] for entry in note["reports"])):
@@ -95,8 +106,8 @@ class RepertoireAppender:
                     RepertoireReport.from_dict({**entry, "file": name}) for entry in note["reports"]
                 ]
                 self._gene_numbers[str(self._files[index].path)].update(note.get("gene_numbers", {}))
-            n += 1
-        self._writer.rewind(n)
+            n_reused += 1
+        self._writer.rewind(n_reused)
         for report in self.repertoires:
             check_loci(self._repertoire_of_locus, report)
         self._faults.keeps_any = any(report.kept for report in self.repertoires)

@@ -87,7 +87,7 @@ def preprocess(
     _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        appender = RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
+        appender = RepertoireAppender(writer, plan, allow_missing=options.allow_missing, skip_bad_files=skip_bad_files)
         appender.run(jobs, scheduler, progress)
         kept = [repertoire for repertoire in appender.repertoires if repertoire.kept]
         if appender.skipped and not appender.repertoires:
