@@ -24,7 +24,7 @@ _MANY_FILES = 20
 
 
 class ReadingFaults:
-    """A collector of the faults of files: those that cannot be read, and those with a repertoire without a kept row.
+    """A collector of faults: of files that cannot be read, and of files with a repertoire of which no row is kept.
 
     Parameters
     ----------

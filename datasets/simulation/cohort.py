@@ -267,7 +267,7 @@ class Cohort:
         rows = np.arange(self.size(index))
         if any(self._find_gene_shifts(index)) or len(self.motif_signals) < len(self.signals):
             lengths = self.draw(index)[0].lengths
-        else:
+        else:  # motifs change no length
             lengths = self.background.draw_lengths(self._derive_key(Stream.BACKGROUND, index), rows)
         return lengths, self._draw_counts(index, rows)
 

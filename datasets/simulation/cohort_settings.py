@@ -1,4 +1,4 @@
-"""Settings of a cohort besides its background and its signals: sizes, counts, batches and shifted genes."""
+"""Settings of a cohort besides its background and signals, with their draws: sizes, counts, batches and gene shifts."""
 
 from __future__ import annotations
 
