@@ -35,7 +35,7 @@ from deeprc.datasets.hdf5 import (
     list_members,
     map_values,
     open_hdf5,
-    read_text,
+    read_text_attribute,
 )
 from deeprc.datasets.legacy_texts import read_texts_in_subprocess
 from deeprc.datasets.parts import SingleStoreContainer
@@ -132,5 +132,5 @@ def _check_blocks(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck])
 
 
 def _check_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
-    if compute_checksum(file, path, checks) != read_text(file, "checksum"):
+    if compute_checksum(file, path, checks) != read_text_attribute(file, "checksum"):
         raise InputError(f"{path}: the container is damaged: its content is not what its checksum says")

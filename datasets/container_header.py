@@ -21,9 +21,10 @@ from deeprc.datasets.hdf5 import (
     list_members,
     map_values,
     open_hdf5,
-    read_integer,
-    read_text,
-    read_texts,
+    read_integer_attribute,
+    read_text_attribute,
+    read_text_dataset,
+    read_text_list_attribute,
 )
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
@@ -83,7 +84,7 @@ class Texts:
     def read_attribute(self, member: h5py.Group | h5py.Dataset, name: str) -> str:
         """Return an attribute that is one text."""
         return (
-            read_text(member, name)
+            read_text_attribute(member, name)
             if self._legacy is None
             else self._get_list(f"{_get_location(member)}@{name}", str)[0]
         )
@@ -91,14 +92,14 @@ class Texts:
     def read_attribute_list(self, member: h5py.Group | h5py.Dataset, name: str) -> list[str]:
         """Return an attribute that is a list of texts."""
         return (
-            read_texts(member, name)
+            read_text_list_attribute(member, name)
             if self._legacy is None
             else self._get_list(f"{_get_location(member)}@{name}", list)
         )
 
     def read_dataset(self, dataset: h5py.Dataset) -> list[str]:
         """Return a dataset of texts."""
-        return read_texts(dataset) if self._legacy is None else self._get_list(_get_location(dataset), list)
+        return read_text_dataset(dataset) if self._legacy is None else self._get_list(_get_location(dataset), list)
 
     def _get_list(self, name: str, kind: type[str] | type[list[str]]) -> list[str]:
         """Return the texts that the other process has read at a location, one or several."""
@@ -138,7 +139,7 @@ def read_version(file: h5py.File, path: Path) -> int:
     """Return the version of a container; raise InputError if it is none, or of a version that is not known."""
     if not (has_attribute(file, "format") and has_attribute(file, "version")):
         raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
-    version = read_integer(file, "version")
+    version = read_integer_attribute(file, "version")
     if version not in (LEGACY_VERSION, VERSION, LINKED_VERSION):
         raise InputError(
             f"{path}: expected version {VERSION} or {LINKED_VERSION} of the container, found {version}; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from itertools import islice, takewhile
@@ -15,10 +15,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import MAX_LENGTH, compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
+from deeprc.datasets.column_files import COLUMN_DTYPES, ColumnFiles
 from deeprc.datasets.container_check import remember_written
 from deeprc.datasets.container_file import (
     HDF5_LAYOUT,
@@ -31,27 +32,18 @@ from deeprc.datasets.container_file import (
 )
 from deeprc.datasets.container_header import get_creator
 from deeprc.datasets.journal import Journal
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.files import replace_file
 from deeprc.hidden_folders import temporary_folder
 
 __all__ = ["ContainerWriter"]
 
-_SEQUENCE_DTYPES: dict[str, DTypeLike] = {
-    "residues": np.uint8,
-    "lengths": np.int64,
-    "counts": np.uint32,
-    "v_call": np.uint16,
-    "j_call": np.uint16,
-    "witness": np.uint8,
-}
-_OPTIONAL = ("v_call", "j_call", "witness")
+_OPTIONAL = (*GENE_FIELDS, "witness")
 _CONTAINER = "container.h5"
 """Name of the container until it is renamed; its own could be that of another file in the folder."""
 
-_COPY_BYTES = 1 << 24
-_WORTH_KEEPING = 1 << 24
+_MIN_KEPT_BYTES = 1 << 24
 """Bytes from which data is kept after an error; less data is read again in a moment."""
 
 
@@ -68,8 +60,8 @@ class _AppendedRepertoire:
 class ContainerWriter:
     """A writer of a container, to which repertoires are added one by one; the file appears when it is complete.
 
-    Use it as a context manager: `append` each repertoire in any order, then `finish`. Sequences
-    are collected in a temporary folder beside `path`, so that memory does not grow with the cohort, and copied into
+    Use it as a context manager: `append` each repertoire in any order, then `finish`. Sequences are collected in
+    temporary files beside `path` (`ColumnFiles`), so that memory does not grow with the cohort, and copied into
     contiguous datasets at the end. If the block ends without `finish`, nothing is left behind.
 
     Parameters
@@ -79,8 +71,8 @@ class ContainerWriter:
     resumable
         Whether an interrupted writer can be continued. If the process is killed, or the block ends by an interrupt or
         by an error after some megabytes, the data until the last `checkpoint` stays in a hidden folder beside `path`,
-        `kept_in`. The next writer of the same path finds it as `checkpoints`, and continues after the first n of them
-        by `rewind(n)`.
+        `checkpoint_folder`. The next writer of the same path finds it as `checkpoints`, and continues after the first n
+        of them by `rewind(n)`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
@@ -91,7 +83,7 @@ class ContainerWriter:
         self._resumable = resumable
         self._journal: Journal | None = None
         self._folder: Path | None = None
-        self._hidden = ExitStack()
+        self._temporary_folder = ExitStack()
         self._real_path = Path(os.path.realpath(self.path))  # a link stays one
         self._forget_repertoires()
 
@@ -107,27 +99,27 @@ class ContainerWriter:
         self._mark_all_as_journaled()
 
     def __enter__(self) -> ContainerWriter:
-        is_new = not self.kept_in.exists()
+        is_new = not self.checkpoint_folder.exists()
         try:
             if self._resumable:
-                self._folder = self.kept_in
+                self._folder = self.checkpoint_folder
                 self._folder.mkdir(exist_ok=True)
                 self._journal = Journal(self._folder)
                 # those of an old version have no "appended"
                 appended = takewhile(lambda entry: "appended" in entry, self._journal.entries)
                 self.checkpoints = [entry["note"] for entry in appended]
             else:
-                self._folder = self._hidden.enter_context(temporary_folder(self._real_path))
+                self._folder = self._temporary_folder.enter_context(temporary_folder(self._real_path))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
         except BaseException:  # the process is asked to end before `with` has begun, so nobody calls __exit__
             if is_new:
-                shutil.rmtree(self.kept_in, ignore_errors=True)
+                shutil.rmtree(self.checkpoint_folder, ignore_errors=True)
             raise
         return self
 
     @property
-    def kept_in(self) -> Path:
+    def checkpoint_folder(self) -> Path:
         """The folder in which a resumable writer leaves its checkpoints."""
         return self._real_path.with_name(f".{self._real_path.name}.partial")
 
@@ -167,7 +159,7 @@ class ContainerWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hidden.close()
+        self._temporary_folder.close()
         if self._journal is not None:
             self._journal.close(delete=kind is None or not self._is_worth_keeping(kind))
         self._folder = None
@@ -176,7 +168,7 @@ class ContainerWriter:
         if not self._resumable or not self.checkpoints:
             return False
         interrupted = not issubclass(kind, Exception)
-        return interrupted or sum(path.stat().st_size for path in self.kept_in.iterdir()) >= _WORTH_KEEPING
+        return interrupted or sum(path.stat().st_size for path in self.checkpoint_folder.iterdir()) >= _MIN_KEPT_BYTES
 
     def append(self, repertoire_id: str, sequences: Sequences) -> None:
         """Add one repertoire's sequences.
@@ -198,26 +190,22 @@ class ContainerWriter:
             raise ValueError(f"{repertoire_id}: expected lengths from 1 to {MAX_LENGTH} and counts of at least 1")
         v_codes, v_call = self._encode_genes("v_call", sequences.v_call, n)
         j_codes, j_call = self._encode_genes("j_call", sequences.j_call, n)
+        self._append_optional("v_call", v_call, n)
+        self._append_optional("j_call", j_call, n)
+        self._append_optional("witness", sequences.witness, n)
+        self._column_files.append("residues", sequences.residues)
+        self._column_files.append("lengths", lengths)
+        self._column_files.append("counts", sequences.counts)
         self._appended[repertoire_id] = _AppendedRepertoire(n, len(sequences.residues), v_codes, j_codes)
-        columns: dict[str, NDArray[Any] | None] = {
-            "residues": sequences.residues,
-            "lengths": lengths,
-            "counts": sequences.counts,
-            "v_call": v_call,
-            "j_call": j_call,
-            "witness": sequences.witness,
-        }
-        self._has_column["witness"] |= sequences.witness is not None
-        for name, values in columns.items():
-            if not self._has_column.get(name, True):
-                continue
-            if values is None:
-                values = np.zeros(n, _SEQUENCE_DTYPES[name])
-            with self._get_spool_path(name).open("ab") as file:
-                if name in _OPTIONAL and file.tell() == 0:  # earlier repertoires had none
-                    n_before = sum(repertoire.n_sequences for repertoire in self._appended.values()) - n
-                    np.zeros(n_before, _SEQUENCE_DTYPES[name]).tofile(file)
-                file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
+
+    def _append_optional(self, name: str, values: NDArray[Any] | None, n: int) -> None:
+        """Append a repertoire's n values of a column that not all repertoires have; without the column they are 0."""
+        if values is not None and not self._has_column[name]:
+            self._has_column[name] = True
+            n_before = sum(repertoire.n_sequences for repertoire in self._appended.values())
+            self._column_files.append(name, np.zeros(n_before, COLUMN_DTYPES[name]))
+        if self._has_column[name]:
+            self._column_files.append(name, np.zeros(n, COLUMN_DTYPES[name]) if values is None else values)
 
     def finish(
         self,
@@ -264,30 +252,47 @@ class ContainerWriter:
         remember_written(self.path)
 
     def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target, order: Sequence[str]) -> None:
-        """Copy the columns of all sequences from the temporary files into the container, from the last to the first."""
-        runs, runs_of_residues = (self._list_runs(order, size) for size in ("n_sequences", "n_residues"))
-        n, total = (sum(stop - start for start, stop in pieces) for pieces in (runs, runs_of_residues))
-        offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
+        """Copy the columns of all sequences from the temporary files into the container."""
+        ranges, residue_ranges = self._list_ranges(order, "n_sequences"), self._list_ranges(order, "n_residues")
+        self._write_offsets(file, hdf5_file, ranges)
+        self._copy_column(file, hdf5_file, "residues", residue_ranges)
+        self._copy_column(file, hdf5_file, "counts", ranges)
+        for field in GENE_FIELDS:
+            if self._has_column[field]:
+                vocabulary, new_codes = self._sort_vocabulary(field, order)
+                column = self._copy_column(file, hdf5_file, field, ranges, new_codes)
+                write_text_list(column, "vocabulary", vocabulary)
+        if self._has_column["witness"]:
+            self._copy_column(file, hdf5_file, "witness", ranges)
+
+    def _write_offsets(self, file: h5py.File, hdf5_file: HDF5Target, ranges: Sequence[tuple[int, int]]) -> None:
+        """Write the offsets of all sequences, which are sums of their lengths, from the last to the first."""
+        n_sequences = sum(stop - start for start, stop in ranges)
+        end = sum(repertoire.n_residues for repertoire in self._appended.values())
+        offsets = file.create_dataset("sequence_offsets", (n_sequences + 1,), np.int64)
         offsets[:1] = 0
-        end = total
-        for start, lengths in self._consume_spooled("lengths", runs):
+        for start, lengths in self._column_files.read_backwards("lengths", ranges):
             sums = np.cumsum(lengths)
             first = end - int(sums[-1])
             offsets[start + 1 : start + 1 + len(sums)] = first + sums
             end = first
             hdf5_file.check()
         assert end == 0, "lengths and residues do not belong together"
-        for name in _SEQUENCE_DTYPES:
-            if name == "lengths" or (name in _OPTIONAL and not self._has_column[name]):
-                continue
-            is_residues, is_gene = name == "residues", name in self._vocabulary
-            column = _create_dataset(file, name, total if is_residues else n, _SEQUENCE_DTYPES[name])
-            vocabulary, new_codes = self._sort_vocabulary(name, order) if is_gene else ([], None)
-            for start, values in self._consume_spooled(name, runs_of_residues if is_residues else runs):
-                column[start : start + len(values)] = values if new_codes is None else new_codes[values]
-                hdf5_file.check()
-            if is_gene:
-                write_text_list(column, "vocabulary", vocabulary)
+
+    def _copy_column(
+        self,
+        file: h5py.File,
+        hdf5_file: HDF5Target,
+        name: str,
+        ranges: Sequence[tuple[int, int]],
+        new_codes: NDArray[np.uint16] | None = None,
+    ) -> h5py.Dataset:
+        """Copy a column into the container, and return it; if it has codes, each may get another one."""
+        column = file.create_dataset(name, (sum(stop - start for start, stop in ranges),), COLUMN_DTYPES[name])
+        for start, values in self._column_files.read_backwards(name, ranges):
+            column[start : start + len(values)] = values if new_codes is None else new_codes[values]
+            hdf5_file.check()
+        return column
 
     def _encode_genes(
         self, name: str, calls: Categorical | None, n: int
@@ -297,7 +302,6 @@ class ContainerWriter:
             return [], None
         if len(calls.codes) != n:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
-        self._has_column[name] = True
         vocabulary = self._vocabulary[name]
         codes = extend_vocabulary(vocabulary, calls.vocabulary).astype(np.uint16)
         if len(vocabulary) > np.iinfo(np.uint16).max:
@@ -316,12 +320,13 @@ class ContainerWriter:
         new_codes[codes] = np.arange(len(codes))
         return [names[code] for code in codes], new_codes
 
-    def _get_spool_path(self, name: str) -> Path:
+    @property
+    def _column_files(self) -> ColumnFiles:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
-        return self._folder / f"{name}.bin"
+        return ColumnFiles(self._folder, keep=self._resumable)
 
-    def _list_runs(self, order: Sequence[str], size: str) -> list[tuple[int, int]]:
-        """Return where the values of the repertoires lie in a temporary file, without breaks between neighbours.
+    def _list_ranges(self, order: Sequence[str], size: str) -> list[tuple[int, int]]:
+        """Return where the values of the repertoires lie in a temporary file, neighbours as one range (start, stop).
 
         Parameters
         ----------
@@ -332,41 +337,12 @@ class ContainerWriter:
         """
         sizes = [getattr(repertoire, size) for repertoire in self._appended.values()]
         start_of = dict(zip(self._appended, compute_offsets(np.asarray(sizes, np.int64)).tolist(), strict=False))
-        runs: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for name in order:
             start = start_of[name]
             stop = start + getattr(self._appended[name], size)
-            if runs and runs[-1][1] == start:
-                runs[-1] = runs[-1][0], stop
+            if ranges and ranges[-1][1] == start:
+                ranges[-1] = ranges[-1][0], stop
             else:
-                runs.append((start, stop))
-        return runs
-
-    def _consume_spooled(self, name: str, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield blocks of a column, the last first, each with the index of its first value in the container.
-
-        Each block is cut off after it was copied. So the disk never holds much more than the container, if the file
-        system allows holes: the container grows from its end. A resumable writer cuts off nothing, because a resumed
-        call may need it.
-        """
-        dtype, target = np.dtype(_SEQUENCE_DTYPES[name]), sum(stop - start for start, stop in runs)
-        if target == 0:
-            return
-        with self._get_spool_path(name).open("rb" if self._resumable else "r+b") as file:
-            for first, last in reversed(runs):
-                stop = last
-                while stop > first:
-                    start = max(stop - _COPY_BYTES // dtype.itemsize, first)
-                    file.seek(start * dtype.itemsize)
-                    block = np.fromfile(file, dtype=dtype, count=stop - start)
-                    if len(block) < stop - start:
-                        raise OSError(f"{file.name} was changed while it was read")
-                    target -= len(block)
-                    yield target, block
-                    if not self._resumable:
-                        file.truncate(start * dtype.itemsize)
-                    stop = start
-
-
-def _create_dataset(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
-    return file.create_dataset(name, shape=(length,), dtype=dtype)
+                ranges.append((start, stop))
+        return ranges

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from deeprc.datasets.genes import normalise_gene
-from deeprc.datasets.workbook import iterate_rows
+from deeprc.datasets.workbook import open_sheet
 from deeprc.errors import InputError
 
 __all__ = ["read_associated_sequences"]
@@ -62,7 +62,10 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]]]:
     """Return the first sheet's header and its rows that are not blank, each with its number."""
-    cells = [(row_number, tuple(_strip_text(cell.value) for cell in row)) for row_number, row in iterate_rows(path)]
+    with open_sheet(path) as sheet:
+        cells = [
+            (row_number, tuple(_strip_text(cell.value) for cell in row)) for row_number, row in sheet.iterate_rows()
+        ]
     width = max((len(row) for _, row in cells), default=0)
     rows = [(n, row + (None,) * (width - len(row))) for n, row in cells if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []

@@ -36,9 +36,10 @@ __all__ = [
     "list_members",
     "map_values",
     "open_hdf5",
-    "read_integer",
-    "read_text",
-    "read_texts",
+    "read_integer_attribute",
+    "read_text_attribute",
+    "read_text_dataset",
+    "read_text_list_attribute",
 ]
 
 BlockCheck = Callable[[NDArray[Any]], None]
@@ -169,7 +170,7 @@ def has_attribute(member: h5py.Group | h5py.Dataset, name: str) -> bool:
     return bool(h5py.h5a.exists(member.id, name.encode()))
 
 
-def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
+def read_integer_attribute(member: h5py.Group | h5py.Dataset, name: str) -> int:
     """Return an attribute of a group or dataset, a whole number.
 
     Raises
@@ -183,7 +184,7 @@ def read_integer(member: h5py.Group | h5py.Dataset, name: str) -> int:
     return int(member.attrs[name])
 
 
-def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
+def read_text_attribute(member: h5py.Group | h5py.Dataset, name: str) -> str:
     """Return an attribute of a group or dataset, a UTF-8 text of fixed length.
 
     Raises
@@ -197,26 +198,34 @@ def read_text(member: h5py.Group | h5py.Dataset, name: str) -> str:
     return _decode([texts[()]], f"{member.name}: attribute {name!r}")[0]
 
 
-def read_texts(member: h5py.Group | h5py.Dataset, name: str | None = None) -> list[str]:
-    """Return a dataset of UTF-8 texts of fixed length, or, if `name` is given, an attribute of such texts, (n,).
+def read_text_list_attribute(member: h5py.Group | h5py.Dataset, name: str) -> list[str]:
+    """Return an attribute of a group or dataset, a list of UTF-8 texts of fixed length.
 
     Raises
     ------
     ValueError
         If it is missing or anything else.
     """
-    if name is not None:
-        texts = _read_attribute_bytes(member, name)
-        if texts.ndim != 1:
-            raise ValueError(f"{member.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
-    else:
-        if not is_fixed_text(member):
-            raise ValueError(f"{member.name}: expected texts of fixed length, found {member.dtype}")
-        _find_values_offset(member)
-        if member.nbytes > _MAX_TEXT_BYTES:  # the file may be sparse, so it need not be as large as it claims
-            raise ValueError(f"{member.name}: expected at most {_MAX_TEXT_BYTES:,} bytes, found {member.nbytes:,}")
-        texts = member[()]
-    return _decode(texts, str(member.name) if name is None else f"{member.name}: attribute {name!r}")
+    texts = _read_attribute_bytes(member, name)
+    if texts.ndim != 1:
+        raise ValueError(f"{member.name}: attribute {name!r}: expected a list of texts, found shape {texts.shape}")
+    return _decode(texts, f"{member.name}: attribute {name!r}")
+
+
+def read_text_dataset(dataset: h5py.Dataset) -> list[str]:
+    """Return the values of a dataset of UTF-8 texts of fixed length.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    if not is_fixed_text(dataset):
+        raise ValueError(f"{dataset.name}: expected texts of fixed length, found {dataset.dtype}")
+    _find_values_offset(dataset)
+    if dataset.nbytes > _MAX_TEXT_BYTES:  # the file may be sparse, so it need not be as large as it claims
+        raise ValueError(f"{dataset.name}: expected at most {_MAX_TEXT_BYTES:,} bytes, found {dataset.nbytes:,}")
+    return _decode(dataset[()], str(dataset.name))
 
 
 def _decode(texts: Iterable[Any], where: str) -> list[str]:
@@ -345,7 +354,7 @@ def _convert_attribute_to_bytes(member: h5py.Group | h5py.Dataset, name: str) ->
     """Return an attribute, a whole number or texts of fixed length, as bytes for the checksum."""
     attribute = _open_attribute(member, name)
     if attribute.get_type().get_class() == h5py.h5t.INTEGER and attribute.shape == ():
-        return str(read_integer(member, name)).encode()
+        return str(read_integer_attribute(member, name)).encode()
     return _read_attribute_bytes(member, name).tobytes()
 
 

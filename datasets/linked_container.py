@@ -28,7 +28,14 @@ from deeprc.datasets.container_header import (
     read_header,
     read_version,
 )
-from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, list_members, map_values, open_hdf5, read_text
+from deeprc.datasets.hdf5 import (
+    compute_checksum,
+    convert_hdf5_errors,
+    list_members,
+    map_values,
+    open_hdf5,
+    read_text_attribute,
+)
 from deeprc.datasets.parts import Part, SingleStoreContainer
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError, quote
@@ -65,6 +72,15 @@ class LinkedContainer:
     path
         A file written by `write_linked`.
 
+    Attributes
+    ----------
+    stores
+        The opened containers of the parts. Their sequences all have the same columns.
+    parts
+        The same containers, each with its first repertoire and sequence.
+    gene_names
+        The joint vocabulary of each gene, by field.
+
     Raises
     ------
     InputError
@@ -77,12 +93,13 @@ class LinkedContainer:
             self.stamp = FileStamp.of(self.path)
             if read_version(file, self.path) != LINKED_VERSION:
                 raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
-            self.checksum = read_text(file, "checksum")
+            self.checksum = read_text_attribute(file, "checksum")
             if compute_checksum(file, self.path) != self.checksum:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
             self._read_file(file)
-        self._complete_parts()
+        self._give_parts_same_columns()
         self._join_genes()
+        self._number_parts()
 
     def __reduce__(self) -> tuple[type[LinkedContainer], tuple[Path]]:
         """Pickle as the path: a worker process maps the files by itself."""
@@ -121,8 +138,11 @@ class LinkedContainer:
                 if store.simulation is None or store.simulation["signals"] != self.simulation["signals"]:
                     raise ValueError(f"/: attribute 'simulation': expected the signals of {store.path}, found others")
 
-    def _complete_parts(self) -> None:
-        """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
+    def _give_parts_same_columns(self) -> None:
+        """Give all parts the same columns: where a part lacks a gene that others have, it is unknown.
+
+        Witnesses of parts are left out if this file has no recipe that explains them.
+        """
         fields = [name for name in GENE_FIELDS if any(name in store.sequences.genes for store in self.stores)]
         self.has_witness = self.simulation is not None and any(
             store.sequences.witness is not None for store in self.stores
@@ -134,6 +154,9 @@ class LinkedContainer:
             if witness is None and self.has_witness:
                 witness = np.zeros(n, np.uint8)
             store.sequences = replace(sequences.with_genes(genes), witness=witness)
+
+    def _number_parts(self) -> None:
+        """Set `parts`: the first repertoire and sequence of each part, counted through all parts."""
         n_repertoires = np.array([len(store.repertoire_ids) for store in self.stores])
         self._first_repertoire = compute_offsets(n_repertoires).tolist()
         self._first_sequence = compute_offsets(np.array([len(store.sequences) for store in self.stores]))
@@ -206,7 +229,7 @@ class LinkedContainer:
             taken.append(store.sequences.take(rows_in_part).with_genes(self.take_genes(part, rows_in_part)))
         joined = Sequences.concatenate([sequences.with_genes({}) for sequences in taken])
         joined = joined.with_genes(
-            {
+            {  # not by `Sequences.concatenate`, which merges vocabularies: all parts have one
                 name: Categorical(np.concatenate([sequences.genes[name].codes for sequences in taken]), names)
                 for name, names in self.gene_names.items()
             }

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass
 from datetime import datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -24,7 +24,7 @@ from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
 from deeprc.datasets.sheet_remarks import check_unnamed_columns, warn_of_cells_without_value, warn_of_commas
 from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
-from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
+from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, CellsWithoutValue, is_workbook, open_sheet
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, join_names, quote
 from deeprc.files import check_regular_file
@@ -44,6 +44,24 @@ _Row = tuple[int, list[str]]
 """The number of a row, as a spreadsheet counts it, and its cells."""
 
 _logger = logging.getLogger(__name__)
+
+
+class _RawSheet(NamedTuple):
+    """A sheet before its header is looked at.
+
+    Attributes
+    ----------
+    rows
+        The rows that are not blank, the header first; blanks around the cells are removed.
+    has_semicolons
+        Whether semicolons divide the columns.
+    without_value
+        Cells that only look as if they had a value.
+    """
+
+    rows: list[_Row]
+    has_semicolons: bool = False
+    without_value: CellsWithoutValue = CellsWithoutValue()
 
 
 @dataclass(frozen=True)
@@ -115,14 +133,13 @@ def read_metadata(
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
     possible_ids = {*ids, *(stem for file in files for stem in list_stems(file.name))}
-    rows, delimiter = _read_rows(path, sheet)
-    metadata = _parse_sheet(path, rows, id_column, possible_ids, decimal_commas=delimiter == ";")
+    raw = _read_workbook(path, sheet) if is_workbook(path) else _read_text_sheet(path)
+    metadata = _parse_sheet(path, raw.rows, id_column, possible_ids, decimal_commas=raw.has_semicolons)
     texts = metadata.table.select_dtypes(object).drop(
         columns=[metadata.id_column, metadata.file_column], errors="ignore"
     )
     warn_of_commas(path, {str(name): column.fillna("").tolist() for name, column in texts.items()})
-    if delimiter is None:
-        warn_of_cells_without_value(path, sheet)
+    warn_of_cells_without_value(path, raw.without_value)
     return metadata
 
 
@@ -189,15 +206,15 @@ def find_file_column(columns: Iterable[str]) -> str | None:
     return find_column(columns, _FILE_COLUMNS)
 
 
-def _read_rows(path: Path, sheet: str | None) -> tuple[list[_Row], str | None]:
-    """Return the rows that are not blank as text without blanks around the cells, the header first.
+def _read_workbook(path: Path, name: str | None) -> _RawSheet:
+    """Return a sheet of an XLSX file, without the comments before the header."""
+    with open_sheet(path, name) as sheet:
+        rows = _drop_comments((number, [_format_cell(cell) for cell in row]) for number, row in sheet.iterate_rows())
+        return _RawSheet(rows, without_value=sheet.find_cells_without_value())
 
-    The second value is the character between columns; None for a workbook. Comments before the header, which begin with
-    `#`, are left out.
-    """
-    if is_workbook(path):
-        cells_of = ((row_number, [_format_cell(cell) for cell in row]) for row_number, row in iterate_rows(path, sheet))
-        return _drop_comments(cells_of), None
+
+def _read_text_sheet(path: Path) -> _RawSheet:
+    """Return a sheet that is a text table, without the comments before the header."""
     with open_text(path) as stream:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
@@ -215,7 +232,7 @@ def _read_rows(path: Path, sheet: str | None) -> tuple[list[_Row], str | None]:
                 rows.append((row_number, cells))
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as a table: {error}") from error
-    return rows, header.delimiter
+    return _RawSheet(rows, has_semicolons=header.delimiter == ";")
 
 
 def _replace_decimal_commas(

@@ -87,7 +87,7 @@ def preprocess(
     _check_plan(sheet, plan, all_files, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        appender = RepertoireAppender(writer, plan, options.allow_missing, skip_bad_files)
+        appender = RepertoireAppender(writer, plan, allow_missing=options.allow_missing, skip_bad_files=skip_bad_files)
         appender.run(jobs, scheduler, progress)
         kept = [repertoire for repertoire in appender.repertoires if repertoire.kept]
         if appender.skipped and not appender.repertoires:
@@ -110,9 +110,9 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
     try:
         yield
     except BaseException:
-        if writer.checkpoints and writer.kept_in.exists():
+        if writer.checkpoints and writer.checkpoint_folder.exists():
             message = "%s: not written. The same command continues from %s, with what was read; you may delete it"
-            _logger.warning(message, writer.path, writer.kept_in)
+            _logger.warning(message, writer.path, writer.checkpoint_folder)
         raise
 
 

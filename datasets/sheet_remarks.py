@@ -10,7 +10,7 @@ from pathlib import Path
 from deeprc.datasets.id_column import SHOWN_COLUMNS, is_title
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.sheet_values import has_commas_in_numbers
-from deeprc.datasets.workbook import find_cells_without_value
+from deeprc.datasets.workbook import CellsWithoutValue
 from deeprc.errors import InputError, join_names
 
 __all__ = ["check_unnamed_columns", "warn_of_cells_without_value", "warn_of_commas"]
@@ -78,9 +78,8 @@ def warn_of_commas(path: Path, texts: Mapping[str, Sequence[str]]) -> None:
         )
 
 
-def warn_of_cells_without_value(path: Path, sheet: str | None) -> None:
+def warn_of_cells_without_value(path: Path, empty: CellsWithoutValue) -> None:
     """Log a warning about cells of a workbook that look full in a spreadsheet program, and are empty in the file."""
-    empty = find_cells_without_value(path, sheet)
     if empty.merged:
         _logger.warning(
             "%s: merged cells have their value in the first row only, the other rows are empty: %s; if the value is "

@@ -7,7 +7,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,10 +24,10 @@ __all__ = [
     "MAX_ROWS",
     "MAX_SHEET_BYTES",
     "CellsWithoutValue",
+    "OpenSheet",
     "SheetRow",
-    "find_cells_without_value",
     "is_workbook",
-    "iterate_rows",
+    "open_sheet",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -90,59 +90,82 @@ def is_workbook(path: Path) -> bool:
         return False  # the next attempt to read it raises an error that says why
 
 
-def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
-    """Yield the rows of a sheet (None: the first) that are not blank; formulas have their saved values.
+@contextmanager
+def open_sheet(path: Path, name: str | None = None) -> Generator[OpenSheet, None, None]:
+    """Open a sheet of an XLSX file for reading; None: the first sheet.
 
     Raises
     ------
     InputError
         If the file is missing, no regular file, damaged or too large, or has no such sheet.
     """
-    with _open_sheet(path, sheet) as table:
-        n_sheets = len(table.parent.worksheets)
-        if sheet is None and n_sheets > 1:
-            _logger.info("%s: read the sheet %r, the first of %d", path, table.title, n_sheets)
-        table.reset_dimensions()  # the size that the file states may be wrong
+    check_regular_file(path, expected="an XLSX file")
+    with ExitStack() as stack:
+        with _convert_errors(path):
+            file = stack.enter_context(path.open("rb"))
+            _check_parts(path, file)
+            book = _open_workbook(file)
+            if not book.worksheets:
+                raise InputError(f"{path}: the workbook has no sheet with cells")
+            if name is not None and name not in book.sheetnames:
+                raise InputError(f"{path}: no sheet {name!r}; the file has {', '.join(book.sheetnames)}")
+            table = book.worksheets[0] if name is None else book[name]
+        if name is None and len(book.worksheets) > 1:
+            _logger.info("%s: read the sheet %r, the first of %d", path, table.title, len(book.worksheets))
+        yield OpenSheet(path, table)
+
+
+class OpenSheet:
+    """A sheet of an XLSX file that `open_sheet` has opened.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    table
+        The sheet as openpyxl opens it.
+    """
+
+    def __init__(self, path: Path, table: Any) -> None:
+        self._path, self._table = path, table
+
+    def iterate_rows(self) -> Iterator[SheetRow]:
+        """Yield the rows that are not blank; formulas have their saved values.
+
+        Raises
+        ------
+        InputError
+            If the sheet is damaged or too large.
+        """
+        self._table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
-        for row_number, row in _number_rows(path, table.iter_rows()):
+        for row_number, row in _number_rows(self._path, self._table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
             n_rows, n_cells, n_formatted = n_rows + (last > 0), n_cells + last, n_formatted + len(row)
             if row_number > _LAST_ROW or n_rows > MAX_ROWS or n_cells > MAX_CELLS or n_formatted > _MAX_FORMATTED_CELLS:
                 raise InputError(
-                    f"{path}: too large; expected at most {MAX_ROWS:,} rows and {MAX_CELLS:,} cells in a sheet"
+                    f"{self._path}: too large; expected at most {MAX_ROWS:,} rows and {MAX_CELLS:,} cells in a sheet"
                 )
             if last:
                 yield row_number, row[:last]
 
+    def find_cells_without_value(self) -> CellsWithoutValue:
+        """Return the cells that only look as if they had a value.
 
-def find_cells_without_value(path: Path, sheet: str | None = None) -> CellsWithoutValue:
-    """Return the cells of a sheet (None: the first) that only look as if they had a value.
-
-    Raises
-    ------
-    InputError
-        As in `iterate_rows`.
-    """
-    with _open_sheet(path, sheet) as table, table._get_source() as stream:  # openpyxl has no public way to this part
-        content = stream.read()
-    merged = [match for match in _MERGED.finditer(content) if match[1] != match[2]]
-    formulas = [match[2].decode() for match in _FORMULA.finditer(content) if _EMPTY_TEXT not in match[3]]
-    ranges = [match[0].rpartition(b'ref="')[2][:-1].decode() for match in merged]
-    return CellsWithoutValue(tuple(ranges), tuple(formulas))
-
-
-@contextmanager
-def _open_sheet(path: Path, sheet: str | None) -> Generator[Any, None, None]:
-    """Open a sheet for reading; whatever openpyxl raises becomes an InputError."""
-    check_regular_file(path, expected="an XLSX file")
-    with _convert_errors(path), path.open("rb") as file:
-        _check_parts(path, file)
-        book = _open_workbook(file)
-        if not book.worksheets:
-            raise InputError(f"{path}: the workbook has no sheet with cells")
-        if sheet is not None and sheet not in book.sheetnames:
-            raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
-        yield book.worksheets[0] if sheet is None else book[sheet]
+        Raises
+        ------
+        InputError
+            If the sheet is damaged.
+        """
+        with (
+            _convert_errors(self._path),
+            self._table._get_source() as stream,
+        ):  # openpyxl has no public way to this part
+            content = stream.read()
+        merged = [match for match in _MERGED.finditer(content) if match[1] != match[2]]
+        formulas = [match[2].decode() for match in _FORMULA.finditer(content) if _EMPTY_TEXT not in match[3]]
+        ranges = [match[0].rpartition(b'ref="')[2][:-1].decode() for match in merged]
+        return CellsWithoutValue(tuple(ranges), tuple(formulas))
 
 
 def _number_rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -101,12 +101,15 @@ def full_disk() -> Iterator[None]:
 
 def write_container(path: Path) -> None:
     table = Sequences.counted_once(np.zeros(40, np.uint8), np.array([0, 20, 40]))
-    with name_write_errors(path), ContainerWriter(path) as writer:  # the spools are small, the container is not
+    with (
+        name_write_errors(path),
+        ContainerWriter(path) as writer,
+    ):  # its temporary files are small, the container is not
         writer.append("a", table)
         writer.finish(pd.DataFrame({"repertoire_id": ["a"]}), source="x" * LIMIT)
 
 
-def write_spool(path: Path) -> None:
+def write_columns(path: Path) -> None:
     with name_write_errors(path), ContainerWriter(path) as writer:
         writer.append("a", Sequences.counted_once(np.zeros(7 * LIMIT, np.uint8), 7 * np.arange(LIMIT + 1)))
 
@@ -121,7 +124,7 @@ WRITERS: list[tuple[str, Callable[[Path], None]]] = [
     ("a.tsv", lambda path: write_text(path, "text" * LIMIT)),
     ("a.safetensors", lambda path: save_tensors(path, {"a": torch.zeros(LIMIT)}, {})),
     ("a.h5", write_container),
-    ("a.h5", write_spool),
+    ("a.h5", write_columns),
     ("a.png", draw),
     ("a.svg", draw),
     ("a.pdf", draw),
@@ -284,6 +287,7 @@ DOORS = {
     "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",
     "deeprc/training/checkpoint.py": "after `check_regular_file`",
     "datasets/cache.py": "after `check_regular_file`",
+    "datasets/column_files.py": "temporary files of a writer",
     "datasets/container_file.py": "writes",
     "datasets/container_writer.py": "writes",
     "datasets/hdf5.py": "the door of containers",

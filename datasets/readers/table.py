@@ -48,14 +48,14 @@ COUNT_CELLS = "(cells)"
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}(\.\d{3})+", re.ASCII)
-_MILLIONS = re.compile(r"\d{1,3}(\.\d{3}){2,}|\d{1,3}(,\d{3})+", re.ASCII)
-_SHORTENED = re.compile(r"\d+([.,]\d+)?[eE][+-]?\d+", re.ASCII)
+_POINTS_FOR_THOUSANDS = re.compile(r"[1-9]\d{0,2}(\.\d{3})+", re.ASCII)  # 1.319, which may also be a decimal number
+_SEPARATORS = re.compile(r"\d{1,3}(\.\d{3}){2,}|\d{1,3}(,\d{3})+", re.ASCII)  # 1.319.000 or 1,319
+_SHORTENED = re.compile(r"\d+([.,]\d+)?[eE][+-]?\d+", re.ASCII)  # 1.3E+06
 _MAX_LETTERS = 1_000
 """Largest number of letters of a gene or a repertoire: in a container, all names take as many bytes as the longest."""
 
 _MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
-_FIRST_OF_MISSING = np.array(
+_FIRST_LETTERS_OF_MISSING = np.array(
     [
         ord(word[0])
         for missing_value in MISSING_IN_TABLES
@@ -154,7 +154,9 @@ def _check_thousands(header: Header, coded: Mapping[str, Categorical], rows: Raw
     """
     for index, name in enumerate(rows.count_sources[:-1]):
         column = coded[name]
-        suspects = [code for code, value in enumerate(column.vocabulary) if _THOUSANDS.fullmatch(value.strip())]
+        suspects = [
+            code for code, value in enumerate(column.vocabulary) if _POINTS_FOR_THOUSANDS.fullmatch(value.strip())
+        ]
         n_with_point = sum("." in value for value in column.vocabulary)
         if not suspects or n_with_point > len(suspects):
             continue
@@ -264,31 +266,34 @@ def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> Ra
 
 def _strip_missing(texts: RawTexts) -> RawTexts:
     """Return sequences without blanks at their ends; words that mean a missing sequence become empty."""
+    rows = _find_rows_to_strip(texts)
+    if not len(rows):
+        return texts
     letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
-    if not len(letters):
-        return texts
-    filled = lengths > 0
-    last = np.minimum(offsets[1:], len(letters)) - 1
-    first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
-    blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
-    maybe_missing = np.isin(first_letter, _FIRST_OF_MISSING) & (lengths <= _MAX_MISSING_LETTERS)
-    suspects = np.flatnonzero(filled & (blank | maybe_missing))
-    if not len(suspects):
-        return texts
     keep = np.ones(len(letters), bool)
-    for row in suspects.tolist():
+    for row in rows.tolist():
         start, stop = int(offsets[row]), int(offsets[row + 1])
         text = letters[start:stop].tobytes()
         stripped = text.strip()
         if is_missing(decode_name(stripped), MISSING_IN_TABLES):
-            keep[start:stop] = False
-            lengths[row] = 0
-        elif stripped != text:
-            begin = start + text.find(stripped)
-            keep[start:begin] = False
-            keep[begin + len(stripped) : stop] = False
-            lengths[row] = len(stripped)
+            stripped = b""
+        first = start + text.find(stripped)
+        keep[start:first] = False
+        keep[first + len(stripped) : stop] = False
+        lengths[row] = len(stripped)
     return texts if keep.all() else RawTexts(letters[keep], compute_offsets(lengths))
+
+
+def _find_rows_to_strip(texts: RawTexts) -> NDArray[np.int64]:
+    """Return the rows that begin or end with a blank, or that may be a word for a missing sequence: mostly none."""
+    letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
+    if not len(letters):
+        return np.zeros(0, np.int64)
+    last = np.minimum(offsets[1:], len(letters)) - 1
+    first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
+    has_blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
+    may_be_missing = np.isin(first_letter, _FIRST_LETTERS_OF_MISSING) & (lengths <= _MAX_MISSING_LETTERS)
+    return np.flatnonzero((lengths > 0) & (has_blank | may_be_missing))
 
 
 def find_repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
@@ -361,7 +366,7 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
 
 def _explain_invalid_count(value: str) -> str:
     """Return what a spreadsheet program probably did to a count, for the end of a message; "" if it is not known."""
-    if _MILLIONS.fullmatch(value.strip()):
+    if _SEPARATORS.fullmatch(value.strip()):
         return "; it looks like a count with thousands separators: write counts without them"
     if _SHORTENED.fullmatch(value.strip()):
         return "; a spreadsheet program has shortened this count: take it from the original file, not from this one"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, IndependentBackground, draw_standard_normals, replace_rows
+from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
 from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
@@ -32,12 +32,9 @@ Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
 _ROWS_OF_DRAW = 1 << 40  # more than a repertoire has: a sequence is drawn again, for the k-th time, at row + k * this
 _PREFERENCE_DRAW = 3  # 1 and 2 are for shifted genes
-_MAX_TRIES = 10_000
 _ROUNDING = 1e-9
 _MAX_MOTIFS = 2_500  # int16 can number these and the largest number of clones
 _MAX_SIGNALS = 255  # uint8 can number no more
-_N_CHECKED = 4096  # number of sequences in which shifted genes are looked for
-_SHOWN = 5
 _POSITIVE, _NEGATIVE = "positive", "negative"
 
 
@@ -116,6 +113,14 @@ class Cohort:
                 raise InputError(f"{name}: expected 0 to 1, found {getattr(self, name)}")
         if not set(self.seeds) <= streams:
             raise InputError(f"seeds: expected some of {', '.join(sorted(streams))}, found {', '.join(self.seeds)}")
+        self._check_signals()
+        self._check_carrier_table()
+        for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
+            if shift is not None:
+                shift.check_background(self.background)
+
+    def _check_signals(self) -> None:
+        """Raise InputError if the signals do not fit together, or are too many."""
         if len({signal.name for signal in self.signals}) < len(self.signals):
             raise InputError("signals: expected a different name for each")
         for status in (_POSITIVE, _NEGATIVE):
@@ -131,9 +136,6 @@ class Cohort:
             raise InputError(f"signals: expected at most {_MAX_MOTIFS:,} motifs in total, found {n_motifs:,}")
         if not self.test_share and any(getattr(signal, "test_burden", None) is not None for signal in self.signals):
             raise InputError("signals: a test_burden needs a test_share above 0")
-        self._check_carrier_table()
-        for shift in (self.gene_shift, None if self.batch is None else self.batch.gene_shift):
-            self._check_shift(shift)
 
     def _check_carrier_table(self) -> None:
         """Raise InputError if the cohort does not agree with the table of carriers that a signal reads."""
@@ -151,19 +153,6 @@ class Cohort:
     @cached_property
     def _carrier_table(self) -> CarrierTable | None:
         return next((signal for signal in self.signals if isinstance(signal, CarrierTable)), None)
-
-    def _check_shift(self, shift: GeneShift | None) -> None:
-        """Raise InputError if the background has none of the V genes that are shifted."""
-        if shift is None:
-            return
-        drawn = self.background.draw(0, np.arange(_N_CHECKED))
-        if drawn.v_call is None:
-            raise InputError("gene_shift: the background has no V genes")
-        if not set(shift.v_genes) & set(drawn.v_call.vocabulary):
-            examples = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
-            raise InputError(
-                f"gene_shift: the background has none of {', '.join(shift.v_genes)}; it has {examples}, ..."
-            )
 
     def repertoire_id(self, index: int) -> str:
         """Return the id of a repertoire, numbered from 0."""
@@ -208,6 +197,10 @@ class Cohort:
         sign = 1 if self.is_positive(index) else -1
         return self._draw_uniform(Stream.BATCH, index) < (1 + sign * self.batch.association) / 2
 
+    def _find_second_batch(self, index: int) -> Batch | None:
+        """Return how a repertoire differs from the first batch; None if it is of the first batch."""
+        return self.batch if self.is_of_second_batch(index) else None
+
     def find_carried_signals(self, index: int) -> list[bool]:
         """Return whether a repertoire carries each of the signals."""
         status = _POSITIVE if self.is_positive(index) else _NEGATIVE
@@ -222,15 +215,11 @@ class Cohort:
 
     def size(self, index: int) -> int:
         """Return the number of sequences of a repertoire."""
-        factor = self.batch.size_factor if self.batch is not None and self.is_of_second_batch(index) else 1.0
-        if self._carrier_table is not None:
-            return max(round(factor * int(self._carrier_table.sizes[index])), 1)
-        key = self._derive_key(Stream.SIZES, index)
-        for attempt in range(_MAX_TRIES):
-            size = round(self.sizes.mean + self.sizes.sd * float(draw_standard_normals(key, np.array([attempt]))[0]))
-            if size >= self.sizes.minimum:
-                return max(round(factor * size), 1)
-        raise InputError(f"sizes: none of {_MAX_TRIES} draws reaches the minimum {self.sizes.minimum}")
+        batch = self._find_second_batch(index)
+        factor = 1.0 if batch is None else batch.size_factor
+        table = self._carrier_table
+        size = self.sizes.draw(self._derive_key(Stream.SIZES, index)) if table is None else int(table.sizes[index])
+        return max(round(factor * size), 1)
 
     @cached_property
     def all_sizes(self) -> NDArray[np.int64]:
@@ -267,29 +256,25 @@ class Cohort:
     def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return the sequences of a repertoire, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(index)) if rows is None else rows
-        carries = self.find_carried_signals(index)
-        drawn = self._draw_with_preferences(index, rows, carries)
-        key, motifs_carried = self._derive_key(Stream.SIGNAL, index), [carries[i] for i in self._motif_signal_indices]
-        implants = self._implanter.implant(key, rows, drawn.residues, drawn.lengths, motifs_carried)
-        # the implanter counts signals of motifs only, the truth all signals, from 1; 0 is no signal
-        number_among_all = np.array([0, *(1 + i for i in self._motif_signal_indices)], np.uint8)
-        implants = implants._replace(signal=number_among_all[implants.signal])
-        drawn, implants = self._insert_clones(index, rows, carries, drawn, implants)
-        return replace(drawn, counts=self._draw_counts(index, rows), witness=implants.signal), implants
+        is_carried = self.find_carried_signals(index)
+        sequences = self._draw_with_preferences(index, rows, is_carried)
+        implants = self._implant_motifs(index, rows, is_carried, sequences)
+        sequences = self._insert_clones(index, rows, is_carried, sequences, implants)
+        return replace(sequences, counts=self._draw_counts(index, rows), witness=implants.signal), implants
 
     def draw_lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return the lengths and counts of a whole repertoire, (n,) each, without its residues, which take longer."""
         rows = np.arange(self.size(index))
         if any(self._find_gene_shifts(index)) or len(self.motif_signals) < len(self.signals):
             lengths = self.draw(index)[0].lengths
-        else:
+        else:  # motifs change no length
             lengths = self.background.draw_lengths(self._derive_key(Stream.BACKGROUND, index), rows)
         return lengths, self._draw_counts(index, rows)
 
     def _find_gene_shifts(self, index: int) -> tuple[GeneShift | None, GeneShift | None]:
         """Return the shifts of a repertoire's class and of its batch."""
-        batch_shift = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(index) else None
-        return self.gene_shift if self.is_positive(index) else None, batch_shift
+        batch = self._find_second_batch(index)
+        return self.gene_shift if self.is_positive(index) else None, None if batch is None else batch.gene_shift
 
     @property
     def patterns(self) -> list[str]:
@@ -303,8 +288,8 @@ class Cohort:
         return tuple(signal for signal in self.signals if isinstance(signal, MotifSignal))
 
     @cached_property
-    def _motif_signal_indices(self) -> list[int]:
-        """The indices of the signals that are motifs."""
+    def motif_signal_indices(self) -> list[int]:
+        """The indices of the signals that implant motifs."""
         return [i for i, signal in enumerate(self.signals) if isinstance(signal, MotifSignal)]
 
     @cached_property
@@ -329,32 +314,53 @@ class Cohort:
         assert isinstance(signal, DiffuseSignal)
         return SequencePreference(self._derive_key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
 
-    def _draw_with_preferences(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
+    def _draw_with_preferences(self, index: int, rows: NDArray[np.int64], is_carried: Sequence[bool]) -> Sequences:
         """Return the sequences of a repertoire before anything is implanted."""
         first = self._draw_shifted(index, rows)
+        preferences = self._list_preferences(index, is_carried)
+        if not preferences:
+            return first
+        second = self._draw_shifted(index, rows + _PREFERENCE_DRAW * _ROWS_OF_DRAW)
+        key = self._derive_key(Stream.DIFFUSE, len(self.signals), index)
+        chosen = choose_second_draws(first, second, preferences, key, rows)
+        return replace_rows(first, chosen, second.take(chosen))
+
+    def _list_preferences(self, index: int, is_carried: Sequence[bool]) -> list[SequencePreference]:
+        """Return the preferences of a repertoire: of each diffuse signal, the common one and its own."""
         preferences = []
         for i, signal in enumerate(self.signals):
             if isinstance(signal, DiffuseSignal):
-                if carries[i] and signal.strength:
+                if is_carried[i] and signal.strength:
                     preferences.append(self.make_common_preference(i))
                 if signal.repertoire_strength:
                     key = self._derive_key(Stream.DIFFUSE, i, index)
                     preferences.append(SequencePreference(key, signal.repertoire_strength, signal.k, signal.gene_share))
-        if not preferences:
-            return first
-        second = self._draw_shifted(index, rows + _PREFERENCE_DRAW * _ROWS_OF_DRAW)
-        chosen = choose_second_draws(
-            first, second, preferences, self._derive_key(Stream.DIFFUSE, len(self.signals), index), rows
+        return preferences
+
+    def _implant_motifs(
+        self, index: int, rows: NDArray[np.int64], is_carried: Sequence[bool], sequences: Sequences
+    ) -> Implants:
+        """Implant motifs into sequences of a repertoire, in place, and return the truth about them."""
+        key, indices = self._derive_key(Stream.SIGNAL, index), self.motif_signal_indices
+        implants = self._implanter.implant(
+            key, rows, sequences.residues, sequences.lengths, [is_carried[i] for i in indices]
         )
-        return replace_rows(first, chosen, second.take(chosen))
+        # the implanter counts signals of motifs only, the truth all signals, from 1; 0 is no signal
+        number_among_all = np.array([0, *(1 + i for i in indices)], np.uint8)
+        return implants._replace(signal=number_among_all[implants.signal])
 
     def _insert_clones(
-        self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
-    ) -> tuple[Sequences, Implants]:
-        """Replace sequences of a repertoire by its clones, and note the clones in the truth."""
+        self,
+        index: int,
+        rows: NDArray[np.int64],
+        is_carried: Sequence[bool],
+        sequences: Sequences,
+        implants: Implants,
+    ) -> Sequences:
+        """Return sequences of a repertoire with its clones in the place of some; the clones are added to the truth."""
         if self.clone_pools is None:
-            return drawn, implants
-        pools_carried = [carries[i] for i in self._clone_signal_indices]
+            return sequences
+        pools_carried = [is_carried[i] for i in self._clone_signal_indices]
         is_test = self.is_of_test_part(index)
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
         replaced = np.flatnonzero(np.isin(rows, carried.rows))
@@ -363,16 +369,10 @@ class Cohort:
         implants.signal[replaced] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[clones]] + 1
         implants.motif[replaced] = carried.clone[clones] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[replaced] = 0
-        return replace_rows(drawn, replaced, carried.sequences.take(clones)), implants
+        return replace_rows(sequences, replaced, carried.sequences.take(clones))
 
     def _draw_counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return the count of each sequence, (n,), from a power law with a maximum."""
-        if self.counts.exponent is None:
-            return np.ones(len(rows), np.uint32)
-        u = 1 - draw_uniforms(self._derive_key(Stream.COUNTS, index), rows)  # above 0
-        with np.errstate(over="ignore"):  # infinity is more than the maximum, too
-            counts = np.floor(u ** (-1 / (self.counts.exponent - 1)))
-        return np.minimum(counts, self.counts.maximum).astype(np.uint32)
+        return self.counts.draw(self._derive_key(Stream.COUNTS, index), rows)
 
     def _draw_shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the background's sequences; if V genes are shifted, some of them are drawn again."""
@@ -382,9 +382,7 @@ class Cohort:
             if shift is None:
                 continue
             assert drawn.v_call is not None
-            other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
-            u = draw_uniforms(self._derive_key(Stream.GENE_SHIFT, index, draw), rows)
-            again = np.flatnonzero(other & (u < shift.strength))
+            again = shift.choose_redrawn(drawn.v_call, self._derive_key(Stream.GENE_SHIFT, index, draw), rows)
             drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (draw + 1) * _ROWS_OF_DRAW))
         return drawn
 

@@ -1,4 +1,4 @@
-"""Settings of a cohort besides its background and its signals: sizes, counts, batches and shifted genes."""
+"""Settings of a cohort besides its background and signals, with their draws: sizes, counts, batches and gene shifts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.counters import draw_uniforms
 from deeprc.datasets.genes import normalise_gene
+from deeprc.datasets.simulation.background import Background, draw_standard_normals
 from deeprc.errors import InputError
 
 __all__ = ["MAX_REPERTOIRES", "MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
@@ -19,6 +23,9 @@ MAX_SEQUENCES = 1_000_000_000
 """The largest number of sequences of a simulated repertoire."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
+_MAX_TRIES = 10_000
+_N_CHECKED = 4096  # number of sequences in which shifted genes are looked for
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,14 @@ class Sizes:
                 f"sd, found {self.mean:g}, {self.sd:g} and {self.minimum}"
             )
 
+    def draw(self, key: int) -> int:
+        """Return the number of sequences of a repertoire, whose random numbers have this key."""
+        for attempt in range(_MAX_TRIES):
+            size = round(self.mean + self.sd * float(draw_standard_normals(key, np.array([attempt]))[0]))
+            if size >= self.minimum:
+                return size
+        raise InputError(f"sizes: none of {_MAX_TRIES} draws reaches the minimum {self.minimum}")
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -48,6 +63,15 @@ class Counts:
     def __post_init__(self) -> None:
         if not (self.exponent is None or 1 < self.exponent < math.inf) or not 1 <= self.maximum <= _MAX_COUNT:
             raise InputError("counts: expected an exponent above 1, or null, and a maximum of 1 to 4294967295")
+
+    def draw(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Return the count of the sequence at each row, (n,), of the repertoire of a key."""
+        if self.exponent is None:
+            return np.ones(len(rows), np.uint32)
+        u = 1 - draw_uniforms(key, rows)  # above 0
+        with np.errstate(over="ignore"):  # infinity is more than the maximum, too
+            counts = np.floor(u ** (-1 / (self.exponent - 1)))
+        return np.minimum(counts, self.maximum).astype(np.uint32)
 
 
 @dataclass(frozen=True)
@@ -67,6 +91,22 @@ class GeneShift:
             imgt = normalise_gene(gene)
             if imgt.name != gene or imgt.level != "gene":
                 raise InputError(f"gene shift: expected V genes by their IMGT names, found {gene!r}")
+
+    def check_background(self, background: Background) -> None:
+        """Raise InputError if a background has none of the V genes."""
+        drawn = background.draw(0, np.arange(_N_CHECKED))
+        if drawn.v_call is None:
+            raise InputError("gene_shift: the background has no V genes")
+        if not set(self.v_genes) & set(drawn.v_call.vocabulary):
+            examples = ", ".join(sorted(filter(None, drawn.v_call.vocabulary))[:_SHOWN])
+            raise InputError(
+                f"gene_shift: the background has none of {', '.join(self.v_genes)}; it has {examples}, ..."
+            )
+
+    def choose_redrawn(self, v_call: Categorical, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the indices of the sequences to draw again, given the V genes, n, of those at these rows, (n,)."""
+        is_other = np.array([gene not in self.v_genes for gene in v_call.vocabulary])[v_call.codes]
+        return np.flatnonzero(is_other & (draw_uniforms(key, rows) < self.strength))
 
 
 @dataclass(frozen=True)

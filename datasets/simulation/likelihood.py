@@ -79,11 +79,8 @@ class RecipeLikelihood:
         self.check(cohort)
         self.cohort = cohort
         self._carried_sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
-        motif_signal_indices = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
-        self._motif_column = {i: column for column, i in enumerate(motif_signal_indices)}
-        self._motifs = (
-            _compile_motifs(cohort.motif_signals, self._residue_frequencies) if motif_signal_indices else None
-        )
+        self._motif_column = {i: column for column, i in enumerate(cohort.motif_signal_indices)}
+        self._motifs = _compile_motifs(cohort.motif_signals, self._residue_frequencies) if self._motif_column else None
 
     @staticmethod
     def check(cohort: Cohort) -> None:
@@ -122,16 +119,9 @@ class RecipeLikelihood:
         is_test
             Whether the repertoire is of the cohort's test part.
         """
-        # for each signal that has no motifs: the log-likelihood if it is carried, minus that if it is not
-        ratio_of_signal = {
-            i: self._compute_clone_ratio(signal, sequences, is_test)
-            if isinstance(signal, CloneSignal)
-            else self._compute_preference_ratio(i, sequences)
-            for i, signal in enumerate(self.cohort.signals)
-            if i not in self._motif_column
-        }
         excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.compute_excess(sequences)
         rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
+        ratio_of_signal = self._compute_other_ratios(sequences, is_test)
         log_likelihoods = {}
         for status, sets in self._carried_sets.items():
             terms = []
@@ -142,6 +132,16 @@ class RecipeLikelihood:
                 terms.append(np.log(probability) + of_motifs + of_others)
             log_likelihoods[status] = float(logsumexp(terms))
         return log_likelihoods["positive"] - log_likelihoods["negative"]
+
+    def _compute_other_ratios(self, sequences: Sequences, is_test: bool) -> dict[int, float]:
+        """Return the log-likelihood ratio of carried to not carried for each signal without motifs, by its index."""
+        ratios = {}
+        for i, signal in enumerate(self.cohort.signals):
+            if isinstance(signal, CloneSignal):
+                ratios[i] = self._compute_clone_ratio(signal, sequences, is_test)
+            elif isinstance(signal, DiffuseSignal):
+                ratios[i] = self._compute_preference_ratio(i, sequences)
+        return ratios
 
     @cached_property
     def _background_sequences(self) -> Sequences:
@@ -157,13 +157,11 @@ class RecipeLikelihood:
             # a motif may have residues that the background lacks
             shares = (counts / counts.sum()).clip(_MIN_PROBABILITY)
             return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
-        lengths = self._background_sequences.lengths
-        position = np.arange(len(self._background_sequences.residues)) - np.repeat(
-            self._background_sequences.offsets[:-1], lengths
-        )
-        cell = np.repeat(lengths, lengths) * _LONGEST + position
-        fits = np.repeat(lengths, lengths) < _LONGEST
-        code = cell[fits] * _N_LETTERS + self._background_sequences.residues[fits]
+        drawn = self._background_sequences
+        length = np.repeat(drawn.lengths, drawn.lengths)  # (R,), as the position
+        position = np.arange(len(drawn.residues)) - np.repeat(drawn.offsets[:-1], drawn.lengths)
+        fits = length < _LONGEST
+        code = ((length * _LONGEST + position)[fits]) * _N_LETTERS + drawn.residues[fits]
         counts_at = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
         overall = counts_at.sum(axis=(0, 1)) + 1.0
         counts_at = counts_at + _N_BORROWED * overall / overall.sum()
@@ -223,19 +221,17 @@ class RecipeLikelihood:
 
 def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
     """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
-    signal_indices = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
-    sets: list[tuple[float, tuple[int, ...]]]
+    prevalences = {i: signal.prevalence for i, signal in enumerate(cohort.signals) if signal.status == status}
+    sets: list[tuple[float, tuple[int, ...]]] = []
     if cohort.exclusive:
-        sets = [(cohort.signals[i].prevalence, (i,)) for i in signal_indices]
-        sets.append((1 - sum(probability for probability, _ in sets), ()))
+        sets += [(prevalence, (i,)) for i, prevalence in prevalences.items()]
+        sets.append((1 - sum(prevalences.values()), ()))
     else:
-        sets = []
-        for carries in product(
-            *(((True,) if cohort.signals[i].prevalence == 1 else (True, False)) for i in signal_indices)
-        ):
-            shares = [cohort.signals[i].prevalence for i in signal_indices]
-            probability = np.prod([p if here else 1 - p for p, here in zip(shares, carries, strict=True)])
-            sets.append((float(probability), tuple(i for i, here in zip(signal_indices, carries, strict=True) if here)))
+        choices = [(True,) if prevalence == 1 else (True, False) for prevalence in prevalences.values()]
+        for is_carried in product(*choices):
+            pairs = [*zip(prevalences.items(), is_carried, strict=True)]
+            probability = np.prod([prevalence if here else 1 - prevalence for (_, prevalence), here in pairs])
+            sets.append((float(probability), tuple(i for (i, _), here in pairs if here)))
     return [(probability, carried) for probability, carried in sets if probability > _MIN_PROBABILITY]
 
 
@@ -274,28 +270,26 @@ class _Motifs(NamedTuple):
 
 def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Motifs:
     """Return the variants of all motifs as arrays for compiled code."""
-    rows = []
-    for s, signal in enumerate(signals):
-        total = sum(motif.weight for motif in signal.motifs)
-        for motif in signal.motifs:
-            altered = motif.alteration_rate * np.array([*motif.substitutions, *[0.0] * len(motif.pattern)])
-            for variant in motif.variants:
-                is_letter = np.array(variant.codes) < _N_LETTERS
-                alterations = np.where(is_letter, altered[list(variant.positions)], 0.0)
-                rows.append((s, variant, motif.weight / total * variant.probability, alterations, motif.noise))
-    longest = max(len(variant.codes) for _, variant, *_ in rows)
+    members = [
+        (s, motif, variant) for s, signal in enumerate(signals) for motif in signal.motifs for variant in motif.variants
+    ]
+    total_weights = [sum(motif.weight for motif in signal.motifs) for signal in signals]
+    longest = max(len(variant.codes) for *_, variant in members)
+    codes, alterations = np.full((len(members), longest), GAP, np.int64), np.zeros((len(members), longest))
+    for v, (_, motif, variant) in enumerate(members):
+        size = len(variant.codes)
+        rates = motif.alteration_rate * np.array([*motif.substitutions, *[0.0] * len(motif.pattern)])
+        codes[v, :size] = variant.codes
+        alterations[v, :size] = np.where(np.array(variant.codes) < _N_LETTERS, rates[list(variant.positions)], 0.0)
     variants = _Variants(
-        np.array([s for s, *_ in rows]),
-        np.array([len(variant.codes) for _, variant, *_ in rows]),
-        np.array([weight for _, _, weight, *_ in rows]),
-        np.full((len(rows), longest), GAP, np.int64),
-        np.zeros((len(rows), longest)),
-        np.array([noise for *_, noise in rows]),
+        signals=np.array([s for s, *_ in members]),
+        sizes=np.array([len(variant.codes) for *_, variant in members]),
+        weights=np.array([motif.weight / total_weights[s] * variant.probability for s, motif, variant in members]),
+        codes=codes,
+        alterations=alterations,
+        noises=np.array([motif.noise for _, motif, _ in members]),
     )
-    for row, (_, variant, _, alterations, _) in enumerate(rows):
-        variants.codes[row, : len(variant.codes)] = variant.codes
-        variants.alterations[row, : len(variant.codes)] = alterations
-    starts = np.stack([_compute_start_probabilities(signals[s], len(variant.codes)) for s, variant, *_ in rows])
+    starts = np.stack([_compute_start_probabilities(signals[s], len(variant.codes)) for s, _, variant in members])
     return _Motifs(len(signals), variants, starts, frequencies)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeprc.datasets import container_writer
+from deeprc.datasets import column_files, container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
@@ -330,7 +330,7 @@ def test_genes_that_come_late_belong_to_their_sequences(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os.stat_result, "st_blocks"), reason="the system does not say how much a file takes")
 def test_the_disk_holds_little_more_than_the_container_while_it_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(container_writer, "_COPY_BYTES", 1 << 16)
+    monkeypatch.setattr(column_files, "_BLOCK_BYTES", 1 << 16)
     used = []
     check = HDF5Target.check
 
@@ -357,8 +357,8 @@ def test_an_end_before_it_has_begun_leaves_what_was_there(
 ) -> None:
     writer = ContainerWriter(tmp_path / "o.h5", resumable=True)
     if kept:
-        writer.kept_in.mkdir()
-        (writer.kept_in / "precious").touch()
+        writer.checkpoint_folder.mkdir()
+        (writer.checkpoint_folder / "precious").touch()
 
     def end(_: Path) -> None:
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.metadata import make_metadata, read_metadata
-from deeprc.datasets.workbook import find_cells_without_value
+from deeprc.datasets.workbook import open_sheet
 from deeprc.errors import InputError
 
 SHEET = [["sample_name", "age", "cmv"], ["007", "41", "+"], [" HD.01 ", "na", "-"]]
@@ -423,6 +423,13 @@ def test_a_sheet_without_a_header(tmp_path: Path) -> None:
     assert read_metadata(path, files=files, id_column="a").repertoire_ids == ("b", "c")
 
 
+def test_a_workbook_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, opened, load = write_xlsx(tmp_path / "m.xlsx", SHEET), [], openpyxl.load_workbook
+    monkeypatch.setattr(openpyxl, "load_workbook", lambda *args, **options: opened.append(1) or load(*args, **options))
+    assert read_metadata(path).repertoire_ids == ("007", "HD.01")
+    assert len(opened) == 1
+
+
 def test_merged_cells_and_formulas_without_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_xlsx(tmp_path / "m.xlsx", [["ID", "y", "z", "n"], ["a", 1, "=B2", "x"], ["b", 2, "=B3*2", "y"]])
     book = openpyxl.load_workbook(path)
@@ -460,7 +467,8 @@ def test_formulas_with_and_without_saved_values(tmp_path: Path, cell: str, formu
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in parts.items():
             archive.writestr(name, content)
-    assert find_cells_without_value(path).formulas == formulas
+    with open_sheet(path) as opened:
+        assert opened.find_cells_without_value().formulas == formulas
 
 
 def test_dates_of_a_workbook_and_of_a_table_are_those_of_a_csv_file(tmp_path: Path) -> None:

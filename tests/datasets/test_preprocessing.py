@@ -232,7 +232,7 @@ def test_what_was_read_after_a_fault_is_not_read_again(tmp_path, write_table, mo
     good = {i: (tmp_path / "files" / f"r{i}.tsv").read_bytes() for i in (0, 4, 9)}
     for i in good:
         write_table(tmp_path / "files" / f"r{i}.tsv", AIRR, [("CAF", "T", "abc")])
-    monkeypatch.setattr(container_writer, "_WORTH_KEEPING", 60)
+    monkeypatch.setattr(container_writer, "_MIN_KEPT_BYTES", 60)
     with pytest.raises(SeveralErrors, match="3 of 12 files"):
         run(tmp_path, jobs=jobs)
     for i in (0, 9):
@@ -326,7 +326,7 @@ def test_after_a_late_error_the_next_call_goes_on(cohort, write_table, monkeypat
     good = (cohort / "files" / "b.tsv.gz").read_bytes()
     write_table(cohort / "files" / "b.tsv.gz", AIRR, [("CAF", "T", "abc")])
     assert "found 'abc'" in fails(cohort)  # so little is not kept
-    monkeypatch.setattr(container_writer, "_WORTH_KEEPING", 60)
+    monkeypatch.setattr(container_writer, "_MIN_KEPT_BYTES", 60)
     with pytest.raises(InputError, match="found 'abc'"):
         run(cohort)
     assert not (cohort / "cohort.h5").exists()
