@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprc.errors import InputError
+from deeprc.files import check_links_stay_inside
 from deeprc.locks import take_lock
 
 __all__ = ["Journal"]
@@ -29,13 +30,17 @@ class Journal:
     Raises
     ------
     InputError
-        If another process is writing there, or the folder has files but no journal.
+        If another process is writing there, the folder has files but no journal, or it is a link or holds one: a
+        folder from a stranger must not choose where deeprc writes.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
         self._ends: list[int] = []  # position in the journal's file at which each entry ends
+        if folder.is_symlink():
+            raise InputError(f"{folder}: expected a folder, found a link")
+        check_links_stay_inside(folder)
         names = os.listdir(folder)
         if names and _NAME not in names:  # `rewind` and `close` would delete them
             raise InputError(f"{folder}: has files but no {_NAME}, such as {min(names)!r}; move it away, or delete it")

@@ -174,7 +174,7 @@ def _convert_errors(path: Path) -> Generator[None, None, None]:
 
 
 def _explain_error(error: Exception) -> str:
-    return str(error).partition("; use sys.set_int_max_str_digits")[0]
+    return " ".join(str(error).partition("; use sys.set_int_max_str_digits")[0].split())
 
 
 def _check_parts(path: Path, file: IO[bytes]) -> None:

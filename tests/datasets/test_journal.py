@@ -49,6 +49,22 @@ def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("name", ["journal.jsonl", "residues.bin"])
+def test_a_link_does_not_choose_where_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    folder = tmp_path / "partial"
+    folder.mkdir()
+    (folder / "journal.jsonl").write_text('{"sizes": {"residues.bin": 1}}\n')
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(InputError, match=rf"partial/{name}: is a link that leads out of "):
+        Journal(folder)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(InputError, match="link: expected a folder, found a link"):
+        Journal(tmp_path / "link")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 def test_a_process_that_ends_while_it_rewinds_loses_no_kept_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
