@@ -21,12 +21,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.cache_folder import get_cache_folder, make_cache_folder, read_cached_json
+from deeprc.datasets.cache_folder import get_cache_folder, make_cache_folder, read_cached_json, write_cached_json
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.files import FileStamp, check_regular_file, write_text
+from deeprc.files import FileStamp, check_regular_file
 from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import open_step, track
 from deeprc.versions import package_version
@@ -197,6 +197,6 @@ def _hash_container(container: StoredContainer) -> str:
 def _write_digest_note(path: Path, note: Mapping[str, Any]) -> None:
     """Write the digest of a container into its cache folder; if this is not possible, it is computed again later."""
     try:
-        write_text(make_cache_folder(path) / "content.json", json.dumps(note), durable=False)
+        write_cached_json(path, "content.json", note)
     except (OSError, InputError) as error:
         _logger.debug("%s: its digest cannot be kept: %s", path, error)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
 from deeprc.documents import parse_json, read_text
 from deeprc.errors import InputError
+from deeprc.files import write_text
 
-__all__ = ["get_cache_folder", "make_cache_folder", "read_cached_json"]
+__all__ = ["get_cache_folder", "make_cache_folder", "read_cached_json", "write_cached_json"]
 
 _MAX_NOTE_BYTES = 1 << 20
 
@@ -42,3 +44,17 @@ def read_cached_json(path: Path, name: str) -> Any:
         return parse_json(text, source=name)
     except InputError:
         return None
+
+
+def write_cached_json(path: Path, name: str, content: Any) -> None:
+    """Write a JSON file into the folder beside a container; a link in its place is replaced, not the file behind it.
+
+    Raises
+    ------
+    OSError, InputError
+        If it cannot be written, or as in `make_cache_folder`.
+    """
+    file = make_cache_folder(path) / name
+    if file.is_symlink():
+        file.unlink()
+    write_text(file, json.dumps(content) + "\n", durable=False)

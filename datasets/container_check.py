@@ -5,7 +5,6 @@ Letters: R residues, N sequences, B repertoires.
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
-from deeprc.datasets.cache_folder import make_cache_folder, read_cached_json
+from deeprc.datasets.cache_folder import read_cached_json, write_cached_json
 from deeprc.datasets.hdf5 import BlockCheck
 from deeprc.errors import InputError
-from deeprc.files import FileStamp, write_text
+from deeprc.files import FileStamp
 from deeprc.versions import package_version
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
     if stamp.size < _WORTH_REMEMBERING:
         return
     try:
-        write_text(make_cache_folder(path) / _NOTE, json.dumps(_make_note(stamp)) + "\n", durable=False)
+        write_cached_json(path, _NOTE, _make_note(stamp))
     except (OSError, InputError) as error:
         _logger.debug("%s: will be checked again, because no note can be written beside it: %s", path, error)
 

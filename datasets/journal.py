@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprc.errors import InputError
+from deeprc.files import check_links_stay_inside
 from deeprc.locks import take_lock
 
 __all__ = ["Journal"]
@@ -19,7 +20,8 @@ _NAME = "journal.jsonl"
 class Journal:
     """The finished steps of a writer in a folder whose files only grow.
 
-    Every entry holds the sizes that the folder's files had at its end, so that what came after can be cut off.
+    Every entry holds the sizes that the folder's files had at its end, so that what came after can be cut off. It also
+    holds the inode of the journal, which nobody who sends a folder can choose: entries from elsewhere are not believed.
 
     Parameters
     ----------
@@ -29,13 +31,17 @@ class Journal:
     Raises
     ------
     InputError
-        If another process is writing there, or the folder has files but no journal.
+        If another process is writing there, the folder has files but no journal, or it is a link or holds one: a
+        folder from a stranger must not choose where deeprc writes.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
         self._ends: list[int] = []  # position in the journal's file at which each entry ends
+        if folder.is_symlink():
+            raise InputError(f"{folder}: expected a folder, found a link")
+        check_links_stay_inside(folder)
         names = os.listdir(folder)
         if names and _NAME not in names:  # `rewind` and `close` would delete them
             raise InputError(f"{folder}: has files but no {_NAME}, such as {min(names)!r}; move it away, or delete it")
@@ -43,18 +49,18 @@ class Journal:
         if take_lock(self._file, folder / _NAME) is False:
             self._file.close()
             raise InputError(f"{folder}: another process is writing here; wait until it has ended")
+        self._inode = os.fstat(self._file.fileno()).st_ino
         self._read_entries()
 
     def _read_entries(self) -> None:
-        """Read the entries of the file up to the first that is incomplete, or whose files are shorter than noted."""
+        """Read entries up to the first that is incomplete, from elsewhere, or has files that are shorter than noted."""
         self._file.seek(0)
         for line in self._file:
             try:
                 entry = json.loads(line)
-                fits = line.endswith(b"\n") and all(
-                    self._get_size(name) >= size for name, size in entry["sizes"].items()
-                )
-            except (ValueError, KeyError, TypeError, AttributeError):
+                fits = entry["inode"] == self._inode and line.endswith(b"\n")
+                fits = fits and all(self._get_size(name) >= size for name, size in entry["sizes"].items())
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 fits = False
             if not fits:  # the process, or the machine, stopped while it wrote this
                 break
@@ -64,7 +70,7 @@ class Journal:
         """Note a step whose files are written."""
         with os.scandir(self.folder) as files:
             sizes = {file.name: file.stat().st_size for file in files if file.name != _NAME}
-        entry = {**entry, "sizes": dict(sorted(sizes.items()))}
+        entry = {**entry, "sizes": dict(sorted(sizes.items())), "inode": self._inode}
         line = json.dumps(entry).encode() + b"\n"
         self._file.write(line)
         self._file.flush()

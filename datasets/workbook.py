@@ -9,11 +9,12 @@ import zipfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from xml.parsers import expat
 
-from deeprc.errors import InputError
+from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
 if TYPE_CHECKING:
@@ -45,11 +46,18 @@ _LAST_ROW = 1 << 20
 _MAX_FORMATTED_CELLS = 20_000_000
 """Largest number of cells of a sheet, blank ones included: in a formatted sheet, most cells are blank."""
 
+_MAX_TAGS = 1_000_000
+"""Largest number of XML tags of a row, or of a part without rows: openpyxl keeps a thousand bytes and more of each."""
+
+_MAX_ROWS_AND_STRINGS = 2_500_000
+"""Largest number of rows of a sheet, or of texts that its cells share, blank ones included."""
+
 _MERGED = re.compile(rb'<(?:\w{1,20}:)?mergeCell\s[^<>]{0,500}?ref="[A-Z]{1,3}(\d{1,7}):[A-Z]{1,3}(\d{1,7})"')
 _FORMULA = re.compile(
     rb'<((?:\w{1,20}:)?)c r="([A-Z]{1,3}\d{1,7})"([^<>]{0,500})>\s{0,99}<\1f(?:[^<>]{0,500}/>|[^<>]{0,500}>[^<]*</\1f>)'
     rb"\s{0,99}(?:<\1v\s?/>|<\1v></\1v>)?\s{0,99}</\1c>"
 )
+_ROW_OR_STRING = re.compile(rb"<(?:\w{1,20}:)?(?:row|si)\b")
 _EMPTY_TEXT = b't="str"'
 """The attribute of a formula whose saved value is a text; it may be empty."""
 
@@ -197,7 +205,7 @@ def _convert_errors(path: Path) -> Generator[None, None, None]:
 
 
 def _explain_error(error: Exception) -> str:
-    return str(error).partition("; use sys.set_int_max_str_digits")[0]
+    return " ".join(str(error).partition("; use sys.set_int_max_str_digits")[0].split())
 
 
 def _check_parts(path: Path, file: IO[bytes]) -> None:
@@ -210,7 +218,20 @@ def _check_parts(path: Path, file: IO[bytes]) -> None:
             with archive.open(member) as stream:
                 if _has_doctype(stream):
                     raise InputError(f"{path}: part {member.filename!r} has a document type; no XLSX file needs one")
+            _check_tags(path, member.filename, archive.read(member))
     file.seek(0)
+
+
+def _check_tags(path: Path, name: str, content: bytes) -> None:
+    """Refuse a part with so many tags that to read it would take minutes and many gigabytes: they pack very well."""
+    if content.count(b"<") <= _MAX_TAGS:
+        return
+    starts = [match.start() for match in _ROW_OR_STRING.finditer(content)]
+    if len(starts) <= _MAX_ROWS_AND_STRINGS:
+        pieces = pairwise([0, *starts, len(content)])
+        if all(content.count(b"<", start, end) <= _MAX_TAGS for start, end in pieces):
+            return
+    raise InputError(f"{path}: too large; part {quote(name)} has more XML tags than any sheet needs")
 
 
 def _has_doctype(stream: IO[bytes]) -> bool:

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -180,14 +181,25 @@ def parse_json(text: str, *, source: str) -> Any:
     Raises
     ------
     InputError
-        If the text is not JSON or is nested too deeply. The message begins with `source`.
+        If the text is not JSON, is nested too deeply, or has a key twice. The message begins with `source`.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_make_object)
     except RecursionError:
         raise InputError(f"{source}: is nested too deeply") from None
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
     except ValueError as error:
         raise InputError(f"{source}: is not JSON: {shorten_message(error)}") from error
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON as a dictionary; raise InputError if a key is repeated, of which the last would win."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = Counter(key for key, _ in pairs)
+        raise InputError(f"expected each key once, found {abbreviate(keys.most_common(1)[0][0])} again")
+    return entries
 
 
 def read_yaml(path: Path) -> Any:

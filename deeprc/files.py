@@ -27,6 +27,7 @@ __all__ = [
     "WRITE_ERROR_CODES",
     "FileStamp",
     "allow_open_files",
+    "check_links_stay_inside",
     "check_new_folder",
     "check_output_path",
     "check_regular_file",
@@ -177,6 +178,22 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
     if not existing.is_dir():
         raise InputError(f"{folder}: cannot be made, {existing} is not a folder")
     _check_writable(existing, folder)
+
+
+def check_links_stay_inside(folder: Path) -> None:
+    """Check that no link in a folder leads out of it, before a command that continues there writes its files again.
+
+    Raises
+    ------
+    InputError
+        If one does: the folder may come from a stranger, and the file behind the link would be replaced.
+    """
+    real_folder = Path(os.path.realpath(folder))
+    for parent, folders, files in os.walk(real_folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real_folder):
+                at = folder / path.relative_to(real_folder)
+                raise InputError(f"{at}: is a link that leads out of {folder}; to continue there would write behind it")
 
 
 @contextmanager

@@ -170,7 +170,13 @@ def test_aliases_are_read_where_they_are_few() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[" * 500_000, "f: is nested too deeply"), ("{", "f: is not JSON: "), ("9" * 5000, "f: is not JSON: ")],
+    [
+        ("[" * 500_000, "f: is nested too deeply"),
+        ("{", "f: is not JSON: "),
+        ("9" * 5000, "f: is not JSON: "),
+        ('{"train": [], "test": ["a"], "test": []}', "f: expected each key once, found 'test' again"),
+        ('[{"a": {"\\u001b": 1, "\\u001b": 1}}]', "f: expected each key once, found '\\x1b' again"),
+    ],
 )
 def test_json_that_is_not_read(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:

@@ -28,6 +28,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.drawing import save_figure
 from deeprc.errors import InputError, WriteError
 from deeprc.files import (
+    check_links_stay_inside,
     check_new_folder,
     check_output_path,
     check_table_output,
@@ -255,6 +256,18 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices")
+def test_links_of_a_folder_stay_inside(tmp_path: Path) -> None:
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    (tmp_path / "run" / "sub" / "inside").symlink_to(Path("..", "file"))
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    check_links_stay_inside(tmp_path / "run")
+    check_links_stay_inside(tmp_path / "link")
+    (tmp_path / "run" / "sub" / "outside").symlink_to(Path("..", "..", "mine.txt"))
+    for folder in ("run", "link"):
+        with pytest.raises(InputError, match=rf"/{folder}/sub/outside: is a link that leads out of .*/{folder};"):
+            check_links_stay_inside(tmp_path / folder)
+
+
 def test_devices_and_pipes_are_no_output(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/null")

@@ -18,7 +18,7 @@ from deeprc.documents import AnyFloat, abbreviate, check_format, read_json, read
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.files import check_new_folder, name_write_errors, write_text
+from deeprc.files import check_links_stay_inside, check_new_folder, name_write_errors, write_text
 
 __all__ = ["BENCHMARK", "FORMAT", "POWER", "VERSION", "ResultStore", "StoreKind", "holds_benchmark", "read_header"]
 
@@ -65,7 +65,8 @@ class ResultStore:
     Raises
     ------
     InputError
-        If the folder is not empty and `resume` is not set, or if it has a benchmark with other settings.
+        If the folder is not empty and `resume` is not set, if it has a benchmark with other settings, or if a link in
+        it leads out of it.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class ResultStore:
                 folder.mkdir(parents=True, exist_ok=True)
         else:
             _check_shared_settings(folder, kind, earlier, header)
+            check_links_stay_inside(folder)
         methods = {**(earlier or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
             to_plain({"format": kind.format, "version": VERSION, **header, "methods": methods}),

@@ -20,7 +20,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.folds_from_column import assign_folds_by_value, list_left_out_values
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT, parse_left_out_column
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
-from deeprc.files import check_new_folder, name_write_errors, write_text
+from deeprc.files import check_links_stay_inside, check_new_folder, name_write_errors, write_text
 from deeprc.runs.several_runs import RunPlan
 from deeprc.tasks import Task, parse_tasks
 from deeprc.versions import package_version
@@ -269,6 +269,7 @@ def check_folder(folder: Path, header: CrossValidationHeader) -> None:
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
             was = _format_value(getattr(begun, differing[0]))
             raise InputError(f"{folder}: was started with `{differing[0]}={was}`; choose another `output`")
+        check_links_stay_inside(folder)
     else:
         check_new_folder(folder)
 

@@ -30,7 +30,7 @@ from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, index_split_parts
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import PARTS, Split, SplitOptions, make_split
-from deeprc.files import name_write_errors, write_text
+from deeprc.files import check_links_stay_inside, name_write_errors, write_text
 from deeprc.locks import take_lock
 from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import get_output_slices
@@ -159,7 +159,8 @@ def resume_run(
     Raises
     ------
     InputError
-        If there is nothing to continue, or the container's repertoires are not those of the run.
+        If there is nothing to continue, the container's repertoires are not those of the run, or a link in the run
+        directory leads out of it.
     """
     check_logger(logger)
     folder = Path(path)
@@ -180,6 +181,7 @@ def _read_unfinished_run(folder: Path) -> tuple[RunSettings, dict[str, list[str]
     settings = read_settings(folder)
     if (folder / "metrics.json").exists():
         raise InputError(f"{folder}: training has ended; there is nothing to resume")
+    check_links_stay_inside(folder)
     return settings, read_splits(folder)[0]
 
 

@@ -537,6 +537,9 @@ def test_a_folder_is_not_used_for_something_else(
         with pytest.raises(InputError, match=message):
             run({"noise": toys.Noise(salt=2)}, output=tmp_path / "out", **{"resume": True, **options})
         assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    (tmp_path / "out" / "mine").symlink_to(tmp_path)
+    with pytest.raises(InputError, match="out/mine: is a link that leads out of "):
+        run({"noise": toys.Noise()}, output=tmp_path / "out", resume=True)
 
 
 @pytest.mark.slow

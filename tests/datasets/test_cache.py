@@ -309,3 +309,20 @@ def test_a_link_in_the_place_of_the_folder_is_not_used(
     assert numbers(path, Residues()) == [8, 3, 0]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert "c.h5.cache: results cannot be cached there" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["checked.json", "content.json"])
+def test_a_link_in_the_place_of_a_note_is_replaced_and_not_the_file_behind_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    note = path.with_name("c.h5.cache") / name
+    note.parent.mkdir(exist_ok=True)
+    note.unlink(missing_ok=True)
+    note.symlink_to(tmp_path / "mine.txt")
+    monkeypatch.setattr("deeprc.datasets.container_check._CHECKED", set())
+    monkeypatch.setattr("deeprc.datasets.container_check._WORTH_REMEMBERING", 0)
+    digest_container(Container(path))
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert not note.is_symlink()
+    assert json.loads(note.read_text())["size"] == path.stat().st_size

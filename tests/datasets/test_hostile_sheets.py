@@ -160,6 +160,38 @@ def test_a_workbook_that_unpacks_to_too_much(tmp_path):
         read_metadata(path)
 
 
+XML_OF_MANY_TAGS = {
+    "formats": ("xl/styles.xml", b"<styleSheet><cellXfs>" + b"<xf/>" * 11 + b"</cellXfs></styleSheet>"),
+    "cells": (
+        "xl/worksheets/sheet1.xml",
+        b"<worksheet><sheetData><row>" + b"<c/>" * 11 + b"</row></sheetData></worksheet>",
+    ),
+    "texts": ("xl/sharedStrings.xml", b"<sst>" + b"<si/>" * 21 + b"</sst>"),
+}
+
+
+@pytest.mark.parametrize("part", XML_OF_MANY_TAGS)
+def test_a_workbook_with_more_tags_than_any_sheet_needs(tmp_path, monkeypatch, part):
+    """A file of 100 KB with 20 million empty formats takes minutes, and 30 GB, if openpyxl reads it."""
+    name, xml = XML_OF_MANY_TAGS[part]
+    with zipfile.ZipFile(tmp_path / "m.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", b"<Types/>")
+        archive.writestr(name, xml)
+    monkeypatch.setattr(workbook_module, "_MAX_TAGS", 10)
+    monkeypatch.setattr(workbook_module, "_MAX_ROWS_AND_STRINGS", 20)
+    with pytest.raises(InputError, match=rf"m\.xlsx: too large; part '{name}' has more XML tags than any sheet needs"):
+        read_metadata(tmp_path / "m.xlsx")
+
+
+def test_many_tags_in_many_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(workbook_module, "_MAX_TAGS", 300)
+    book = openpyxl.Workbook()
+    for row in [["ID", "x"], *([f"r{i}", i] for i in range(100))]:
+        book.active.append(row)
+    book.save(tmp_path / "m.xlsx")
+    assert sum(1 for _ in workbook_module.iterate_rows(tmp_path / "m.xlsx")) == 101
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_entities_that_multiply(tmp_path, encoding):
     entities = "".join(f'<!ENTITY e{i + 1} "{10 * f"&e{i};"}">' for i in range(12))

@@ -1,5 +1,7 @@
 """A journal keeps what was done, whenever the process ends."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from deeprc.errors import InputError
 
 
 def write_steps(folder: Path, *, n: int) -> Journal:
+    folder.mkdir(exist_ok=True)
     journal = Journal(folder)
     for index in range(n):
         with (folder / "data.bin").open("ab") as file:
@@ -49,6 +52,32 @@ def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, "3", '{"sizes": {}}', '{"sizes": {"data.bin": 4}, "note": 0}'])
+def test_entries_of_somebody_else_are_not_believed(tmp_path: Path, line: str) -> None:
+    write_steps(tmp_path / "mine", n=2).close()
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    assert read_notes(tmp_path / "mine") == [0, 1]
+    assert read_notes(tmp_path / "copy") == []
+    (tmp_path / "copy" / "journal.jsonl").write_text(line + "\n")
+    assert read_notes(tmp_path / "copy") == []
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "residues.bin"])
+def test_a_link_does_not_choose_where_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    folder = tmp_path / "partial"
+    folder.mkdir()
+    (folder / "journal.jsonl").write_text('{"sizes": {"residues.bin": 1}}\n')
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(InputError, match=rf"partial/{name}: is a link that leads out of "):
+        Journal(folder)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(InputError, match="link: expected a folder, found a link"):
+        Journal(tmp_path / "link")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 def test_a_process_that_ends_while_it_rewinds_loses_no_kept_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +103,7 @@ def test_a_process_that_ends_while_it_rewinds_loses_no_kept_step(
     again.rewind(3)
     assert set(sizes) <= {whole}
     again.rewind(2)
-    assert min(sizes) == sizes[-1] == whole - len(b'{"note": 2, "sizes": {"data.bin": 12}}\n')
+    last = {"note": 2, "sizes": {"data.bin": 12}, "inode": (tmp_path / "journal.jsonl").stat().st_ino}
+    assert min(sizes) == sizes[-1] == whole - len(json.dumps(last) + "\n")
     again.close()
     assert read_notes(tmp_path) == [0, 1]

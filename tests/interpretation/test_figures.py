@@ -556,3 +556,10 @@ def test_long_names_in_a_legend_are_all_there() -> None:
     texts = [text.get_text() for text in legend.get_texts()]
     assert [text[-1] for text in texts] == ["0", "1", "2"]
     assert {len(text) for text in texts} == {28}
+
+
+def test_a_message_about_targets_has_few_and_short_names() -> None:
+    rows = [("y" * 100_000, 0, 0.2), *((f"t{i}", i % 2, 0.4) for i in range(1000))]
+    predictions = pd.DataFrame(rows, columns=["target", "label", "probability"]).assign(split="test")
+    with pytest.raises(InputError, match=r"expected one target \(`target`\): y{60}\.\.\., t0, .*, t8 and 991 more$"):
+        draw_roc_figure(predictions)

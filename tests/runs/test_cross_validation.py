@@ -156,6 +156,10 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
     with pytest.raises(Killed):
         validate(cohort, tmp_path / "cv", progress=kill_in_the_second, **options)
     assert sorted(path.name for path in (tmp_path / "cv").iterdir()) == ["cv.yaml", "runs"]
+    (tmp_path / "cv" / "folds.tsv").symlink_to(tmp_path / "mine.tsv")
+    with pytest.raises(InputError, match=r"cv/folds\.tsv: is a link that leads out of "):
+        validate(cohort, tmp_path / "cv", **options)
+    (tmp_path / "cv" / "folds.tsv").unlink()
     for changed, name in (
         ({"seed": 3}, "seed"),
         ({"members": 2}, "members"),

@@ -234,6 +234,11 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
         train_run(cohort.container.path, tmp_path / "cut", progress=killing(17), **arguments)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"training has not ended; continue it with `resume_run`"):
         load_run(tmp_path / "cut")
+    (tmp_path / "mine.json").touch()
+    (tmp_path / "cut" / "files.json").symlink_to(tmp_path / "mine.json")
+    with pytest.raises(InputError, match=r"cut/files\.json: is a link that leads out of .*/cut;"):
+        resume_run(tmp_path / "cut")
+    (tmp_path / "cut" / "files.json").unlink()
     resume_run(tmp_path / "cut")
     for name in ("metrics.json", "predictions.tsv", "splits.json"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()

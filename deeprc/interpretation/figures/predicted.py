@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
-from deeprc.errors import InputError
+from deeprc.errors import InputError, join_names
 from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.curves import compute_precision_recall_corners, compute_roc_corners
 from deeprc.evaluation.reliability import compute_calibration_bins
@@ -40,6 +40,7 @@ __all__ = [
     "draw_roc_figure",
 ]
 
+_SHOWN_TARGETS = 10  # number of targets that a message lists
 _SIDE = 2.9  # side of a square panel in inches
 _STYLES: dict[str, dict[str, Any]] = {
     "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
@@ -151,12 +152,13 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
     kind = "with classes" if column == "probability" else "with numbers (a numeric target)"
     known = [str(name) for name in with_value["target"].unique()]
-    all_targets = ", ".join(map(str, predictions["target"].unique()))
+    all_targets = join_names([str(name) for name in predictions["target"].unique()], _SHOWN_TARGETS)
+    names = join_names(known, _SHOWN_TARGETS)
     if target is None and len(known) > 1:
-        raise InputError(f"expected one target (`target`): {', '.join(known)}")
+        raise InputError(f"expected one target (`target`): {names}")
     if not known or (target is not None and target not in known):
         request = "no target" if target is None else f"no target {target!r}"
-        suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {all_targets}"
+        suitable = f"choose one of {names}" if known else f"their targets: {all_targets}"
         raise InputError(f"the predictions have {request} {kind}; {suitable}")
     name = known[0] if target is None else target
     rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]
