@@ -103,8 +103,8 @@ class JunctionModel:
             probability = (n_residues + weight * probability) / (n_before + weight)
         n_of_length, n = np.maximum(self.lengths[lengths] - n_copies, 0), self.lengths.sum() - n_copies
         of_lengths = np.log((n_of_length + 0.5) / (n + 0.5 * len(self.lengths)))
-        of_residues: Floats = np.add.reduceat(np.log(probability), sequences.offsets[:-1])
-        return of_residues + of_lengths
+        log_probabilities: Floats = np.add.reduceat(np.log(probability), sequences.offsets[:-1]) + of_lengths
+        return log_probabilities
 
 
 def compute_log_probabilities(
