@@ -231,7 +231,10 @@ def _check_tags(path: Path, name: str, content: bytes) -> None:
         pieces = pairwise([0, *starts, len(content)])
         if all(content.count(b"<", start, end) <= _MAX_TAGS for start, end in pieces):
             return
-    raise InputError(f"{path}: too large; part {quote(name)} has more XML tags than any sheet needs")
+    raise InputError(
+        f"{path}: too large; part {quote(name)} has more XML tags than a metadata sheet needs; save the sheet alone, "
+        "without the other sheets and pivot tables of the file, or as CSV"
+    )
 
 
 def _has_doctype(stream: IO[bytes]) -> bool:

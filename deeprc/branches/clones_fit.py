@@ -2,9 +2,9 @@
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, or
-with wildcard clones. The alternative with the smallest loss on
-held-out repertoires is chosen; clones and their evidence are then determined without the held-out fold. For the scores
-of each fold, and the decrease of its loss by them, the alternative is chosen on the other folds.
+with wildcard clones. The alternative with the smallest loss on held-out repertoires is chosen, see
+`find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of each
+fold, and the decrease of its loss by them, the alternative is chosen on the other folds.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -182,7 +182,7 @@ def _run_search(
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
     search = candidates.search
-    overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.units)
+    overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.groups)
     counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)

@@ -36,7 +36,7 @@ _PSEUDO_COUNTS = 20.0
 
 _MAX_LENGTH = 63  # longer junctions have the probability of this length
 _MAX_SEQUENCES = 10_000_000  # number of sequences that the chain learns from, in even distances if there are more
-_BLOCK = 1 << 18  # number of sequences that are read at a time
+_BLOCK = 1 << 16  # number of sequences that are read at a time; each thread takes about a kilobyte for each
 
 
 @dataclass(frozen=True)

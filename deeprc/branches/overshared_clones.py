@@ -1,11 +1,14 @@
-"""Clones that more repertoires carry than the probability of their junction explains.
+"""Clones that more donors carry than the probability of their junction explains.
 
 Most clones that a few repertoires share are shared by chance, because their junctions are probable. If the junction of
 a shared clone is improbable, something else made the repertoires alike, such as an antigen that their donors met
 (Pogorelyy et al. 2018, eLife 7:e33050). No label is used here. So such clones can be tested for an association with a
 label alone, with much weaker p-values, than among all shared clones.
 
-Letters: M clones of a container, n of them.
+A donor counts once, also one with repertoires of both labels, which are two units of `CountedUnits`: otherwise nearly
+every clone that a donor has at two times would be among these clones.
+
+Letters: M clones of a container, B training repertoires.
 """
 
 from __future__ import annotations
@@ -24,22 +27,22 @@ from deeprc.datasets.dataset import RepertoireDataset
 __all__ = ["OversharedClones", "compute_clone_probabilities", "find_overshared_clones"]
 
 _MAX_P_VALUE = 1e-8
-"""Largest probability of so many carriers by chance.
+"""Largest probability of so many donors by chance.
 
 It is far below what the number of clones asks for, because the model of junctions is coarse: of the clones that it
 calls improbable, many are only badly modelled."""
 
 
 class OversharedClones(NamedTuple):
-    """The clones that more units (see `CountedUnits`) carry than chance explains.
+    """The clones that more donors carry than chance explains.
 
     Attributes
     ----------
     all
         These clones.
     without_any_carrier
-        Those that would be among them without any one of their carriers. The choice of these clones does not depend on
-        whether a carrier is held out. So a held-out repertoire has as many of them as a new repertoire has of `all`.
+        Those that would be among them without any one of their donors. The choice of these clones does not depend on
+        whether a donor is held out. So a held-out repertoire has as many of them as a new repertoire has of `all`.
     """
 
     all: CloneCarriers
@@ -48,35 +51,37 @@ class OversharedClones(NamedTuple):
 
 def compute_clone_probabilities(clones: SharedClones, dataset: RepertoireDataset) -> Floats:
     """Return the probability of the junction of each clone among the sequences of a dataset, (M,)."""
-    is_in_dataset = np.zeros(len(dataset.container.repertoire_ids), np.int64)
-    is_in_dataset[dataset.repertoire_indices] = 1
-    n_copies = (
-        np.add.reduceat(is_in_dataset[clones.carriers], clones.offsets[:-1]) if len(clones) else np.zeros(0, np.int64)
-    )
+    n_times = np.bincount(dataset.repertoire_indices, minlength=len(dataset.container.repertoire_ids)).astype(np.int32)
+    n_copies = np.zeros(0, np.int64)
+    if len(clones):
+        n_copies = np.add.reduceat(n_times[clones.carriers], clones.offsets[:-1], dtype=np.int64)
     model = JunctionModel.fit(dataset)
     return np.exp(compute_log_probabilities(model, dataset, clones.representative, n_copies))
 
 
 def find_overshared_clones(
-    clones: SharedClones, probabilities: Floats, dataset: RepertoireDataset, units: CountedUnits
+    clones: SharedClones, probabilities: Floats, dataset: RepertoireDataset, groups: Integers | None
 ) -> OversharedClones:
-    """Find the clones that more units carry than the probabilities of their junctions explain.
+    """Find the clones that more donors carry than the probabilities of their junctions explain.
 
     Parameters
     ----------
     clones, probabilities
         Shared clones of the container, and the probability of each junction, (M,).
-    dataset, units
-        Training repertoires, and their units.
+    dataset
+        The B training repertoires.
+    groups
+        Donor of each of them as an index, (B,); None if every repertoire is from a different donor.
     """
+    donors = CountedUnits.of(dataset, np.zeros(len(dataset)), dataset.repertoire_indices if groups is None else groups)
     rows = np.unique(dataset.repertoire_indices)
     n_sequences = int(np.diff(np.asarray(dataset.container.repertoire_offsets))[rows].sum())
 
     def find(start: int, stop: int) -> tuple[Integers, Integers]:
-        indices, _, n_carriers = count_clone_carriers(clones, start, stop, units)
+        indices, _, n_donors = count_clone_carriers(clones, start, stop, donors)
         expected = n_sequences * probabilities[indices]
-        chance, chance_without_one = pdtrc(n_carriers - 1, expected), pdtrc(n_carriers - 2, expected)
-        is_left = (chance_without_one < _MAX_P_VALUE) & (n_carriers > MIN_CARRIERS)
+        chance, chance_without_one = pdtrc(n_donors - 1, expected), pdtrc(n_donors - 2, expected)
+        is_left = (chance_without_one < _MAX_P_VALUE) & (n_donors > MIN_CARRIERS)
         return indices[chance < _MAX_P_VALUE], indices[is_left]
 
     blocks = [(np.zeros(0, np.int64),) * 2, *run_over_clones(find, len(clones))]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.baselines.carrier_counts import CountedUnits
 from deeprc.branches import junction_model
 from deeprc.branches.junction_model import JunctionModel, compute_log_probabilities
 from deeprc.branches.overshared_clones import compute_clone_probabilities, find_overshared_clones
@@ -112,10 +111,9 @@ def test_overshared_clones_have_more_carriers_than_poisson_explains(tmp_path: Pa
         for index in range(n):
             repertoires[3 * index].append(junction)  # different donors: 0, 3, 6 and 9 are not neighbours
     dataset = write(tmp_path / "c.h5", [sorted(set(own)) for own in repertoires])
-    units = CountedUnits.of(dataset, np.zeros(30), donors)
     clones = find_shared_clones(dataset, ("v_call",))
     probabilities = compute_clone_probabilities(clones, dataset)
-    found = find_overshared_clones(clones, probabilities, dataset, units)
+    found = find_overshared_clones(clones, probabilities, dataset, donors)
     donor_of = np.arange(30) if donors is None else donors
     n_carriers = np.array(
         [len(set(donor_of[clones.carriers[a:b]])) for a, b in zip(clones.offsets[:-1], clones.offsets[1:], strict=True)]
@@ -128,6 +126,32 @@ def test_overshared_clones_have_more_carriers_than_poisson_explains(tmp_path: Pa
     names = [dataset.take_clones(each.representative).decode() for each in found]
     assert set(names[0]) == set(rare)
     assert set(names[1]) == set(rare[:2])
+
+
+def test_two_samples_of_one_donor_are_not_two_donors(tmp_path: Path) -> None:
+    """Whatever their labels: the repertoires before and after a treatment share clones that nobody else has."""
+    rng = np.random.default_rng(0)
+    own = [["CASS" + "".join(rng.choice(LETTERS, 8)) + "EQYF" for _ in range(3)] for _ in range(10)]
+    probable = [["CASS" + "".join(rng.choice(list("GS"), 5)) + "EQYF" for _ in range(20)] for _ in range(20)]
+    rare = ["CASSWYWHMEQYF"]  # in one sample of each of two donors
+    repertoires = [sorted({*probable[i], *own[i // 2], *(rare if i in (0, 3) else [])}) for i in range(20)]
+    dataset = write(tmp_path / "c.h5", repertoires)
+    clones = find_shared_clones(dataset)
+    probabilities = compute_clone_probabilities(clones, dataset)
+
+    def find(rows: list[int], donors: list[int] | None) -> set[str]:
+        groups = None if donors is None else np.array(donors)
+        found = find_overshared_clones(clones, probabilities, dataset[rows], groups)
+        return set(dataset.take_clones(found.all.representative).decode())
+
+    everything, pairs = list(range(20)), [i // 2 for i in range(20)]
+    assert find(everything, pairs) == set(rare)
+    assert find(everything, None) == {*rare, *(junction for of_donor in own for junction in of_donor)}
+    assert find([0, 0, 5, 7], None) == set()  # a repertoire that is given twice is one
+    twice = dataset[[*everything, *everything]]  # all four copies of a sequence are its own
+    expected = JunctionModel.fit(twice).compute_log_probabilities(Sequences.encode(rare), np.array([4]))
+    index = dataset.take_clones(clones.representative).decode().index(rare[0])
+    assert np.log(compute_clone_probabilities(clones, twice)[index]) == pytest.approx(expected[0])
 
 
 def test_a_selection_of_clones_has_their_carriers(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_workbook_with_more_tags_than_any_sheet_needs(tmp_path, monkeypatch, p
         archive.writestr(name, xml)
     monkeypatch.setattr(workbook_module, "_MAX_TAGS", 10)
     monkeypatch.setattr(workbook_module, "_MAX_ROWS_AND_STRINGS", 20)
-    with pytest.raises(InputError, match=rf"m\.xlsx: too large; part '{name}' has more XML tags than any sheet needs"):
+    with pytest.raises(InputError, match=rf"m\.xlsx: too large; part '{name}' has more XML tags than .* or as CSV"):
         read_metadata(tmp_path / "m.xlsx")
 
 
@@ -189,7 +189,8 @@ def test_many_tags_in_many_rows(tmp_path, monkeypatch):
     for row in [["ID", "x"], *([f"r{i}", i] for i in range(100))]:
         book.active.append(row)
     book.save(tmp_path / "m.xlsx")
-    assert sum(1 for _ in workbook_module.iterate_rows(tmp_path / "m.xlsx")) == 101
+    with workbook_module.open_sheet(tmp_path / "m.xlsx") as sheet:
+        assert sum(1 for _ in sheet.iterate_rows()) == 101
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
