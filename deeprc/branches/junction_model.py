@@ -102,7 +102,7 @@ class JunctionModel:
             n_residues, n_before = np.maximum(counts[of_order] - own, 0), np.maximum(n_before - own, 0)
             probability = (n_residues + weight * probability) / (n_before + weight)
         n_of_length, n = np.maximum(self.lengths[lengths] - n_copies, 0), self.lengths.sum() - n_copies
-        of_lengths = np.log((n_of_length + 0.5) / (n + 0.5 * len(self.lengths)))
+        of_lengths: Floats = np.log((n_of_length + 0.5) / (n + 0.5 * len(self.lengths)))
         of_residues: Floats = np.add.reduceat(np.log(probability), sequences.offsets[:-1])
         return of_residues + of_lengths
 
