@@ -76,7 +76,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
-    monkeypatch.setattr(clones_fit, "_select_results", lambda results, _: results[:1])
+    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
     dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
     new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
     public = PublicClones().fit(dataset, Y)
