@@ -47,7 +47,7 @@ from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_l
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
-from deeprc.branches.overshared_clones import compute_clone_probabilities, find_overshared_clones
+from deeprc.branches.overshared_clones import OversharedClones, compute_clone_probabilities, find_overshared_clones
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
@@ -146,10 +146,10 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
     clones = _CohortClones(shared, compute_clone_probabilities(shared, cohort.dataset), candidates, fields)
-    each_search = zip(searches, candidates.levels, _find_wildcards(searches, fields), strict=True)
+    each_search = zip(searches, candidates.levels, _find_special_clones(searches, clones), strict=True)
     results = [
-        _run_search(SearchCandidates.of(candidates, search, levels), clones, wildcards, n_clones[search.rows])
-        for search, levels, wildcards in each_search
+        _run_search(SearchCandidates.of(candidates, search, levels), clones, special, n_clones[search.rows])
+        for search, levels, special in each_search
     ]
     kept = _select_results(results)
     memories = [_make_memory(result, clones, n_clones) for result in kept]
@@ -160,29 +160,40 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
 
 
-def _find_wildcards(searches: Sequence[CloneSearch], fields: Sequence[str]) -> Iterator[WildcardClones | None]:
-    """Yield the wildcard clones of each search; only one set of them is in memory at a time."""
-    wildcard_clones, rows = None, None
+class _SpecialClones(NamedTuple):
+    """The overshared clones of a search, and its wildcard clones; None if there are too many sequences for these."""
+
+    overshared: OversharedClones
+    wildcards: WildcardClones | None
+
+
+def _find_special_clones(searches: Sequence[CloneSearch], clones: _CohortClones) -> Iterator[_SpecialClones]:
+    """Yield the special clones of each search.
+
+    Searches with the same repertoires have the same ones. Only those of one search are in memory at a time.
+    """
+    special, rows = None, np.zeros(0, np.int64)
     for search in searches:
-        if rows is None or not np.array_equal(search.rows, rows):
-            wildcard_clones, rows = find_wildcard_clones(search.dataset, fields), search.rows
-            if wildcard_clones is None:
+        if special is None or not np.array_equal(search.rows, rows):
+            overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.groups)
+            special, rows = _SpecialClones(overshared, find_wildcard_clones(search.dataset, clones.fields)), search.rows
+            if special.wildcards is None:
                 _logger.info(
                     "Clones with a wildcard are not looked for: the training repertoires have more than %s sequences.",
                     f"{MAX_SEQUENCES:,}",
                 )
-        yield wildcard_clones
+        yield special
 
 
 def _run_search(
-    candidates: SearchCandidates, clones: _CohortClones, wildcards: WildcardClones | None, n_clones: Integers
+    candidates: SearchCandidates, clones: _CohortClones, special: _SpecialClones, n_clones: Integers
 ) -> _SearchResult:
     """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
     search = candidates.search
-    overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.groups)
+    overshared, wildcards = special
     counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
@@ -212,8 +223,8 @@ def _count_by_alternative(
 ) -> Integers:
     """Return the number of associated clones in each repertoire, (A, n, F + 1).
 
-    The alternatives are those of `ALTERNATIVES`; those with wildcard clones lack if there are none. The last axis
-    is the fold that is held out, as in `count_clones_out_of_fold`.
+    The alternatives are those of `ALTERNATIVES`; those with wildcard clones are missing if there are none. The last
+    axis is the fold that is held out, as in `count_clones_out_of_fold`.
     """
     search = candidates.search
     by_kind = [

@@ -13,6 +13,7 @@ Letters: E residues, n sequences.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +52,17 @@ class JunctionModel:
     lengths
         Number of sequences by length, (64,).
     distance
-        Of so many sequences of a repertoire, one was counted.
+        Number of rows from one counted sequence of a repertoire to the next; 1 if all sequences are counted.
     """
 
     counts: tuple[Integers, ...]
     lengths: Integers
     distance: int
+
+    @cached_property
+    def _context_counts(self) -> list[Integers]:
+        """How often each context occurs, by the number of residues before."""
+        return [counts.reshape(-1, _N_RESIDUES).sum(axis=1) for counts in self.counts]
 
     @classmethod
     def fit(cls, dataset: RepertoireDataset) -> JunctionModel:
@@ -97,7 +103,7 @@ class JunctionModel:
         probability = np.full(len(codes), 1 / _N_RESIDUES)
         for order, counts in enumerate(self.counts):
             of_order = codes if order == _ORDER else _shorten_contexts(codes, order)
-            n_before = counts.reshape(-1, _N_RESIDUES).sum(axis=1)[of_order // _N_RESIDUES]
+            n_before = self._context_counts[order][of_order // _N_RESIDUES]
             weight = _PSEUDO_COUNTS if order else float(_N_RESIDUES)
             n_residues, n_before = np.maximum(counts[of_order] - own, 0), np.maximum(n_before - own, 0)
             probability = (n_residues + weight * probability) / (n_before + weight)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import pdtrc
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, CountedUnits, count_clone_carriers, run_over_clones
 from deeprc.branches.junction_model import JunctionModel, compute_log_probabilities
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
@@ -74,8 +74,7 @@ def find_overshared_clones(
         Donor of each of them as an index, (B,); None if every repertoire is from a different donor.
     """
     donors = CountedUnits.of(dataset, np.zeros(len(dataset)), dataset.repertoire_indices if groups is None else groups)
-    rows = np.unique(dataset.repertoire_indices)
-    n_sequences = int(np.diff(np.asarray(dataset.container.repertoire_offsets))[rows].sum())
+    n_sequences = int(dataset.n_sequences[find_first_occurrences(dataset.repertoire_indices)].sum())
 
     def find(start: int, stop: int) -> tuple[Integers, Integers]:
         indices, _, n_donors = count_clone_carriers(clones, start, stop, donors)
