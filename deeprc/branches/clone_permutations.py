@@ -9,13 +9,14 @@ Letters: M clones, U units, P permutations, V thresholds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats, Integers, find_first_occurrences
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
-from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.datasets.clones.grouping import CloneCarriers
 from deeprc.groups import index_groups
@@ -24,17 +25,18 @@ from deeprc.permutations import permute_labels
 
 __all__ = ["exceeds_permutations"]
 
-_N_PERMUTATIONS = 200  # the level is 1 / 201
+_N_PERMUTATIONS = 200
+_MAX_P_VALUE = 0.01
 _MAX_UNITS = 300  # with more units, cross-fitted scores are evidence enough, and this test would take long
 _BLOCK = 4096  # number of clones that are counted at a time
 _MIN_SPREAD = 0.5  # smallest standard deviation that a number of clones is compared with
 
 
-def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
-    """Return whether more clones are associated with the labels than with each of 200 permutations of them.
+def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds: Sequence[float]) -> bool:
+    """Return whether more clones are associated with the labels than with permuted ones, at a level of 0.01.
 
     Donors exchange labels with donors that have about as many sequences, because larger repertoires share more clones.
-    What is compared is the largest standardised number of associated clones over `THRESHOLDS`. The result does not
+    What is compared is the largest standardised number of associated clones over the thresholds. The result does not
     depend on the order of the repertoires. It is False if there are more than 300 units.
 
     Parameters
@@ -43,26 +45,29 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch) -> bool:
         Clones that repertoires of the container share.
     search
         The search.
+    thresholds
+        Thresholds of the p-value below which a clone is associated, in falling order.
     """
     units = search.units
     if len(units.weight) > _MAX_UNITS or (units.weight != 1).any():
         return False
     labels = _permute_labels(search).astype(np.float32)
-    needed = search.test.find_critical_sums(list(THRESHOLDS), units.labels())
+    needed = search.test.find_critical_sums(list(thresholds), units.labels())
 
     def count(start: int, stop: int) -> Integers:
-        counts = np.zeros((len(THRESHOLDS), labels.shape[1]), np.int64)
+        counts = np.zeros((len(thresholds), labels.shape[1]), np.int64)
         for first in range(start, stop, _BLOCK):
             counts += _count_associated(clones, first, min(first + _BLOCK, stop), units.unit_of, labels, needed)
         return counts
 
-    n_associated = np.zeros((len(THRESHOLDS), labels.shape[1]))
+    n_associated = np.zeros((len(thresholds), labels.shape[1]))
     for counts in run_over_clones(count, len(clones)):
         n_associated += counts
     permuted = n_associated[:, 1:]
     spread = np.maximum(permuted.std(axis=1, keepdims=True), _MIN_SPREAD)
     largest = ((n_associated - permuted.mean(axis=1, keepdims=True)) / spread).max(axis=0)
-    return bool(largest[0] > largest[1:].max())
+    p_value = (1 + np.count_nonzero(largest[1:] >= largest[0])) / (1 + _N_PERMUTATIONS)
+    return p_value < _MAX_P_VALUE
 
 
 def _permute_labels(search: CloneSearch) -> Floats:

@@ -31,6 +31,8 @@ from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
     OVERSHARED_THRESHOLDS,
+    THRESHOLDS_BY_KIND,
+    WEAK_THRESHOLDS,
     Alternative,
     find_best_alternative,
 )
@@ -133,7 +135,8 @@ class _SearchResult:
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
-        return z > _MIN_Z or exceeds_permutations(self.tested, self.search)
+        thresholds = THRESHOLDS_BY_KIND[self.alternative.clones]
+        return z > _MIN_Z or exceeds_permutations(self.tested, self.search, thresholds)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
@@ -197,12 +200,15 @@ def _run_search(
     counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
     losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
+    weak_are_associated = exceeds_permutations(overshared.all, search, WEAK_THRESHOLDS)
     scores, donors = np.zeros(len(n_clones)), renumber_donors(search.groups, len(n_clones))
     for fold in range(search.n_folds):
         is_held_out = search.folds == fold
-        best_elsewhere = find_best_alternative(losses[:, ~is_held_out], donors[~is_held_out])
+        best_elsewhere = find_best_alternative(
+            losses[:, ~is_held_out], donors[~is_held_out], weak_are_associated=weak_are_associated
+        )
         scores[is_held_out] = held_out.scores[best_elsewhere, is_held_out]
-    best = find_best_alternative(losses, donors)
+    best = find_best_alternative(losses, donors, weak_are_associated=weak_are_associated)
     alternative = ALTERNATIVES[best]
     tested: CloneCarriers = overshared.all if alternative.clones == "overshared" else clones.shared
     if alternative.clones == "wildcard" and wildcards is not None:

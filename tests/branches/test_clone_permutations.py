@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches import clone_permutations
 from deeprc.branches.clone_permutations import _count_associated, _permute_labels, exceeds_permutations
+from deeprc.branches.clones_alternatives import OVERSHARED_THRESHOLDS, WEAK_THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import TrainingCohort
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
-from tests.toys.clone_cohorts import STATUS, draw_repertoires, write_repertoires
+from tests.toys.clone_cohorts import STATUS, Clone, draw_repertoires, write_repertoires
 
 B = 60
 Y = np.arange(B) % 2
@@ -31,8 +34,10 @@ def find_search(dataset: RepertoireDataset, labels: np.ndarray, groups: np.ndarr
     return list_searches(TrainingCohort(dataset, labels.astype(float)[:, None], (STATUS,), groups))[0]
 
 
-def exceeds(dataset: RepertoireDataset, search: CloneSearch) -> bool:
-    return exceeds_permutations(find_shared_clones(dataset, dataset.gene_fields), search)
+def exceeds(
+    dataset: RepertoireDataset, search: CloneSearch, thresholds: Sequence[float] = OVERSHARED_THRESHOLDS
+) -> bool:
+    return exceeds_permutations(find_shared_clones(dataset, dataset.gene_fields), search, thresholds)
 
 
 def test_associated_clones_are_counted_for_each_permutation(dataset: RepertoireDataset) -> None:
@@ -62,6 +67,23 @@ def test_clones_of_positive_repertoires_exceed_permutations(dataset: RepertoireD
 def test_labels_without_meaning_do_not(dataset: RepertoireDataset) -> None:
     rng = np.random.default_rng(1)
     assert sum(exceeds(dataset, find_search(dataset, rng.permutation(Y))) for _ in range(20)) <= 1
+
+
+def test_many_weak_associations_exceed_permutations(tmp_path: Path) -> None:
+    """Of 60 repertoires, 40 clones are in two positive ones each, and 10 in two negative ones, whose p is 0.246."""
+    shared = [f"CASSW{first}{second}F" for first in "ADEGHKLMNP" for second in "QRSTV"]
+    own: list[list[str]] = [[] for _ in range(B)]
+    for k, junction in enumerate(shared):
+        for repertoire in np.flatnonzero((k < 40) == Y)[[k % 30, (7 * k + 1) % 30]]:
+            own[repertoire].append(junction)
+    private = iter(f"CASSP{a}{b}{c}F" for a in AMINO_ACIDS for b in AMINO_ACIDS for c in "ADEG")
+    filled = [[*junctions, *(next(private) for _ in range(8 - len(junctions)))] for junctions in own]  # of equal size
+    drawn: list[list[Clone]] = [[(junction, "TRBV1", "TRBJ1") for junction in junctions] for junctions in filled]
+    dataset = write_repertoires(tmp_path / "c.h5", drawn)
+    search = find_search(dataset, Y)
+    assert exceeds(dataset, search, WEAK_THRESHOLDS)
+    assert not exceeds(dataset, search, THRESHOLDS)  # no threshold is above 0.1
+    assert not exceeds(dataset, find_search(dataset, 1 - Y), WEAK_THRESHOLDS)
 
 
 def test_the_order_of_repertoires_is_irrelevant(dataset: RepertoireDataset) -> None:

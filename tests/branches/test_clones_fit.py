@@ -178,7 +178,7 @@ def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: 
     """Let the first search use this alternative, and keep its result alone."""
     index = ALTERNATIVES.index((clones, threshold))
     monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
-    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_: index)
+    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
 
 
 @pytest.mark.parametrize("substitution", [False, True])
@@ -253,6 +253,18 @@ def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
     assert find_best_alternative(twins, np.repeat(donors, 9)) == exact
     assert find_best_alternative(twins, np.arange(36)) == wildcard
+
+
+def test_overshared_clones_need_less_if_weak_associations_are_evidence() -> None:
+    """A gain of 0.1 in the mean with a standard error of 0.29; wildcard clones still need a gain above it."""
+    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
+    wildcard = ALTERNATIVES.index(("wildcard", 3e-5))
+    losses, donors = np.full((len(ALTERNATIVES), 4), 2.0), np.arange(4)
+    losses[exact], losses[overshared], losses[wildcard] = 1.0, [0.4, 1.4, 0.4, 1.4], [0.2, 1.5, 0.2, 1.5]
+    assert find_best_alternative(losses, donors) == exact
+    assert find_best_alternative(losses, donors, weak_are_associated=True) == overshared
+    losses[overshared] = [0.4, 1.7, 0.4, 1.7]  # worse than the exact clones
+    assert find_best_alternative(losses, donors, weak_are_associated=True) == exact
 
 
 @pytest.mark.slow
