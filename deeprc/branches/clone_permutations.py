@@ -67,7 +67,7 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds:
     spread = np.maximum(permuted.std(axis=1, keepdims=True), _MIN_SPREAD)
     largest = ((n_associated - permuted.mean(axis=1, keepdims=True)) / spread).max(axis=0)
     p_value = (1 + np.count_nonzero(largest[1:] >= largest[0])) / (1 + _N_PERMUTATIONS)
-    return p_value < _MAX_P_VALUE
+    return bool(p_value < _MAX_P_VALUE)
 
 
 def _permute_labels(search: CloneSearch) -> Floats:
