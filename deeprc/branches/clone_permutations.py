@@ -46,7 +46,7 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds:
     search
         The search.
     thresholds
-        Thresholds of the p-value below which a clone is associated, in falling order.
+        Thresholds of the p-value below which a clone is associated, (V,).
     """
     units = search.units
     if len(units.weight) > _MAX_UNITS or (units.weight != 1).any():
@@ -63,9 +63,9 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds:
     n_associated = np.zeros((len(thresholds), labels.shape[1]))
     for counts in run_over_clones(count, len(clones)):
         n_associated += counts
-    permuted = n_associated[:, 1:]
-    spread = np.maximum(permuted.std(axis=1, keepdims=True), _MIN_SPREAD)
-    largest = ((n_associated - permuted.mean(axis=1, keepdims=True)) / spread).max(axis=0)
+    # the true labels are one of the orders that are standardised, so all of them are treated alike
+    spread = np.maximum(n_associated.std(axis=1, keepdims=True), _MIN_SPREAD)
+    largest = ((n_associated - n_associated.mean(axis=1, keepdims=True)) / spread).max(axis=0)
     p_value = (1 + np.count_nonzero(largest[1:] >= largest[0])) / (1 + _N_PERMUTATIONS)
     return bool(p_value < _MAX_P_VALUE)
 

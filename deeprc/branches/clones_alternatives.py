@@ -9,16 +9,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.donors import renumber_donors
 
-__all__ = ["ALTERNATIVES", "OVERSHARED_THRESHOLDS", "WEAK_THRESHOLDS", "Alternative", "find_best_alternative"]
+__all__ = [
+    "ALTERNATIVES",
+    "LENIENT_THRESHOLDS",
+    "OVERSHARED_THRESHOLDS",
+    "THRESHOLDS_BY_KIND",
+    "Alternative",
+    "HeldOutLosses",
+    "find_best_alternative",
+]
 
-WEAK_THRESHOLDS = (0.5, 0.3)
-"""Thresholds for overshared clones only: few are overshared by chance, so they need little evidence from the labels."""
+LENIENT_THRESHOLDS = (0.6, 0.3)
+"""Thresholds for overshared clones only: few are overshared by chance, so they need little evidence from the labels.
 
-OVERSHARED_THRESHOLDS = (*WEAK_THRESHOLDS, *THRESHOLDS)
+If the classes are equally large, a clone has p = 0.5 or less if most of its carriers have the label, and more than 0.62
+if half of them do and there are up to ten. So 0.6 does not depend on how p-values are rounded."""
+
+OVERSHARED_THRESHOLDS = (*LENIENT_THRESHOLDS, *THRESHOLDS)
 """Thresholds for overshared clones."""
 
 THRESHOLDS_BY_KIND = {
@@ -46,33 +57,58 @@ _FIRST_OF_KIND = {
 }
 
 
-def find_best_alternative(losses: Floats, donors: Integers, *, weak_are_associated: bool = False) -> int:
+class HeldOutLosses(NamedTuple):
+    """The losses of held-out repertoires.
+
+    Attributes
+    ----------
+    by_alternative
+        Loss of each repertoire by each alternative, (A, n).
+    baseline
+        Loss of each repertoire without evidence, (n,).
+    donors
+        Donor of each repertoire, (n,). Those of one donor are not independent.
+    """
+
+    by_alternative: Floats
+    baseline: Floats
+    donors: Integers
+
+    def take(self, rows: Flags) -> HeldOutLosses:
+        """Return the losses of some of the repertoires."""
+        return HeldOutLosses(self.by_alternative[:, rows], self.baseline[rows], self.donors[rows])
+
+
+def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
     """Return the index of the first alternative with the smallest mean loss.
 
     One with overshared or wildcard clones must be better than the best of those before by more than the standard error
     of the difference. Otherwise chance would often choose it in small cohorts: overshared clones may have large
-    p-values, and there are many more wildcard clones than clones. For overshared clones it is enough to be better if
-    another test shows that weak associations are evidence.
+    p-values, and there are many more wildcard clones than clones.
+
+    For overshared clones it is enough to be better, if a permutation test shows that they are associated with the label
+    and if the best alternative before them is not itself better than no evidence by more than the standard error.
 
     Parameters
     ----------
     losses
-        Loss of each repertoire, (A, n).
-    donors
-        Donor of each repertoire, (n,). Those of one donor are not independent.
-    weak_are_associated
-        Whether more overshared clones have a p-value below the `WEAK_THRESHOLDS` than with permuted labels.
+        Losses of held-out repertoires.
+    overshared_are_associated
+        Whether more overshared clones have a p-value below the `LENIENT_THRESHOLDS` than with permuted labels.
     """
-    means = losses.mean(axis=1)
+    of_each = losses.by_alternative
+    means = of_each.mean(axis=1)
     overshared, wildcard = _FIRST_OF_KIND["overshared"], _FIRST_OF_KIND["wildcard"]
     best = int(np.argmin(means[:overshared]))
-    for start, stop in ((overshared, wildcard), (wildcard, len(losses))):
-        if start < stop:
-            other = start + int(np.argmin(means[start:stop]))
-            gains = losses[best] - losses[other]
-            is_evident = weak_are_associated and start == overshared and gains.mean() > 0
-            if is_evident or _exceeds_standard_error(gains, donors):
-                best = other
+    best_overshared = overshared + int(np.argmin(means[overshared:wildcard]))
+    is_convincing = _exceeds_standard_error(losses.baseline - of_each[best], losses.donors)
+    is_enough = overshared_are_associated and not is_convincing and means[best_overshared] < means[best]
+    if is_enough or _exceeds_standard_error(of_each[best] - of_each[best_overshared], losses.donors):
+        best = best_overshared
+    if len(means) > wildcard:
+        best_wildcard = wildcard + int(np.argmin(means[wildcard:]))
+        if _exceeds_standard_error(of_each[best] - of_each[best_wildcard], losses.donors):
+            best = best_wildcard
     return best
 
 

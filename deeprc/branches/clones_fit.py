@@ -4,7 +4,8 @@ Each search is one direction of one output, see `clones_searches`. An alternativ
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, or
 with wildcard clones. The alternative with the smallest loss on held-out repertoires is chosen, see
 `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of each
-fold, and the decrease of its loss by them, the alternative is chosen on the other folds.
+fold, and the decrease of its loss by them, the alternative is chosen on the other folds. (Only the permutation test
+that may make the choice of overshared clones easier has the labels of all folds.)
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -30,10 +32,11 @@ from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
+    LENIENT_THRESHOLDS,
     OVERSHARED_THRESHOLDS,
     THRESHOLDS_BY_KIND,
-    WEAK_THRESHOLDS,
     Alternative,
+    HeldOutLosses,
     find_best_alternative,
 )
 from deeprc.branches.clones_candidates import (
@@ -199,16 +202,20 @@ def _run_search(
     overshared, wildcards = special
     counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
     held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
-    losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
-    weak_are_associated = exceeds_permutations(overshared.all, search, WEAK_THRESHOLDS)
-    scores, donors = np.zeros(len(n_clones)), renumber_donors(search.groups, len(n_clones))
+    losses = HeldOutLosses(
+        compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values),
+        compute_loss(search.kind, held_out.baseline_outputs, search.values),
+        renumber_donors(search.groups, len(n_clones)),
+    )
+    choose = partial(
+        find_best_alternative,
+        overshared_are_associated=exceeds_permutations(overshared.all, search, LENIENT_THRESHOLDS),
+    )
+    scores = np.zeros(len(n_clones))
     for fold in range(search.n_folds):
         is_held_out = search.folds == fold
-        best_elsewhere = find_best_alternative(
-            losses[:, ~is_held_out], donors[~is_held_out], weak_are_associated=weak_are_associated
-        )
-        scores[is_held_out] = held_out.scores[best_elsewhere, is_held_out]
-    best = find_best_alternative(losses, donors, weak_are_associated=weak_are_associated)
+        scores[is_held_out] = held_out.scores[choose(losses.take(~is_held_out)), is_held_out]
+    best = choose(losses)
     alternative = ALTERNATIVES[best]
     tested: CloneCarriers = overshared.all if alternative.clones == "overshared" else clones.shared
     if alternative.clones == "wildcard" and wildcards is not None:

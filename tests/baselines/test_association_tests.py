@@ -201,7 +201,7 @@ def test_rank_sums_against_scipy() -> None:
     values = rng.integers(0, 8, 40).astype(np.float64)  # with ties
     ranks = compute_double_ranks(values)
     np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
-    thresholds = np.array([0.2, 0.05, 1e-3])
+    thresholds = np.array([0.6, 0.3, 0.05, 1e-3])
     critical = RANK_SUM.find_critical_sums(thresholds, ranks)
     for n in (1, 2, 7, 30):
         carries = np.zeros(40, bool)

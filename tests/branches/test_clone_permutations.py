@@ -12,7 +12,7 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches import clone_permutations
 from deeprc.branches.clone_permutations import _count_associated, _permute_labels, exceeds_permutations
-from deeprc.branches.clones_alternatives import OVERSHARED_THRESHOLDS, WEAK_THRESHOLDS
+from deeprc.branches.clones_alternatives import LENIENT_THRESHOLDS, OVERSHARED_THRESHOLDS
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -47,11 +47,13 @@ def test_associated_clones_are_counted_for_each_permutation(dataset: RepertoireD
     assert labels[:, 0].tolist() == search.units.label_sum.tolist()
     assert (labels.sum(axis=0) == B // 2).all()
     assert len(np.unique(labels, axis=1).T) == 201
-    needed = search.test.find_critical_sums(list(THRESHOLDS), search.units.labels())
+    needed = search.test.find_critical_sums(list(OVERSHARED_THRESHOLDS), search.units.labels())
     found = _count_associated(clones, 0, len(clones), search.units.unit_of, labels.astype(np.float32), needed)
     for column in (0, 1, 200):
         units = search.units._replace(label_sum=labels[:, column].astype(np.int32))
-        expected = [len(find_associated_clones(clones, units, threshold).indices) for threshold in THRESHOLDS]
+        expected = [
+            len(find_associated_clones(clones, units, threshold).indices) for threshold in OVERSHARED_THRESHOLDS
+        ]
         assert found[:, column].tolist() == expected
     parts = [(0, 7), (7, len(clones))]
     in_parts = [
@@ -70,7 +72,7 @@ def test_labels_without_meaning_do_not(dataset: RepertoireDataset) -> None:
 
 
 def test_many_weak_associations_exceed_permutations(tmp_path: Path) -> None:
-    """Of 60 repertoires, 40 clones are in two positive ones each, and 10 in two negative ones, whose p is 0.246."""
+    """Forty clones are in two of 30 positive repertoires each (p = 0.246), ten in two of 30 negative ones (p = 1)."""
     shared = [f"CASSW{first}{second}F" for first in "ADEGHKLMNP" for second in "QRSTV"]
     own: list[list[str]] = [[] for _ in range(B)]
     for k, junction in enumerate(shared):
@@ -81,9 +83,20 @@ def test_many_weak_associations_exceed_permutations(tmp_path: Path) -> None:
     drawn: list[list[Clone]] = [[(junction, "TRBV1", "TRBJ1") for junction in junctions] for junctions in filled]
     dataset = write_repertoires(tmp_path / "c.h5", drawn)
     search = find_search(dataset, Y)
-    assert exceeds(dataset, search, WEAK_THRESHOLDS)
+    assert exceeds(dataset, search, LENIENT_THRESHOLDS)
     assert not exceeds(dataset, search, THRESHOLDS)  # no threshold is above 0.1
-    assert not exceeds(dataset, find_search(dataset, 1 - Y), WEAK_THRESHOLDS)
+    assert not exceeds(dataset, find_search(dataset, 1 - Y), LENIENT_THRESHOLDS)
+
+
+@pytest.mark.parametrize(("n_as_many", "expected"), [(0, True), (1, True), (2, False), (200, False)])
+def test_the_level_is_one_percent(
+    dataset: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, n_as_many: int, expected: bool
+) -> None:
+    """If one of 200 permutations has as many associated clones as the labels, p is 2 / 201."""
+    numbers = np.zeros((1, 201), np.int64)
+    numbers[0, : 1 + n_as_many] = 7
+    monkeypatch.setattr(clone_permutations, "_count_associated", lambda *_: numbers)
+    assert exceeds(dataset, find_search(dataset, Y), [0.1]) == expected
 
 
 def test_the_order_of_repertoires_is_irrelevant(dataset: RepertoireDataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,17 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.baselines.public_clones import PublicClones
+from deeprc.baselines.public_clones import THRESHOLDS, PublicClones
 from deeprc.branches import clones_candidates, clones_fit, clones_searches
 from deeprc.branches.clones import CloneBranch
-from deeprc.branches.clones_alternatives import ALTERNATIVES, find_best_alternative
+from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
 from deeprc.branches.clones_candidates import NO_MATCH
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.clones_searches import CloneSearch
 from deeprc.branches.cohort import FittedBranch
+from deeprc.branches.overshared_clones import OversharedClones
+from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -238,33 +242,73 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
     assert np.abs(scores_of(branch, grouped) - fitted.scores).max() > 0.01
 
 
+def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
+    """Return the best alternative if the loss without evidence is 2."""
+    baseline = np.full(losses.shape[1], 2.0)
+    return find_best_alternative(HeldOutLosses(losses, baseline, donors), overshared_are_associated=associated)
+
+
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     """A gain of 0.1 in the mean, once with a standard error of 0.09 and once of 0.29."""
     alternatives, donors = ALTERNATIVES, np.arange(4)
     exact, wildcard = alternatives.index(("exact", 1e-6)), alternatives.index(("wildcard", 3e-5))
     losses = np.full((len(alternatives), 4), 2.0)
     losses[exact], losses[wildcard] = 1.0, [0.75, 1.0, 0.75, 1.1]
-    assert find_best_alternative(losses, donors) == wildcard
-    assert find_best_alternative(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == wildcard
+    assert find_best(losses, donors) == wildcard
+    assert find_best(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == wildcard
     losses[wildcard] = [0.4, 1.4, 0.4, 1.4]
-    assert find_best_alternative(losses, donors) == exact
+    assert find_best(losses, donors) == exact
     first_wildcard = min(index for index, each in enumerate(alternatives) if each.clones == "wildcard")
-    assert find_best_alternative(losses[:first_wildcard], donors) == exact
+    assert find_best(losses[:first_wildcard], donors) == exact
     twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
-    assert find_best_alternative(twins, np.repeat(donors, 9)) == exact
-    assert find_best_alternative(twins, np.arange(36)) == wildcard
+    assert find_best(twins, np.repeat(donors, 9)) == exact
+    assert find_best(twins, np.arange(36)) == wildcard
 
 
-def test_overshared_clones_need_less_if_weak_associations_are_evidence() -> None:
-    """A gain of 0.1 in the mean with a standard error of 0.29; wildcard clones still need a gain above it."""
+def test_associated_overshared_clones_need_not_exceed_a_standard_error() -> None:
+    """The gain of overshared clones is 0.1 with a standard error of 0.17; wildcard clones have 0.05 (0.09) more."""
     exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
     wildcard = ALTERNATIVES.index(("wildcard", 3e-5))
     losses, donors = np.full((len(ALTERNATIVES), 4), 2.0), np.arange(4)
-    losses[exact], losses[overshared], losses[wildcard] = 1.0, [0.4, 1.4, 0.4, 1.4], [0.2, 1.5, 0.2, 1.5]
-    assert find_best_alternative(losses, donors) == exact
-    assert find_best_alternative(losses, donors, weak_are_associated=True) == overshared
-    losses[overshared] = [0.4, 1.7, 0.4, 1.7]  # worse than the exact clones
-    assert find_best_alternative(losses, donors, weak_are_associated=True) == exact
+    # better than no evidence by 0.1, with a standard error of 0.23
+    losses[exact], losses[overshared], losses[wildcard] = [1.5, 2.3] * 2, [1.1, 2.5] * 2, [0.9, 2.6] * 2
+    assert find_best(losses, donors) == exact
+    assert find_best(losses, donors, associated=True) == overshared
+    losses[exact] = [1.9, 1.7, 1.9, 1.89]  # 0.1525 with a standard error of 0.048
+    assert find_best(losses, donors, associated=True) == exact
+
+
+def test_overshared_clones_are_tested_with_their_own_thresholds(
+    exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lenient ones decide how overshared clones are chosen, all of them whether they are evidence."""
+    tested, overshared = [], ALTERNATIVES.index(("overshared", 0.3))
+
+    def exceeds(clones: CloneCarriers, search: CloneSearch, thresholds: Sequence[float]) -> bool:
+        tested.append((len(clones), search.direction, tuple(thresholds)))
+        return search.direction == "up"
+
+    def choose(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
+        return overshared if overshared_are_associated else 0
+
+    def find_half(clones: SharedClones, *_: object) -> OversharedClones:
+        return OversharedClones(clones.select(np.arange(30)), clones.select(np.arange(30)))
+
+    monkeypatch.setattr(clones_fit, "find_overshared_clones", find_half)
+    monkeypatch.setattr(clones_fit, "exceeds_permutations", exceeds)
+    monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
+    monkeypatch.setattr(clones_fit, "_MIN_Z", np.inf)
+    _, branch = fit(exact, Y)
+    assert set(branch.table(["status"])["direction"]) == {"up"}
+    lenient, every = (0.6, 0.3), (0.6, 0.3, *THRESHOLDS)
+    assert tested == [(30, "up", lenient), (30, "down", lenient), (30, "up", every)]
+
+
+def test_overshared_clones_must_be_better_than_others() -> None:
+    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
+    losses = np.full((len(ALTERNATIVES), 4), 2.0)
+    losses[exact], losses[overshared] = [1.5, 2.3] * 2, [1.5, 2.31] * 2
+    assert find_best(losses, np.arange(4), associated=True) == exact
 
 
 @pytest.mark.slow
