@@ -44,32 +44,44 @@ def choose_evidence_sign(kind: EvidenceKind, direction: EvidenceDirection) -> fl
     return -1.0 if kind == "odds" and direction == "down" else 1.0
 
 
-def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64], values: Floats) -> Floats:
+def fit_evidence(
+    kind: EvidenceKind,
+    direction: EvidenceDirection,
+    k: NDArray[np.int64],
+    n: NDArray[np.int64],
+    values: Floats,
+) -> Floats:
     """Return the parameters, (4,), of the evidence from k associated clones among n; all are 0 without evidence.
 
-    The slope of `rate` is that of a ridge regression, whose penalty has the weight of one more repertoire.
+    There is no evidence either if it has the wrong direction: if the clones are not more frequent in the repertoires in
+    which they are expected. The slope of `rate` is that of a ridge regression, whose penalty has the weight of one more
+    repertoire.
 
     Parameters
     ----------
-    kind
-        Kind of evidence.
+    kind, direction
+        Kind and direction of the evidence.
     k, n
         Number of associated clones, and number of all clones, in each repertoire, (B,) each.
     values
-        Targets, (B,): 0 or 1 for `odds`, numbers for `rate`.
+        Targets, (B,): for `odds`, 1 if the clones are expected, else 0; for `rate`, numbers.
     """
     parameters, k = np.zeros(N_PARAMETERS), np.minimum(k, n)  # as in `compute_evidence`
     if not k.any():
         return parameters
     if kind == "odds":
-        parameters[:] = fit_two_beta_binomials(k, n, values > 0).ravel()
+        alpha, beta = fit_two_beta_binomials(k, n, values > 0).T
+        rate_elsewhere, rate_where_expected = alpha / (alpha + beta)
+        if rate_where_expected > rate_elsewhere:
+            parameters[:] = alpha[0], beta[0], alpha[1], beta[1]
         return parameters
     overall_log_rate = float(np.log((k.sum() + 0.5) / (n.sum() + 1.0)))
     rates = _compute_log_rates(k, n, overall_log_rate)
     centred, spread = rates - rates.mean(), rates.var()
     if spread > 0:
         slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
-        parameters[:] = slope, rates.mean(), overall_log_rate, 0.0
+        if (slope > 0) == (direction == "up"):
+            parameters[:] = slope, rates.mean(), overall_log_rate, 0.0
     return parameters
 
 
@@ -108,14 +120,19 @@ class HeldOutEvidence(NamedTuple):
 
 
 def compute_held_out_evidence(
-    kind: EvidenceKind, counts: NDArray[np.int64], n: NDArray[np.int64], values: Floats, folds: NDArray[np.int64]
+    kind: EvidenceKind,
+    direction: EvidenceDirection,
+    counts: NDArray[np.int64],
+    n: NDArray[np.int64],
+    values: Floats,
+    folds: NDArray[np.int64],
 ) -> HeldOutEvidence:
     """Return the evidence for each repertoire by parameters that were fitted without its fold.
 
     Parameters
     ----------
-    kind, values
-        Kind of evidence, and targets, see `fit_evidence`.
+    kind, direction, values
+        Kind and direction of the evidence, and targets, see `fit_evidence`.
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, B, F + 1).
     n
@@ -129,7 +146,7 @@ def compute_held_out_evidence(
         is_training = ~is_held_out
         baseline_outputs[is_held_out] = _predict_without_evidence(kind, values[is_training])
         for alternative, k in enumerate(counts[:, :, fold]):
-            parameters = fit_evidence(kind, k[is_training], n[is_training], values[is_training])
+            parameters = fit_evidence(kind, direction, k[is_training], n[is_training], values[is_training])
             scores[alternative, is_held_out] = compute_evidence(kind, parameters, k[is_held_out], n[is_held_out])
     return HeldOutEvidence(scores, baseline_outputs)
 

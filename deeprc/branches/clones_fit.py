@@ -201,7 +201,7 @@ def _run_search(
     search = candidates.search
     overshared, wildcards = special
     counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
-    held_out = compute_held_out_evidence(search.kind, counts, n_clones, search.values, search.folds)
+    held_out = compute_held_out_evidence(search.kind, search.direction, counts, n_clones, search.values, search.folds)
     losses = HeldOutLosses(
         compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values),
         compute_loss(search.kind, held_out.baseline_outputs, search.values),
@@ -309,7 +309,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
         chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
     else:
         chosen = _choose_associated(result, clones, associated)
-    parameters = fit_evidence(search.kind, result.counts, n_clones[search.rows], search.values)
+    parameters = fit_evidence(search.kind, search.direction, result.counts, n_clones[search.rows], search.values)
     if len(chosen.clones) == 0 or not parameters.any():
         return None
     chosen = chosen.take(compute_content_order(chosen.clones, chosen.matches))

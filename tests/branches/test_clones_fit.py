@@ -346,15 +346,29 @@ def test_wildcard_clones_of_donors_numbers_and_the_other_class(grouped: Repertoi
     assert first["p_value"] == pytest.approx(test.pvalue, rel=1e-6)
 
 
+def test_evidence_of_the_wrong_direction_is_none() -> None:
+    """The clones of a search for lower labels must be rarer if the number is high, more frequent in the lower class."""
+    rng = np.random.default_rng(0)
+    n, k = np.full(40, 100), rng.integers(2, 12, 40)
+    numbers = (k - k.mean()) / k.std()
+    is_expected = (k > 7) * 1.0
+    assert fit_evidence("rate", "up", k, n, numbers)[0] > 0.5
+    assert not fit_evidence("rate", "down", k, n, numbers).any()
+    assert fit_evidence("rate", "down", k, n, -numbers)[0] < -0.5
+    alpha_0, beta_0, alpha_1, beta_1 = fit_evidence("odds", "down", k, n, is_expected)
+    assert alpha_1 / (alpha_1 + beta_1) > alpha_0 / (alpha_0 + beta_0)
+    assert not fit_evidence("odds", "down", k, n, 1 - is_expected).any()
+
+
 @pytest.mark.parametrize("kind", ["odds", "rate"])
 def test_more_clones_than_sequences(kind: EvidenceKind) -> None:
     """A sequence may have several wildcard clones; more clones than sequences count as many."""
     rng = np.random.default_rng(0)
     n, values = rng.integers(5, 30, 40), np.arange(40) % 2 * 1.0
     k = np.where(values > 0, 2 * n, 2 * n // 5)
-    found = fit_evidence(kind, k, n, values)
+    found = fit_evidence(kind, "up", k, n, values)
     assert np.isfinite(found).all()
-    np.testing.assert_array_equal(found, fit_evidence(kind, np.minimum(k, n), n, values))
+    np.testing.assert_array_equal(found, fit_evidence(kind, "up", np.minimum(k, n), n, values))
     evidence = compute_evidence(kind, found, k, n)
     assert evidence[values > 0].min() > evidence[values == 0].max()
 
